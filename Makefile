@@ -1,0 +1,53 @@
+# `make fit` and `make test` are each the only command a fresh machine needs (Python 3.11 to 3.13 with venv, and make).
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+EXTRAS := train dev
+
+# Local copies of named corpora; without the folder they are downloaded.
+DATA_DIR ?= ../shared/data
+LAMBDAS ?= 0.003 0.01 0.03 0.1
+# More flags for fit.py or pytest:  make fit FLAGS="--lambda 0.03",  make test FLAGS="-k gates"
+FLAGS ?=
+
+.PHONY: fit test lint multi30k install clean
+.DELETE_ON_ERROR:
+
+fit: $(INSTALLED)
+	$(PY) fit.py $(FLAGS)
+
+test: lint
+	$(PY) -m pytest $(FLAGS)
+
+lint: $(INSTALLED)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+# The reference run on real text: base, base-continued and greedy once, l0 at each lambda.
+# Stopped half-way, the same command goes on where it was.
+multi30k: $(INSTALLED)
+	@set -e; for lambda in $(LAMBDAS); do \
+	  set -x; \
+	  $(PY) fit.py --config configs/multi30k.yaml --resume --lambda $$lambda $(if $(wildcard $(DATA_DIR)),--data-dir $(DATA_DIR)) $(FLAGS); \
+	  { set +x; } 2>/dev/null; \
+	done
+
+install: $(INSTALLED)
+
+# Only what pyproject.toml depends on is installed: scripts and tests run from the root and import the rooms from it.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; \
+	  sys.exit(0 if (3, 11) <= v < (3, 14) else f'need Python 3.11 to 3.13, $(PYTHON) is %d.%d; say e.g. make PYTHON=python3.12' % v)"
+	@$(PY) -m pip --version >/dev/null 2>&1 || { echo '$(PYTHON) -m venv $(VENV)'; $(PYTHON) -m venv $(VENV); }
+	@$(PY) -c "import tomllib; \
+	  project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	  print(*project['dependencies'], *(d for e in '$(EXTRAS)'.split() for d in project['optional-dependencies'][e]), sep='\n')" \
+	  > $(VENV)/requirements.txt
+	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	touch $(INSTALLED)
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What heads do and how much they matter: functions of (model, batches) that give a HeadMap."""

@@ -1,0 +1,247 @@
+"""Command line and YAML from the frozen dataclasses of `schema.py`, read by jsonargparse.
+
+A flag beats the YAML of `--config`, which beats the dataclass' default.   `model.d_model` is `--model.d-model` on the command line (or with
+an underscore) and `model: {d_model: ...}` in YAML (or with a dash); the field `lam` is spelt `lambda` in both.
+What a user gets wrong is one line on the terminal: what was expected, what came, and the nearest right name.
+
+Imports neither torch nor lightning, so that a script that imports those after `parse` answers `--help` at once.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher, get_close_matches
+from typing import Any, Literal, TypeVar
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
+
+from configs.settings import SPELT, Setting, to_dict, walk
+from configs.yaml_file import ConfigError, load_yaml
+
+C = TypeVar("C")
+
+RECORDED = {"base_hash", "run_hash"}  # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
+
+
+def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = "") -> C:
+    """The configuration of a command line (default `sys.argv[1:]`).   Prints the help and exits with 0 on --help; on anything wrong
+    prints one line and a hint, and exits with 2."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--help" in words or "-h" in words:
+        print(help_text(config_class, prog=prog, description=description))
+        raise SystemExit(0)
+    try:
+        return read(config_class, words)
+    except ConfigError as error:
+        print(f"{prog}: error: {error}\n(see `python {prog} --help`)", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def read(config_class: type[C], argv: Sequence[str]) -> C:
+    """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
+    settings = {setting.name: setting for setting in walk(config_class)}
+    flags = _flags(argv, settings)
+    parser = _parser(settings.values())
+    config = parser.get_defaults()
+    for path in (text for name, text in flags if name == "config"):
+        config = _of_mapping(parser, config, load_yaml(path), settings, origin=f"{path}: ")
+    return _build(config_class, _of_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings))
+
+
+def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:
+    """The configuration of a mapping such as `to_dict` gives or a YAML file holds; what it lacks has the default.   `origin`, a file's
+    name, goes into the errors.   Raises ConfigError (ValueError)."""
+    settings = {setting.name: setting for setting in walk(config_class)}
+    parser = _parser(settings.values())
+    values = _of_mapping(parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else "")
+    return _build(config_class, values)
+
+
+def to_yaml(config: Any, **recorded: Any) -> str:
+    """The whole configuration as YAML that `--config` reads again.   `recorded` (names in RECORDED: base_hash) is kept with it."""
+    if unknown := sorted(set(recorded) - RECORDED):
+        raise ValueError(f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; add it there")
+    return yaml.safe_dump(to_dict(config) | recorded, sort_keys=False, allow_unicode=True, width=140)
+
+
+def config_hash(mapping: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits of the SHA-256 of a mapping of plain values; the order of its keys does not matter."""
+    canonical = json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def help_text(config_class: type, *, prog: str, description: str = "") -> str:
+    """Every flag with its help, type and default, in the groups of the dataclass."""
+    about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
+    about += "\n\n--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
+    parser = _parser(walk(config_class), prog=prog, usage=f"python {prog} [--config FILE] [--flag VALUE ...]", description=about)
+    headings = {f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)}
+    for group in parser._action_groups:
+        if heading := headings.get(group.title or ""):
+            group.title = f"{group.title}: {heading.strip().splitlines()[0].rstrip('.')}"
+    # jsonargparse lists `--kinds+` (append) beside every list; `read` takes the plain form alone
+    return re.sub(r", --[\w.-]+\+ \S+", "", parser.format_help()).rstrip()
+
+
+def _parser(settings: Iterable[Setting], **options: Any) -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False, **options)
+    groups: dict[str, Any] = {"": parser}
+    for setting in settings:
+        if setting.group not in groups:
+            groups[setting.group] = parser.add_argument_group(setting.group)
+        words = {"metavar": "A,B"} if setting.is_list else {}
+        groups[setting.group].add_argument(setting.flag, type=setting.hint, default=setting.default, help=setting.help, **words)
+    return parser
+
+
+def _flags(argv: Sequence[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """(name, text) of every flag, names spelt as in YAML, lists as JSON."""
+    flags, words = [], list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-"):
+            raise ConfigError(f"unexpected {word!r}: settings are given as --flag VALUE")
+        option, equals, text = word.partition("=")
+        name = option.lstrip("-").replace("-", "_")
+        if name == "config":
+            setting = Setting("config", str, None, "", "")
+        elif option.startswith("--") and name in settings:
+            setting = settings[name]
+        else:
+            raise ConfigError(f"unknown flag {option}{_nearest(name, [*settings, 'config'], flags=True)}")
+        follow = [text] if equals else []
+        while not equals and words and not words[0].startswith("--") and (setting.is_list or not follow):
+            if setting.hint is bool and words[0].lower() not in ("true", "false"):
+                break
+            follow.append(words.pop(0))
+        if not follow and setting.hint is bool:
+            follow = ["true"]
+        if not follow:
+            raise ConfigError(f"{setting.flag} needs a value: {'the path of a YAML file' if name == 'config' else setting.expected()}")
+        flags.append((name, json.dumps(_names(follow)) if setting.is_list else follow[0]))
+    return flags
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    """a,b c -> [a, b, c]; [a, b] and ["a", "b"] are taken too."""
+    return [name for word in words for part in word.strip("[]").split(",") if (name := part.strip().strip("'\""))]
+
+
+def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str, prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> value, with every name known and values in the form that jsonargparse checks."""
+    values: dict[str, Any] = {}
+    for key, value in mapping.items():
+        name = prefix + str(key).replace("-", "_")
+        if name in RECORDED:
+            continue
+        if name in settings:
+            new = {name: _plain(settings[name], value, origin)}
+        elif any(other.startswith(f"{name}.") for other in settings):
+            if not isinstance(value, Mapping):
+                inner = ", ".join(other.removeprefix(f"{name}.") for other in settings if other.startswith(f"{name}."))
+                raise ConfigError(f"{origin}{name}: expected settings below it ({inner}), got {_shown(value)}")
+            new = _flat(value, settings, origin=origin, prefix=f"{name}.")
+        else:
+            raise ConfigError(f"{origin}unknown key {prefix}{key}{_nearest(name, settings, flags=False)}")
+        if twice := sorted(set(new) & set(values)):
+            raise ConfigError(f"{origin}{twice[0]} is given twice; keep one")
+        values |= new
+    return values
+
+
+def _plain(setting: Setting, value: Any, origin: str) -> Any:
+    if value is None and not setting.may_be_none:
+        raise ConfigError(f"{origin}{setting.name}: expected {setting.expected()}, got nothing")
+    if setting.is_list and isinstance(value, str):
+        return _names([value])
+    texts = setting.hint is str or str in typing.get_args(setting.hint) or typing.get_origin(setting.hint) is Literal
+    if texts and type(value) is int:  # precision: 32
+        return str(value)
+    return value
+
+
+def _of_mapping(
+    parser: ArgumentParser, config: Namespace, mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str
+) -> Namespace:
+    values = _flat(mapping, settings, origin=origin)
+    try:
+        return parser.parse_object(_nested(values), config)
+    except ArgumentError as error:
+        for name, value in values.items():  # one by one, to find the one that is wrong
+            try:
+                parser.parse_object(_nested({name: value}))
+            except ArgumentError:
+                raise ConfigError(origin + _wrong(name, settings[name], value)) from None
+        raise ConfigError(origin + " ".join(str(error).split())) from None
+
+
+def _of_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[str, str]], settings: Mapping[str, Setting]) -> Namespace:
+    words = [f"{settings[name].flag}={text}" for name, text in flags]
+    try:
+        return parser.parse_args(words, namespace=config)
+    except ArgumentError as error:
+        for (name, text), word in zip(flags, words, strict=True):
+            try:
+                parser.parse_args([word])
+            except ArgumentError:
+                raise ConfigError(_wrong(settings[name].flag, settings[name], text)) from None
+        raise ConfigError(" ".join(str(error).split())) from None
+
+
+def _wrong(name: str, setting: Setting, value: Any) -> str:
+    choices = typing.get_args(setting.hint) if typing.get_origin(setting.hint) is Literal else ()
+    near = get_close_matches(str(value), choices, n=1)
+    return f"{name}: expected {setting.expected()}, got {_shown(value)}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _nearest(name: str, known: Iterable[str], *, flags: bool) -> str:
+    """`; did you mean ...?` with the most similar name, several where only the group differs (train.epochs, finetune.epochs); or ""."""
+    *groups, leaf = name.split(".")
+    spelt = ".".join([*groups, SPELT.get(leaf, leaf)])
+
+    def likeness(other: str) -> float:
+        # a name without a group may be a leaf of any group: --d-model, --epoch
+        pairs = [(spelt, other)] if groups else [(spelt, other), (spelt, other.rpartition(".")[2])]
+        return max(SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    ratios = {other: likeness(other) for other in known}
+    best = max(ratios.values())
+    near = [other for other, ratio in ratios.items() if ratio == best and ratio >= 0.6]
+    shown = ["--" + other.replace("_", "-") if flags else other for other in near]
+    return f"; did you mean {' or '.join(shown)}?" if shown else ""
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        *groups, leaf = name.split(".")
+        inner = result
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[leaf] = value
+    return result
+
+
+def _build(config_class: type[C], values: Namespace) -> C:
+    hints = typing.get_type_hints(config_class)
+    arguments = {}
+    for field in dataclasses.fields(typing.cast(Any, config_class)):
+        value, hint = values[SPELT.get(field.name, field.name)], hints[field.name]
+        arguments[field.name] = _build(typing.cast(type, hint), value) if dataclasses.is_dataclass(hint) else value
+    try:
+        return config_class(**arguments)
+    except ValueError as error:  # of __post_init__: out of range, or at odds with another setting
+        raise ConfigError(str(error)) from None
+
+

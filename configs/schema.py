@@ -1,0 +1,190 @@
+"""Every setting of a run, once: its type, default, unit and reason.   Flags and YAML files are made from these classes by `cli.py`.
+
+A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lambda` on the command line and `lambda` in YAML.
+"""
+
+import math
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+KINDS = ["enc-self", "dec-self", "cross"]
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "greedy", "greedy-finetuned"]
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    items: list[str] | None = None,
+) -> Any:
+    """A dataclass field with its text for `--help`, the range of a number and the known `items` of a list; mutable defaults are copied for
+    every instance."""
+    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    metadata = {"help": help, "limits": {words: limit for words, limit in limits.items() if limit is not None}, "items": items}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def check_ranges(config: Any, prefix: str = "--") -> None:
+    """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds an unknown or repeated item."""
+    for each in fields(config):
+        value, limits, items = getattr(config, each.name), each.metadata.get("limits", {}), each.metadata.get("items")
+        flag = prefix + ("lambda" if each.name == "lam" else each.name.replace("_", "-"))
+        if is_dataclass(value):
+            check_ranges(value, f"{flag}.")
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{flag}: expected a finite number, got {value}")
+        for words, limit in limits.items():
+            inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
+            if not inside:
+                both = " and ".join(f"{words} {limit:g}" for words, limit in limits.items())
+                raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
+        if items is not None:
+            unknown = [item for item in value if item not in items]
+            if unknown or not value or len(set(value)) < len(value):
+                expected = f"expected some of {', '.join(items)}, each once and separated by commas"
+                raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{_nearest(unknown, items)}")
+
+
+def _nearest(unknown: list[str], items: list[str]) -> str:
+    near = get_close_matches(unknown[0], items, n=1) if unknown else []
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The encoder-decoder Transformer."""
+
+    d_model: int = setting(128, "model width D", at_least=1)
+    ffn: int = setting(512, "width of the feed-forward layers", at_least=1)
+    heads: int = setting(8, "attention heads of every site; must divide d_model", at_least=1)
+    encoder_layers: int = setting(3, "encoder layers", at_least=1)
+    decoder_layers: int = setting(3, "decoder layers", at_least=1)
+    norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
+    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "position vectors")
+    max_positions: int = setting(256, "longest sequence, in tokens (rows of the learned table)", at_least=2)
+    embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
+        "tied", "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: target and output"
+    )
+    dropout: float = setting(0.1, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1)
+    attention_dropout: float = setting(0.0, "probability of dropping an attention weight", at_least=0, below=1)
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """Vocabulary and batches."""
+
+    vocab_size: int = setting(8000, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
+    joint: bool = setting(True, "one vocabulary for both languages")
+    max_length: int = setting(200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1)
+    max_tokens: int = setting(2500, "tokens of one batch, the longer side, padding counted; a step is `accumulate` batches", at_least=1)
+    train_sentences: int = setting(0, "use only this many training pairs, 0 for all", at_least=0)
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One training stage: the base (`--train.*`), or what follows it (`--finetune.*`: gates, greedy-finetuned and base-continued alike)."""
+
+    epochs: int = setting(10, "passes over the training data", at_least=1)
+    lr: float = setting(2e-3, "peak learning rate of the model's weights", above=0)
+    warmup_steps: int = setting(600, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
+    weight_decay: float = setting(0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0)
+    clip: float = setting(1.0, "largest gradient norm of the model's weights, 0 for none", at_least=0)
+    label_smoothing: float = setting(0.1, "share of the target probability spread over the vocabulary", at_least=0, below=1)
+    accumulate: int = setting(1, "batches of one optimiser step", at_least=1)
+    average: float = setting(0.0, "decay of the running average of the weights that is validated and kept, 0 for none", at_least=0, below=1)
+    bleu_sentences: int = setting(200, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0)
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
+
+    lr: float = setting(0.05, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
+    log_alpha: float = setting(2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed")
+    beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
+    gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
+    zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
+    lambda_warmup: int = setting(300, "steps over which lambda grows from 0 to its value", at_least=0)
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """Translation."""
+
+    beam: int = setting(5, "beam width; 1 is greedy", at_least=1)
+    length_penalty: float = setting(1.0, "a hypothesis of n tokens scores log p / n**length_penalty", at_least=0)
+    max_ratio: float = setting(2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0)
+    max_extra: int = setting(10, "see max_ratio", at_least=1)
+    batch_tokens: int = setting(3000, "source pieces, padding counted, times beam, translated at once", at_least=1)
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """`fit.py`: train a base model, put gates on its heads, compare."""
+
+    data: str = setting("toy", "a named corpus (toy, multi30k) or a folder with {train,valid,test}.{src,tgt} files, plain or .gz")
+    data_dir: str | None = setting(None, "folder that holds local copies of named corpora, searched before downloading")
+    src: str = setting("en", "source language: the files' suffix")
+    tgt: str = setting("de", "target language: the files' suffix")
+    train_files: list[str] = setting([], "explicit training files: SOURCE TARGET (then valid-files and test-files too)")
+    valid_files: list[str] = setting([], "explicit validation files: SOURCE TARGET")
+    test_files: list[str] = setting([], "explicit test files: SOURCE TARGET")
+    gate: Literal["l0", "none"] = setting("l0", "none trains the base alone")
+    lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0)
+    kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
+    freeze_decoder: bool = setting(False, "train gates, encoder and source embeddings only (Voita et al. 2019, section 6.2)")
+    base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
+    runs: str = setting("runs", "folder of all runs")
+    name: str | None = setting(None, "name of this run's folder; default <data>-<src>-<tgt>-<gate>-<lambda>-s<seed>")
+    seed: int = setting(1, "seed of data order, initial weights, dropout and gate noise", at_least=0)
+    devices: int = setting(1, "devices (GPUs, or processes on a CPU) to train on", at_least=1)
+    threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
+    precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
+    logger: Literal["csv", "wandb", "tensorboard"] = setting("csv", "where metrics go beside metrics.csv; wandb is offline without a login")
+    resume: bool = setting(False, "continue an interrupted run from its last epoch")
+    fresh: bool = setting(False, "repeat a finished run (its folder is replaced at the end of the first stage)")
+    greedy_sentences: int = setting(0, "training sentences for greedy pruning's importance, 0 for all", at_least=0)
+    systems: list[str] = setting(
+        SYSTEMS, "rows of the comparison, comma-separated", items=SYSTEMS
+    )
+    test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    train: StageConfig = field(default_factory=StageConfig)
+    finetune: StageConfig = field(default_factory=StageConfig)
+    gates: GateConfig = field(default_factory=GateConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        model, text = self.model, self.text
+        if model.d_model % model.heads:
+            cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
+            raise ValueError(f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; take {cure}")
+        if model.positions == "sinusoidal" and model.d_model % 2:
+            raise ValueError(f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or --model.positions learned")
+        if text.max_length + 1 > model.max_positions:
+            raise ValueError(
+                f"--text.max-length: expected less than --model.max-positions {model.max_positions} (the end of sentence takes one), "
+                f"got {text.max_length}; lower the one or raise the other"
+            )
+        if model.embeddings == "tied" and not text.joint:
+            raise ValueError("--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate")
+        self._check_files()
+
+    def _check_files(self) -> None:
+        given = {"--train-files": self.train_files, "--valid-files": self.valid_files, "--test-files": self.test_files}
+        for flag, files in given.items():
+            if len(files) not in (0, 2):
+                raise ValueError(f"{flag}: expected two files, SOURCE TARGET, got {len(files)}: {', '.join(files)}")
+        missing = [flag for flag, files in given.items() if not files]
+        if 0 < len(missing) < 3:
+            raise ValueError(f"explicit files come together; {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")

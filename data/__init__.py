@@ -1,0 +1,58 @@
+"""Text in: corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that every --help answers at
+once; batches are in data.batching and data.corpus, vocabularies in data.vocab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from data.named import multi30k
+from data.parallel import Corpus, DataError, nearest, read_files, read_folder
+
+__all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
+
+
+def _toy(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
+    from data.toy import toy_corpus  # here, because the grammar takes time to load and --help does not need it
+
+    return toy_corpus(src=src, tgt=tgt, data_dir=data_dir, seed=seed)
+
+
+# name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default; a loader ignores what it has
+# no use for.
+CORPORA: dict[str, Callable[..., Corpus]] = {"toy": _toy, "multi30k": multi30k}
+
+
+def load_corpus(
+    data: str | Path | None,
+    *,
+    data_dir: str | Path | None = None,
+    src: str | None = None,
+    tgt: str | None = None,
+    train_files: Sequence[str] | None = None,
+    valid_files: Sequence[str] | None = None,
+    test_files: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Corpus:
+    """The corpus meant by --data and its companions.
+
+    Explicit files, each [SOURCE, TARGET], go before everything; then a name in CORPORA (write ./toy for a folder called toy); then a
+    folder, as given or inside data_dir. `seed` is for corpora that are generated, and has a default so that the text stays the same when
+    the training seed changes. DataError for an unknown name, with the nearest known one."""
+    if train_files or valid_files or test_files:
+        return read_files(train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt)
+    if data is None:
+        raise DataError(
+            f"no text: give --data with a folder or one of {', '.join(CORPORA)}, or --train-files, --valid-files and --test-files"
+        )
+    if str(data) in CORPORA:
+        return CORPORA[str(data)](src=src, tgt=tgt, data_dir=data_dir, seed=seed)
+    folders = [Path(data)] + ([Path(data_dir) / data] if data_dir is not None else [])
+    for folder in folders:
+        if folder.is_dir():
+            return read_folder(folder, src=src, tgt=tgt)
+    where = " or ".join(str(folder) for folder in folders)
+    raise DataError(
+        f"no corpus named {str(data)!r}{nearest(str(data), list(CORPORA))} and no folder {where}; "
+        f"the named corpora are {', '.join(CORPORA)}"
+    )

@@ -1,0 +1,76 @@
+"""What one training or scoring step sees: a padded batch of sentence pairs.
+Letters: B pairs, S source pieces + end of sentence, T target pieces + one special. Padding (0) is always on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data.vocab import BOS, EOS, PAD
+
+
+@dataclass
+class Batch:
+    """index holds the pairs' numbers in their split (line numbers from 0, after skipped empty lines).
+    step_tokens counts the target_out tokens, padding excluded, of the whole optimiser step this batch belongs to: all
+    micro-batches and all ranks. A loss summed over this batch and divided by step_tokens is its share of the step's loss."""
+
+    source: Tensor  # (B, S) int64: pieces, eos
+    target_in: Tensor  # (B, T) int64: bos, pieces
+    target_out: Tensor  # (B, T) int64: pieces, eos
+    index: Tensor  # (B,) int64
+    step_tokens: int
+
+    def __len__(self) -> int:
+        """B, the number of pairs."""
+        return self.source.shape[0]
+
+    @property
+    def target_tokens(self) -> int:
+        """target_out tokens of this batch alone: end of sentence included, padding excluded."""
+        return int((self.target_out != PAD).sum())
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """The same batch on `device`."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory; torch's DataLoader calls this."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(change(self.source), change(self.target_in), change(self.target_out), change(self.index), self.step_tokens)
+
+
+def pad(sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None) -> Tensor:
+    """(B, L) int64, right-padded with PAD; `before` and `after` are put around each sentence where given."""
+    start, end = int(before is not None), int(after is not None)
+    lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    width = int(lengths.max(initial=0))
+    out = np.full((len(sentences), start + width + end), PAD, dtype=np.int64)  # (B, L)
+    # One masked write for all sentences: row-major order of the mask is the order of the concatenated pieces.
+    inside = np.arange(width) < lengths[:, None]
+    out[:, start : start + width][inside] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
+    if before is not None:
+        out[:, 0] = before
+    if after is not None:
+        out[np.arange(len(sentences)), start + lengths] = after
+    return torch.from_numpy(out)
+
+
+def collate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], index: Sequence[int], step_tokens: int) -> Batch:
+    """A Batch of (source pieces, target pieces) without specials; `index` are their numbers in the split."""
+    sources = [source for source, _ in pairs]
+    targets = [target for _, target in pairs]
+    return Batch(
+        source=pad(sources, after=EOS),
+        target_in=pad(targets, before=BOS),
+        target_out=pad(targets, after=EOS),
+        index=torch.tensor(index, dtype=torch.int64),
+        step_tokens=step_tokens,
+    )

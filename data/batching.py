@@ -1,0 +1,117 @@
+"""Batches of about equal work: as many pairs of about equal length as fit a budget of tokens, padding counted.
+
+Pairs are sorted by their longer side and cut greedily. Where batches are cut depends on the longer sides alone, so every epoch has the same
+number of batches and of optimiser steps (a trainer may count them once), while pairs whose longer sides are equal are mixed anew in each
+epoch.
+
+An optimiser step takes accumulate * world batches: micro-batch j of rank r is number j * world + r of the step's group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from data.parallel import DataError
+
+# Among equal longer sides pairs are sorted by target length + U(0, MIXING): 0 pads least, much more mixes best. Measured on Multi30k en-de
+# at 4096 tokens, share of tokens that are not padding: 0.943 with 1, 0.937 with 4, 0.931 without sorting.
+MIXING = 4.0
+
+
+class TokenBatches:
+    """Yields (numbers of the pairs, step_tokens), step_tokens being the target tokens of the batch's whole optimiser step, over all ranks.
+
+    Lengths are those of the model's input: end of sentence included. A batch of n pairs has n * (its longest source or target) <=
+    max_tokens; a pair longer than max_tokens is a batch of its own. Over all ranks an epoch has every pair exactly once, in an order that
+    depends on seed and epoch alone (`set_epoch`; Lightning calls it where this is a DataLoader's `sampler`). Without `shuffle`: longest
+    first, the same in every epoch.
+
+    Every rank gets the same number of batches. Where they do not come out even, the largest are halved; where all batches are single pairs,
+    the smallest are joined, which is the one case where a batch may be over the budget. The last step of an epoch may have fewer
+    micro-batches."""
+
+    def __init__(
+        self,
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
+        *,
+        max_tokens: int,
+        seed: int,
+        accumulate: int = 1,
+        world: int = 1,
+        rank: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        self.source_lengths = np.asarray(source_lengths, dtype=np.int64)
+        self.target_lengths = np.asarray(target_lengths, dtype=np.int64)
+        if len(self.source_lengths) != len(self.target_lengths):
+            raise DataError(
+                f"{len(self.source_lengths)} source lengths and {len(self.target_lengths)} target lengths: expected one of each per pair"
+            )
+        if max_tokens < 1 or accumulate < 1:
+            raise DataError(f"max_tokens and accumulate must be at least 1, got {max_tokens} and {accumulate}")
+        if len(self.source_lengths) < world:
+            raise DataError(
+                f"{len(self.source_lengths)} sentence pairs cannot be shared by {world} devices; use more text or fewer devices"
+            )
+        assert 0 <= rank < world  # set by the trainer, never by the user
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self.accumulate = accumulate
+        self.world = world
+        self.rank = rank
+        self.shuffle = shuffle
+        self.epoch = 0
+        self._longer = np.maximum(self.source_lengths, self.target_lengths)
+        self._cuts = self._cut()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration gives the batches of this epoch, from 0."""
+        self.epoch = epoch
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in an epoch, the same in every epoch."""
+        return -(-(len(self._cuts) - 1) // (self.accumulate * self.world))
+
+    def __len__(self) -> int:
+        """Batches of this rank in an epoch, the same in every epoch and rank."""
+        return (len(self._cuts) - 1) // self.world
+
+    def __iter__(self) -> Iterator[tuple[list[int], int]]:
+        rng = np.random.default_rng([abs(self.seed), self.epoch])
+        order = self._order(rng)
+        batches = np.split(order, self._cuts[1:-1])
+        if self.shuffle:
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        group = self.accumulate * self.world
+        for start in range(0, len(batches), group):
+            step = batches[start : start + group]
+            step_tokens = sum(int(self.target_lengths[batch].sum()) for batch in step)
+            for batch in step[self.rank :: self.world]:
+                yield batch.tolist(), step_tokens
+
+    def _order(self, rng: np.random.Generator) -> np.ndarray:
+        """All pairs, longest first."""
+        if not self.shuffle:
+            return np.lexsort((-self.target_lengths, -self._longer))
+        shuffled = rng.permutation(len(self._longer))
+        mixed = self.target_lengths + rng.uniform(0, MIXING, size=len(self._longer))
+        return shuffled[np.lexsort((-mixed[shuffled], -self._longer[shuffled]))]
+
+    def _cut(self) -> np.ndarray:
+        """Where batches begin in the sorted pairs, and the end: (batches + 1,)."""
+        longest_first = -np.sort(-self._longer)
+        cuts = [0]
+        while cuts[-1] < len(longest_first):
+            size = max(1, self.max_tokens // int(longest_first[cuts[-1]]))
+            cuts.append(min(cuts[-1] + size, len(longest_first)))
+        while (len(cuts) - 1) % self.world:
+            sizes = np.diff(cuts)
+            largest = int(sizes.argmax())
+            if sizes[largest] > 1:
+                cuts.insert(largest + 1, cuts[largest] + int(sizes[largest]) // 2)
+            else:
+                del cuts[-2]  # all are single pairs: the shortest two, at the end, share a batch
+        return np.array(cuts)

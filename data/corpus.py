@@ -1,0 +1,195 @@
+"""From text to training batches: pieces, skips that are counted, token-budget batches, as a LightningDataModule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from data.batch import Batch, collate
+from data.batching import TokenBatches
+from data.parallel import Corpus, DataError, ParallelText
+from data.vocab import NORMALIZATION, UNK, Vocab
+
+Pair = tuple[list[int], list[int]]
+
+
+def make_vocabs(corpus: Corpus, folder: str | Path, *, size: int, joint: bool) -> tuple[Vocab, Vocab]:
+    """The source and the target vocabulary, the same object twice where joint: loaded from `folder` if they are there, otherwise trained on
+    the training text and stored there, as vocab.model or as vocab.src.model and vocab.tgt.model."""
+    folder = Path(folder)
+    if joint:
+        both = _load_or_train(folder / "vocab.model", [*corpus.train.sources, *corpus.train.targets], size=size)
+        return both, both
+    return (
+        _load_or_train(folder / "vocab.src.model", corpus.train.sources, size=size),
+        _load_or_train(folder / "vocab.tgt.model", corpus.train.targets, size=size),
+    )
+
+
+def _load_or_train(path: Path, lines: list[str], *, size: int) -> Vocab:
+    return Vocab.load(path) if path.exists() else Vocab.train(lines, size=size, path=path)
+
+
+@dataclass(eq=False)  # a Dataset is hashable
+class EncodedSplit(Dataset[Batch]):
+    """The pairs of a split as pieces, no specials. numbers[i] is where pair i stands in the corpus' split; skipped counts what does not
+    stand here."""
+
+    pairs: list[Pair]
+    numbers: list[int]
+    skipped: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, item: tuple[list[int], int]) -> Batch:
+        """The batch that TokenBatches asks for."""
+        chosen, step_tokens = item
+        return collate([self.pairs[i] for i in chosen], [self.numbers[i] for i in chosen], step_tokens)
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        """Pieces and end of sentence, (pairs,)."""
+        return np.array([len(source) + 1 for source, _ in self.pairs])
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        """Pieces and end of sentence, (pairs,)."""
+        return np.array([len(target) + 1 for _, target in self.pairs])
+
+
+class TranslationData(pl.LightningDataModule):
+    """Encodes a corpus once and serves its batches.
+
+    Training and validation pairs of more than max_length pieces on either side are skipped and counted; test sets are served whole.
+    train_sentences takes the first so many training pairs (0: all). Epoch k has the same batches in the same order whether the run came to
+    it or resumed there."""
+
+    def __init__(
+        self,
+        *,
+        corpus: Corpus,
+        source_vocab: Vocab,
+        target_vocab: Vocab,
+        max_tokens: int,
+        max_length: int,
+        seed: int,
+        accumulate: int = 1,
+        train_sentences: int = 0,
+    ) -> None:
+        super().__init__()
+        self.corpus = corpus
+        self.source_vocab = source_vocab
+        self.target_vocab = target_vocab
+        self.max_tokens = max_tokens
+        self.max_length = max_length
+        self.seed = seed
+        self.accumulate = accumulate
+        train = corpus.train
+        if train_sentences:
+            train = ParallelText(train.sources[:train_sentences], train.targets[:train_sentences], train.skipped)
+        self._splits = {
+            "train": self._encode(train, "training", skip_long=True),
+            "valid": self._encode(corpus.valid, "validation", skip_long=True),
+        }
+
+    @property
+    def train_pairs(self) -> list[Pair]:
+        """(source pieces, target pieces) of every training pair that is used."""
+        return self._splits["train"].pairs
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """For the run's record: pairs used and skipped, pieces and unknown pieces of training and validation, and the vocabularies'
+        sizes."""
+        return {
+            **{name: _count(self._splits[name]) for name in ("train", "valid")},
+            "test": {"pairs": len(self.corpus.test), "skipped": dict(self.corpus.test.skipped)},
+            "vocabulary": {"source": len(self.source_vocab), "target": len(self.target_vocab), "normalization": NORMALIZATION},
+        }
+
+    def split(self, name: str) -> EncodedSplit:
+        """The encoded split called train, valid, test, or by an extra test set's name."""
+        if name not in self._splits:
+            self._splits[name] = self._encode(self.corpus.split(name), name, skip_long=False)
+        return self._splits[name]
+
+    def sampler(self, *, world: int = 1, rank: int = 0) -> TokenBatches:
+        """The training batches' sampler; its `steps` is the number of optimiser steps in an epoch."""
+        split = self._splits["train"]
+        return TokenBatches(
+            split.source_lengths,
+            split.target_lengths,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            accumulate=self.accumulate,
+            world=world,
+            rank=rank,
+        )
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        world, rank = self._world()
+        sampler = self.sampler(world=world, rank=rank)
+        if self.trainer is not None:
+            sampler.set_epoch(self.trainer.current_epoch)
+        return _loader(self._splits["train"], sampler)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the ranks' batches together."""
+        world, rank = self._world()
+        split = self._splits["valid"]
+        sampler = TokenBatches(
+            split.source_lengths, split.target_lengths, max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False
+        )
+        return _loader(split, sampler)
+
+    def batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
+        """Every pair of a split once, longest first, always in the same order; step_tokens are the batch's own target tokens."""
+        encoded = self.split(split)
+        sampler = TokenBatches(encoded.source_lengths, encoded.target_lengths, max_tokens=max_tokens, seed=self.seed, shuffle=False)
+        return (encoded[item] for item in sampler)
+
+    def _encode(self, text: ParallelText, name: str, *, skip_long: bool) -> EncodedSplit:
+        pairs = list(zip(self.source_vocab.encode(text.sources), self.target_vocab.encode(text.targets), strict=True))
+        if not skip_long:
+            return EncodedSplit(pairs, list(range(len(pairs))), dict(text.skipped))
+        numbers = [i for i, (source, target) in enumerate(pairs) if max(len(source), len(target)) <= self.max_length]
+        if not numbers:
+            raise DataError(
+                f"no {name} pair is left: all {len(pairs):,} have more than {self.max_length} pieces on a side; allow longer ones "
+                f"(max_length), use a larger vocabulary, or cut the text into sentences"
+            )
+        skipped = dict(text.skipped)
+        if len(numbers) < len(pairs):
+            skipped[f"longer than {self.max_length} pieces"] = len(pairs) - len(numbers)
+        return EncodedSplit([pairs[i] for i in numbers], numbers, skipped)
+
+    def _world(self) -> tuple[int, int]:
+        return (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
+
+
+def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:
+    # The sampler's item is a whole batch (batch_size=None), and as the DataLoader's `sampler` it is told each epoch by Lightning.
+    # No worker processes: padding a batch takes well under a millisecond.
+    return DataLoader(split, sampler=sampler, batch_size=None, collate_fn=_as_it_is, num_workers=0, pin_memory=torch.cuda.is_available())
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _count(split: EncodedSplit) -> dict[str, Any]:
+    return {
+        "pairs": len(split),
+        "skipped": split.skipped,
+        "source_pieces": sum(len(source) for source, _ in split.pairs),
+        "target_pieces": sum(len(target) for _, target in split.pairs),
+        "unknown_pieces": sum(source.count(UNK) + target.count(UNK) for source, target in split.pairs),
+    }

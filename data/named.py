@@ -1,0 +1,148 @@
+"""Corpora known by name: found in a folder or downloaded from their public home, checked against a SHA-256, kept.
+
+Multi30k, task 1: captions of Flickr photographs, Elliott et al. 2016 (arXiv:1605.00459) and 2017 (arXiv:1710.07177);
+github.com/multi30k/dataset. Its authors give it for research and education, not for commercial use."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from data.parallel import Corpus, DataError, ParallelText, nearest, read_pairs
+
+MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+MULTI30K_LANGUAGES = ("en", "de", "fr")
+MULTI30K_BROKEN_GERMAN = (16510, 16664)  # lines of train.de, from 1: '.' and '@@' against whole English sentences
+MULTI30K_SHA256 = {
+    "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.fr.gz": "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
+    "val.en.gz": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "val.de.gz": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.fr.gz": "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
+    "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.fr.gz": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+    "test_2017_flickr.en.gz": "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+    "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    "test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
+}
+
+
+def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
+    """Multi30k between two of en, de, fr (default en to de): 29,000 training pairs, val, test_2016_flickr, and test_2017_flickr in `extra`.
+
+    Pairs with German lose the two training pairs whose German is broken. `seed` chooses nothing here: the text is fixed."""
+    del seed
+    src, tgt = src or "en", tgt or "de"
+    for language in (src, tgt):
+        if language not in MULTI30K_LANGUAGES:
+            raise DataError(
+                f"multi30k has no language {language!r}{nearest(language, MULTI30K_LANGUAGES)}; it has {', '.join(MULTI30K_LANGUAGES)}"
+            )
+    if src == tgt:
+        raise DataError(f"--src and --tgt are both {src!r}; multi30k has {', '.join(MULTI30K_LANGUAGES)}")
+
+    def pairs(split: str, *, skip_empty: bool) -> ParallelText:
+        files = [
+            _obtain("multi30k", f"{split}.{language}.gz", home=MULTI30K_HOME, sha256=MULTI30K_SHA256, data_dir=data_dir)
+            for language in (src, tgt)
+        ]
+        return read_pairs(*files, skip_empty=skip_empty)
+
+    train = pairs("train", skip_empty=False)  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
+    if "de" in (src, tgt):
+        train = _without(train, MULTI30K_BROKEN_GERMAN, reason="broken in the original")
+    return Corpus(
+        train=train,
+        valid=pairs("val", skip_empty=True),
+        test=pairs("test_2016_flickr", skip_empty=False),
+        name="multi30k",
+        description=f"Multi30k task 1, {src} to {tgt}; test set test_2016_flickr",
+        src=src,
+        tgt=tgt,
+        extra={"test_2017_flickr": pairs("test_2017_flickr", skip_empty=False)},
+    )
+
+
+def _without(text: ParallelText, lines: tuple[int, ...], *, reason: str) -> ParallelText:
+    """The text without these lines, numbered from 1, which are counted under `reason`."""
+    kept = [i for i in range(len(text)) if i + 1 not in lines]
+    skipped = {**text.skipped, reason: len(text) - len(kept)}
+    return ParallelText([text.sources[i] for i in kept], [text.targets[i] for i in kept], skipped)
+
+
+def _obtain(corpus: str, file: str, *, home: str, sha256: dict[str, str], data_dir: str | Path | None) -> Path:
+    """Where the file is: DATA_DIR/CORPUS/FILE, DATA_DIR/FILE, or freshly downloaded to DATA_DIR/CORPUS/FILE; without data_dir the user's
+    cache, $HEADGATES_CACHE or ~/.cache/headgates, stands for it. $HEADGATES_MIRROR replaces the public home: files are asked for at
+    MIRROR/CORPUS/FILE.
+
+    DataError where a file has another SHA-256 than the published one, or cannot be had."""
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise DataError(f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache")
+    root = Path(data_dir) if data_dir is not None else _cache()
+    for path in (root / corpus / file, root / file):
+        if path.is_file():
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            if found != sha256[file]:
+                raise DataError(
+                    f"{path} is not the published {corpus} file: its SHA-256 is {found[:12]}..., expected {sha256[file][:12]}...; "
+                    f"delete it, and the next run downloads it again"
+                )
+            return path
+    mirror = os.environ.get("HEADGATES_MIRROR")
+    url = f"{mirror.rstrip('/')}/{corpus}/{file}" if mirror else f"{home}/{file}"
+    target = root / corpus / file
+    _download(url, target, sha256=sha256[file], label=f"{corpus}: {file}")
+    return target
+
+
+def _cache() -> Path:
+    """Where downloads are kept between runs."""
+    return Path(os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
+
+
+def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
+    """Puts the file at `target`, whole and checked, or leaves nothing there and raises DataError."""
+    cure = "get the files yourself, put them in DIR/multi30k, and say --data-dir DIR".replace("multi30k", target.parent.name)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _stream(url, temporary, label=label)
+        found = hashlib.sha256(temporary.read_bytes()).hexdigest()
+        if found != sha256:
+            raise DataError(
+                f"{url} is not the published file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; nothing was kept; "
+                f"try again later, or {cure}"
+            )
+        temporary.replace(target)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = getattr(error, "reason", None) or error  # URLError and HTTPError carry the plain words in .reason
+        code = f" (HTTP {error.code})" if isinstance(error, urllib.error.HTTPError) else ""
+        raise DataError(
+            f"could not download {url} to {target.parent}: {reason}{code}; files already there are kept: run again, or {cure}"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stream(url: str, path: Path, *, label: str) -> None:
+    """Copies the URL's bytes to `path`, with a line on stderr that grows where stderr is a terminal. OSError where they break off."""
+    with urllib.request.urlopen(url, timeout=30) as reply, path.open("wb") as file:
+        expected = int(reply.headers.get("Content-Length") or 0)
+        received = 0
+        while block := reply.read(1 << 16):
+            file.write(block)
+            received += len(block)
+            if sys.stderr.isatty():
+                print(f"\rdownloading {label}: {received / 1e6:.2f} of {expected / 1e6:.2f} MB", end="", file=sys.stderr, flush=True)
+    if expected and received < expected:
+        raise OSError(f"the connection broke off after {received:,} of {expected:,} bytes")
+    print(f"{chr(13) if sys.stderr.isatty() else ''}downloaded {label}, {received / 1e6:.2f} MB" + " " * 12, file=sys.stderr)

@@ -1,0 +1,114 @@
+"""Subword vocabularies: byte-pair encoding over characters, by SentencePiece (Sennrich et al. 2016, arXiv:1508.07909; Kudo and Richardson
+2018, arXiv:1808.06226). Ids 0 to 3 are padding, begin, end and unknown in every vocabulary of this project.
+
+Text is normalised by SentencePiece's `nmt_nfkc` before it is cut: runs of spaces become one, compatibility forms (ligatures, full-width
+letters, the one-character ellipsis) their plain form, control and zero-width characters go. Everything else comes back from `decode` as it
+went in."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from data.parallel import DataError
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+NORMALIZATION = "nmt_nfkc"
+
+
+class Vocab:
+    """A trained SentencePiece model with our special ids."""
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, path: Path) -> None:
+        self.processor = processor
+        self.path = path
+
+    @classmethod
+    def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> Vocab:
+        """Trains on `lines` and saves the model at `path` (written under a temporary name, then renamed). The same lines give the same
+        file.
+
+        `size` counts the four specials. Where the text cannot fill it (every word is one piece already) the vocabulary is smaller, with a
+        warning. DataError where there is no text, or where `size` has no room for every character of it."""
+        path = Path(path)
+        kept = [line for line in lines if line.strip()]
+        if not kept:
+            raise DataError("no text to train a vocabulary on: expected at least one line that is not empty")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with temporary.open("wb") as file:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=iter(kept),
+                    model_writer=file,
+                    model_type="bpe",
+                    vocab_size=size,
+                    hard_vocab_limit=False,  # a small text gives a smaller vocabulary, not an error
+                    character_coverage=1.0,
+                    normalization_rule_name=NORMALIZATION,
+                    pad_id=PAD,
+                    bos_id=BOS,
+                    eos_id=EOS,
+                    unk_id=UNK,
+                    num_threads=1,  # the model file differs with the number of threads
+                    minloglevel=2,
+                )
+            temporary.replace(path)
+        except RuntimeError as error:
+            raise DataError(_why_not(str(error), size)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        vocab = cls.load(path)
+        if len(vocab) < size:
+            warnings.warn(
+                f"the text has room for {len(vocab)} pieces only, {size} were asked for; the vocabulary has {len(vocab)}", stacklevel=2
+            )
+        return vocab
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocab:
+        """The vocabulary saved at `path`. DataError where it is missing, is no SentencePiece model, or numbers its specials otherwise."""
+        path = Path(path)
+        if not path.is_file():
+            raise DataError(f"no vocabulary at {path}: expected a SentencePiece .model file")
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(path.read_bytes())
+        except RuntimeError as error:
+            raise DataError(f"{path} is not a SentencePiece model ({str(error).strip()}); train it again or copy it again") from error
+        found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        if found != (PAD, BOS, EOS, UNK):
+            raise DataError(f"{path} numbers pad, bos, eos, unk as {found}, expected {(PAD, BOS, EOS, UNK)}; train it with Vocab.train")
+        return cls(processor, path)
+
+    def __len__(self) -> int:
+        return int(self.processor.get_piece_size())
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of each line, no specials added; an empty line is an empty list."""
+        return self.processor.encode(list(lines), out_type=int)
+
+    def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
+        """Plain text of each list of ids. Padding, begin and end leave no trace; an unknown piece is written as SentencePiece's question
+        marks."""
+        return self.processor.decode([list(map(int, ids)) for ids in ids_list])
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The piece of each id as written in the vocabulary: a word's first piece starts with U+2581, specials are <pad>, <s>, </s>,
+        <unk>."""
+        return [self.processor.id_to_piece(int(i)) for i in ids]
+
+
+def _why_not(message: str, size: int) -> str:
+    """SentencePiece's reason for not training, in words that say what to do."""
+    if counts := re.search(r"required_chars\. (\d+) vs (\d+)", message):
+        return (
+            f"a vocabulary of {size} pieces is too small: the text's characters and the special pieces need {counts[2]} on their own; "
+            f"use a size of at least {counts[2]}, better some thousands"
+        )
+    return f"SentencePiece could not train a vocabulary of {size} pieces on this text: {message}"

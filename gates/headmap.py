@@ -1,0 +1,182 @@
+"""The currency of the house: a `HeadMap` gives every attention head a number or a bool.
+
+Gate values, importance scores, masks and roles are all HeadMaps, so every selector meets the same curve, removal and report.
+Letters: H heads of a site.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KINDS = ("enc-self", "dec-self", "cross")
+_SITE_NAME = re.compile(r"(encoder|decoder)\.(\d+)\.(enc-self|dec-self|cross)")
+
+
+@dataclass(frozen=True, order=True)
+class HeadSite:
+    """One attention layer, written `encoder.0.enc-self` or `decoder.2.cross`; layers count from 0."""
+
+    kind_order: int
+    layer: int
+    heads: int
+
+    @classmethod
+    def at(cls, kind: str, layer: int, heads: int) -> "HeadSite":
+        return cls(KINDS.index(check_kinds([kind])[0]), layer, heads)
+
+    @classmethod
+    def parse(cls, name: str, heads: int) -> "HeadSite":
+        match = _SITE_NAME.fullmatch(name)
+        if not match or (match[1] == "encoder") != (match[3] == "enc-self"):
+            raise ValueError(f"expected a site such as 'encoder.0.enc-self' or 'decoder.2.cross', got {name!r}")
+        return cls.at(match[3], int(match[2]), heads)
+
+    @property
+    def kind(self) -> str:
+        return KINDS[self.kind_order]
+
+    @property
+    def name(self) -> str:
+        return f"{'encoder' if self.kind == 'enc-self' else 'decoder'}.{self.layer}.{self.kind}"
+
+
+def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
+    """`kinds` in the house's order, all of them for None. Raises ValueError at an unknown or empty list."""
+    chosen = set(KINDS if kinds is None else kinds)
+    for kind in sorted(chosen - set(KINDS)):
+        nearest = get_close_matches(kind, KINDS, n=1, cutoff=0.3)
+        raise ValueError(f"unknown kind of attention {kind!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "") + f" Known: {KINDS}")
+    if not chosen:
+        raise ValueError(f"expected at least one kind of attention of {KINDS}, got none")
+    return tuple(kind for kind in KINDS if kind in chosen)
+
+
+class HeadMap(Mapping[HeadSite, Tensor]):
+    """(site, head) -> number or bool: for every site a tensor (H,) on the CPU, float64 or bool, in the order enc-self, dec-self, cross."""
+
+    def __init__(self, values: Mapping[HeadSite, Any]):
+        self._values: dict[HeadSite, Tensor] = {}
+        for site in sorted(values):
+            row = torch.as_tensor(values[site]).detach().cpu()
+            row = row if row.dtype == torch.bool else row.double()
+            if row.shape != (site.heads,):
+                raise ValueError(f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got {tuple(row.shape)}")
+            self._values[site] = row
+
+    def __getitem__(self, site: HeadSite | str) -> Tensor:
+        if isinstance(site, str):
+            for known, row in self._values.items():
+                if known.name == site:
+                    return row
+            raise KeyError(f"no site {site!r}; known: {[known.name for known in self]}")
+        return self._values[site]
+
+    def __iter__(self) -> Iterator[HeadSite]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return "HeadMap(" + ", ".join(f"{site.name}: {row.tolist()}" for site, row in self.items()) + ")"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HeadMap) and list(self) == list(other) and all(torch.equal(row, other[site]) for site, row in self.items())
+
+    def __invert__(self) -> "HeadMap":
+        return self.map(lambda row: ~row)
+
+    @property
+    def heads_total(self) -> int:
+        return sum(site.heads for site in self)
+
+    def flat(self) -> Tensor:
+        """All values as one tensor, site after site."""
+        return torch.cat(list(self.values())) if self._values else torch.zeros(0, dtype=torch.float64)
+
+    def sum(self) -> float:
+        return float(self.flat().double().sum())
+
+    def count(self) -> int:
+        """The number of true (or non-zero) heads."""
+        return int((self.flat() != 0).sum())
+
+    def by_kind(self) -> dict[str, float]:
+        """The sum over each kind's heads; kinds without a site are left out."""
+        totals: dict[str, float] = {}
+        for site, row in self.items():
+            totals[site.kind] = totals.get(site.kind, 0.0) + float(row.double().sum())
+        return totals
+
+    def by_site(self) -> dict[str, float]:
+        return {site.name: float(row.double().sum()) for site, row in self.items()}
+
+    def map(self, change: Callable[[Tensor], Any]) -> "HeadMap":
+        return HeadMap({site: change(row) for site, row in self.items()})
+
+    def select(self, kinds: Iterable[str] | None) -> "HeadMap":
+        chosen = check_kinds(kinds)
+        return HeadMap({site: row for site, row in self.items() if site.kind in chosen})
+
+    def l2_per_layer(self) -> "HeadMap":
+        """Each site's values divided by their l2 norm (Michel et al. 2019, appendix B); a site of zeros stays zeros."""
+        return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
+
+    def lowest(self, k: int) -> "HeadMap":
+        """True at exactly the k heads of least value; equal values go in the order of sites and heads. Raises ValueError unless 0 <= k <= heads."""
+        if not 0 <= k <= self.heads_total:
+            raise ValueError(f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}")
+        flat = self.flat().double()
+        if not torch.isfinite(flat).all():
+            raise ValueError("scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN")
+        chosen = torch.zeros(len(flat), dtype=torch.bool)
+        chosen[torch.sort(flat, stable=True).indices[:k]] = True
+        return self.like(chosen)
+
+    def like(self, flat: Tensor) -> "HeadMap":
+        """A HeadMap over the same sites from one flat tensor."""
+        rows = flat.split([site.heads for site in self])
+        return HeadMap(dict(zip(self, rows, strict=True)))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict a head: site, kind, layer, head, value; for tables."""
+        return [
+            {"site": site.name, "kind": site.kind, "layer": site.layer, "head": head, "value": value}
+            for site, row in self.items()
+            for head, value in enumerate(row.tolist())
+        ]
+
+    def to_json(self) -> dict[str, list[Any]]:
+        return {site.name: row.tolist() for site, row in self.items()}
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, list[Any]]) -> "HeadMap":
+        if not isinstance(mapping, Mapping) or not all(isinstance(row, list) for row in mapping.values()):
+            raise ValueError("expected a mapping from site names to lists, such as {'encoder.0.enc-self': [1.0, 0.0]}")
+        return cls({HeadSite.parse(name, len(row)): torch.tensor(row) for name, row in mapping.items()})
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON: site name -> list of H values."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "HeadMap":
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a HeadMap: {error}") from error
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write to a temporary name, then rename: a crash leaves the old file whole."""
+    path = Path(path)
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,94 @@
+"""Where the heads of a model are, and how a gate is put on them and taken off again.
+
+A site is found by its attention class's name in `SITE_RULES` and by its place in the model. To gate another attention class, give it a
+slot (an attribute that holds a gate or None; multiply the heads' outputs with `gate_heads(z, gate())` when it is set) and add one line:
+
+    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from torch import nn
+
+from .bank import GateBank
+from .headmap import HeadMap, HeadSite, check_kinds
+from .registry import GATES
+
+BANK = "head_gates"  # the model's attribute that holds the bank while attached
+_PLACE = re.compile(r"(?:.*\.)?(encoder|decoder)\.layers\.(\d+)\.([a-z_]*attention|[a-z_]*attn)")
+
+
+@dataclass(frozen=True)
+class SiteRule:
+    """How one attention class is held: the attribute with its number of heads, and the one with its gate slot."""
+
+    heads: str
+    slot: str
+
+
+SITE_RULES: dict[str, SiteRule] = {"MultiHeadAttention": SiteRule(heads="heads", slot="gate")}
+
+
+def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
+    """Every attention layer of the model that a rule knows, in the order enc-self, dec-self, cross. Raises ValueError if there is none."""
+    found: dict[HeadSite, nn.Module] = {}
+    for path, module in model.named_modules():
+        rule = SITE_RULES.get(type(module).__name__)
+        if rule is None:
+            continue
+        place = _PLACE.fullmatch(path)
+        if place is None:
+            raise ValueError(f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention")
+        stack, layer, name = place[1], int(place[2]), place[3]
+        kind = "cross" if "cross" in name or "encoder" in name else ("enc-self" if stack == "encoder" else "dec-self")
+        found[HeadSite.at(kind, layer, getattr(module, rule.heads))] = module
+    if not found:
+        classes = sorted({type(module).__name__ for module in model.modules() if "attention" in type(module).__name__.lower()})
+        raise ValueError(
+            f"no attention in {type(model).__name__} has a rule (attention classes seen: {classes or 'none'}); "
+            f"add one to SITE_RULES in gates/sites.py. Known: {sorted(SITE_RULES)}"
+        )
+    return dict(sorted(found.items()))
+
+
+def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = None, **options: Any) -> GateBank:
+    """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one bank.
+
+    `options` go to the gate's class; one that is a HeadMap gives each site its own row. The bank becomes a submodule of the model.
+    Raises ValueError at an unknown gate or kind, an option the gate does not have, or gates already attached."""
+    if gate not in GATES:
+        nearest = get_close_matches(gate, GATES, n=1)
+        raise ValueError(f"unknown gate {gate!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else f"; known: {sorted(GATES)}"))
+    if getattr(model, BANK, None) is not None:
+        raise ValueError("the model already has gates; detach(model) takes them off")
+    chosen = check_kinds(kinds)
+    modules = {site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads > 0}
+    if not modules:
+        raise ValueError(f"the model has no heads of the kinds {chosen}")
+    gates = {}
+    for site in modules:
+        own = {name: value[site] if isinstance(value, HeadMap) else value for name, value in options.items()}
+        try:
+            gates[site] = GATES[gate](site.heads, **own)
+        except TypeError as error:
+            raise ValueError(f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}") from error
+    device = next((parameter.device for parameter in model.parameters()), None)
+    bank = GateBank(gates, gate).to(device).train(model.training)
+    setattr(model, BANK, bank)
+    for site, module in modules.items():
+        # not registered a second time: the bank owns the gate, the slot only points to it
+        object.__setattr__(module, SITE_RULES[type(module).__name__].slot, gates[site])
+    return bank
+
+
+def detach(model: nn.Module) -> None:
+    """Take all gates off: the model's state dict and outputs are as before `attach`. Does nothing on a model without gates."""
+    if getattr(model, BANK, None) is None:
+        return
+    delattr(model, BANK)
+    for module in find_sites(model).values():
+        object.__setattr__(module, SITE_RULES[type(module).__name__].slot, None)

@@ -1,0 +1,1 @@
+"""Training: Lightning modules around the model, what happens at each epoch, and the experiment from base model to comparison."""

@@ -1,0 +1,160 @@
+"""What happens around training: checkpoints, convergence, the history of the gates, progress in words."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import RichProgressBar
+
+from lightning_modules.loggers import MetricsFile
+from lightning_modules.translation import TranslationModule
+from models.checkpoint import architecture, save_file
+from models.run import RunFolder
+
+CONVERGED_FALL, CONVERGED_EPOCHS = 0.005, 4
+
+
+def is_converged(losses: list[float]) -> bool:
+    """Whether the full-validation loss, epoch by epoch, fell by less than 0.5% over the last 4 epochs (best so far against best then)."""
+    if len(losses) <= CONVERGED_EPOCHS:
+        return False
+    return min(losses) > min(losses[:-CONVERGED_EPOCHS]) * (1 - CONVERGED_FALL)
+
+
+class Checkpoints(pl.Callback):
+    """Writes the best weights by `monitor` (lower is better) and, after every epoch, all that an exact resume needs.
+
+    Both are plain tensors, written to a temporary name and renamed. Stand before AverageWeights: the best weights are the averaged ones."""
+
+    def __init__(self, folder: RunFolder, *, best: str, last: str, monitor: str):
+        self.folder, self.best_name, self.last_name, self.monitor = folder, best, last, monitor
+        self.best = float("inf")
+        self.best_epoch = -1
+        self.losses: list[float] = []  # full-validation loss, epoch by epoch
+        self.seconds = 0.0  # of training, validation and BLEU samples left out
+        self.tokens = 0
+        self._begin = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._begin = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int) -> None:
+        self.tokens += batch.target_tokens
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.seconds += time.perf_counter() - self._begin
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, TranslationModule)
+        self.losses.append(float(trainer.callback_metrics["val/loss"]))
+        value = float(trainer.callback_metrics[self.monitor])
+        if value < self.best and trainer.is_global_zero:
+            self.best, self.best_epoch = value, trainer.current_epoch
+            state = module.model.state_dict()
+            gates = {name: state.pop(name) for name in list(state) if name.startswith("head_gates.")}
+            bank = module.bank
+            content = {"architecture": architecture(module.model), "model": state, "gates": gates, "epoch": trainer.current_epoch}
+            save_file(self.folder / self.best_name, content)
+            if bank is not None:
+                bank.save(self.folder / self.best_name.replace("best.pt", "gates.json"))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        partial = self.folder / (self.last_name + ".part")
+        trainer.save_checkpoint(partial, weights_only=False)  # False: the optimiser's state too
+        if trainer.is_global_zero:
+            partial.replace(self.folder / self.last_name)
+            for logger in trainer.loggers:
+                logger.save()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            name: getattr(self, name) for name in ("best", "best_epoch", "losses", "seconds", "tokens")
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsFile):
+                logger.forget_after(trainer.global_step)
+
+
+class GateHistory(pl.Callback):
+    """gates_history.npz: steps (n,) and log_alpha (n, heads) with the heads' names, a row every `every` steps."""
+
+    def __init__(self, path: Path, every: int = 20):
+        self.path, self.every = path, every
+        self.steps: list[int] = []
+        self.values: list[list[float]] = []
+
+    def record(self, module: pl.LightningModule, step: int) -> None:
+        assert isinstance(module, TranslationModule) and module.bank is not None
+        self.steps.append(step)
+        self.values.append([x for _, gate in module.bank.items() for x in gate.numbers()["log_alpha"].tolist()])
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not self.steps:
+            self.record(module, 0)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        if trainer.global_step % self.every == 0 and trainer.global_step > self.steps[-1]:
+            self.record(module, trainer.global_step)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, TranslationModule) and module.bank is not None
+        heads = [f"{site.name}.{head}" for site in module.bank.sites for head in range(site.heads)]
+        partial = self.path.with_name("part." + self.path.name)
+        np.savez_compressed(partial, steps=np.array(self.steps), log_alpha=np.array(self.values, dtype=np.float32), heads=np.array(heads))
+        partial.replace(self.path)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "values": self.values}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self.values = state["steps"], state["values"]
+
+
+class Words(pl.Callback):
+    """Says at the start how long the stage will take, and one line after every epoch where there is no progress bar."""
+
+    MEASURE = 20  # steps before the estimate
+
+    def __init__(self, stage: str, steps_per_epoch: int):
+        self.stage, self.steps = stage, steps_per_epoch
+        self._first = 0.0
+        self._seen = 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        self._seen += 1
+        if self._seen == 3:  # the first steps warm caches up
+            self._first = time.perf_counter()
+        if self._seen == 3 + self.MEASURE:
+            a_step = (time.perf_counter() - self._first) / self.MEASURE
+            left = (trainer.max_epochs or 0) * self.steps * trainer.accumulate_grad_batches - self._seen
+            epochs = (trainer.max_epochs or 0) - trainer.current_epoch
+            say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(a_step * left)} and the validations")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        numbers = trainer.callback_metrics
+        shown = ["val/loss", "val/bleu", "gates/open_heads"]
+        text = ", ".join(f"{name.split('/')[1].replace('_', ' ')} {float(numbers[name]):.4g}" for name in shown if name in numbers)
+        say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    print(text, flush=True)
+
+
+def progress_bar() -> list[pl.Callback]:
+    """Rich's bar on a terminal, nothing in a log file."""
+    return [RichProgressBar(leave=False)] if sys.stdout.isatty() else []

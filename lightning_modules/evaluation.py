@@ -1,0 +1,112 @@
+"""The comparison: every system translates the same test set; differences are given against the better of the two bases.
+
+A row holds BLEU and chrF with signatures, intervals and p-values by paired bootstrap, heads, parameters and speed.
+"""
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from configs.schema import SearchConfig
+from configs.settings import to_dict
+from gates import HeadMap, find_sites
+from lightning_modules.callbacks import say
+from models.run import RunFolder
+from models.translator import Translator
+from pruning.significance import Scored, compare, resample_counts, score
+
+RESAMPLES = 1000
+BINARISING_GAP = 0.3  # BLEU between soft and exact gates above which the user is warned
+
+
+class Evaluation:
+    """Rows of one run's comparison, written as they come.   test: source and reference lines."""
+
+    def __init__(self, folder: RunFolder, test: tuple[Sequence[str], Sequence[str]], search: SearchConfig):
+        self.folder, self.test, self.search = folder, test, search
+        self.rows: list[dict[str, Any]] = []
+        self.scored: dict[str, Scored] = {}
+        self.counts = resample_counts(len(test[0]), RESAMPLES)
+        self.reference: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What a translation depends on beside the model."""
+        return {"search": to_dict(self.search), "sentences": len(self.test[0])}
+
+    def add(self, system: str, translator: Translator, open_heads: HeadMap | None, **facts: Any) -> dict[str, Any]:
+        """Translate, score, and write the hypotheses. open_heads: of the gated sites; others are open."""
+        begin = time.perf_counter()
+        hypotheses = translator.translate(self.test[0])
+        seconds = time.perf_counter() - begin
+        by_kind: dict[str, int] = {}
+        for site in find_sites(translator.model):
+            gated = open_heads is not None and site in open_heads
+            count = int(open_heads[site].sum()) if gated and open_heads is not None else site.heads
+            by_kind[site.kind] = by_kind.get(site.kind, 0) + count
+        total = sum(site.heads for site in find_sites(translator.model))
+        parameters = sum(p.numel() for name, p in translator.model.named_parameters() if not name.startswith("head_gates."))
+        row = {
+            "system": system,
+            "heads_open": sum(by_kind.values()),
+            "heads_total": total,
+            "heads_by_kind": by_kind,
+            "heads_by_site": open_heads.by_site() if open_heads is not None else None,
+            "parameters": parameters,
+            "sentences_per_second": len(self.test[0]) / seconds,
+            "evaluation": self.settings(),
+            **facts,
+        }
+        self.folder.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in hypotheses))
+        self.take(row, hypotheses)
+        say(f"{system}: {row['heads_open']} of {total} heads, BLEU {row['bleu']:.2f}")
+        return row
+
+    def take(self, row: dict[str, Any], hypotheses: Sequence[str]) -> None:
+        scored = score(hypotheses, self.test[1])
+        self.scored[row["system"]] = scored
+        row |= {"bleu": scored.bleu, "chrf": scored.chrf}
+        row |= {f"{name}_signature": signature for name, signature in scored.signatures.items()}
+        self.rows.append(row)
+        if self.reference is not None:
+            self.against_reference(row)
+
+    def borrow(self, system: str, run: RunFolder) -> None:
+        """The row and hypotheses of a base run; translated anew if they were made with other settings."""
+        result = run.result() or {"rows": []}
+        for row in result["rows"]:
+            if row["system"] == system and row["evaluation"] == self.settings():
+                text = (run / f"hypotheses/{system}.txt").read_text(encoding="utf-8")
+                self.folder.write_text(f"hypotheses/{system}.txt", text)
+                self.folder.add_system(system, run / "best.pt", None)
+                clean = {key: value for key, value in row.items() if "p_value" not in key and "difference" not in key and "ci95" not in key}
+                self.take(clean, text.split("\n")[:-1])
+                return
+        translator = Translator.load(run.path, system)
+        translator.search = self.search
+        self.folder.add_system(system, run / "best.pt", None)
+        stage = next((row["stage"] for row in result["rows"] if row["system"] == system), {})
+        self.add(system, translator, None, stage=stage)
+
+    def choose_reference(self) -> None:
+        """The base with the lower full-validation loss is what every row is compared with."""
+        bases = [row for row in self.rows if row["system"].startswith("base")]
+        self.reference = min(bases, key=lambda row: min(row["stage"]["losses"]))["system"]
+        for row in self.rows:
+            self.against_reference(row)
+
+    def against_reference(self, row: dict[str, Any]) -> None:
+        assert self.reference is not None
+        found = compare(self.scored[row["system"]], self.scored[self.reference], self.counts)
+        row |= {"reference": self.reference, **found, "p_value_vs_reference": found["bleu_p_value"]}
+        if "base" in self.scored:
+            row["p_value_vs_base"] = compare(self.scored[row["system"]], self.scored["base"], self.counts)["bleu_p_value"]
+
+    def warn_about_binarising(self) -> None:
+        bleu = {row["system"]: row["bleu"] for row in self.rows}
+        if "l0-soft" in bleu and abs(bleu["l0-soft"] - bleu["l0"]) > BINARISING_GAP:
+            warnings.warn(
+                f"making the gates exactly 0 or 1 changed BLEU from {bleu['l0-soft']:.2f} to {bleu['l0']:.2f}: gates are still between; "
+                "give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
+                stacklevel=2,
+            )

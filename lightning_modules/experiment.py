@@ -1,0 +1,330 @@
+"""The experiment of `fit.py`: a base model, gates on its heads, greedy pruning at the same number of heads, and a fair comparison.
+
+Every stage ends with its files in the run folder and a rewritten result.json, so a crash leaves the last whole stage, and `--resume`
+goes on from there.
+"""
+
+import hashlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from analysis.importance import importance
+from configs.cli import config_hash, to_yaml
+from configs.schema import FitConfig, StageConfig
+from configs.settings import to_dict
+from data import Corpus, load_corpus
+from data.corpus import TranslationData, make_vocabs
+from gates import HeadMap, LambdaBudget, attach, detach
+from lightning_modules.callbacks import minutes, say
+from lightning_modules.evaluation import Evaluation
+from lightning_modules.gated import GatedModule
+from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
+from lightning_modules.translation import TranslationModule
+from models.checkpoint import load_model
+from models.run import RunFolder, device_name, find_runs, provenance
+from models.transformer import Transformer
+from models.translator import Translator, load_vocabs
+from pruning.greedy import lowest_closed
+
+IMPORTANCE_TOKENS = 4000  # of one batch of the importance pass; the scores do not depend on it
+
+
+class Experiment:
+    """Finds or makes the runs that one configuration asks for."""
+
+    def __init__(self, config: FitConfig):
+        self.config = config
+        self.root = Path(config.runs)
+        self.precision = resolve_precision(config.precision)
+        self.machine = Machine(config.devices, self.precision, config.logger)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.corpus: Corpus = load_corpus(
+            config.data,
+            data_dir=config.data_dir,
+            src=config.src,
+            tgt=config.tgt,
+            train_files=config.train_files,
+            valid_files=config.valid_files,
+            test_files=config.test_files,
+        )
+        self.prefix = f"{'files' if config.train_files else Path(config.data).name}-{config.src}-{config.tgt}"
+        self.test = (self.corpus.test.sources, self.corpus.test.targets)
+        if config.test_sentences:
+            self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
+        self._data: TranslationData | None = None
+
+    # ---------------------------------------------------------------- what makes runs the same
+
+    def base_identity(self) -> dict[str, Any]:
+        """All that a base model depends on: the text itself, not where it lies."""
+        config = self.config
+        settings = {name: to_dict(getattr(config, name)) for name in ("model", "text", "train")}
+        return {"text_digest": digest(self.corpus), "seed": config.seed, "precision": self.precision, "devices": config.devices, **settings}
+
+    def stage_identity(self, base_hash: str, gate: str) -> dict[str, Any]:
+        """All that a run on a base depends on."""
+        config = self.config
+        identity = {"base_hash": base_hash, "gate": gate, "seed": config.seed, "precision": self.precision, "finetune": to_dict(config.finetune)}
+        identity |= {"search": to_dict(config.search), "test_sentences": config.test_sentences, "freeze_decoder": config.freeze_decoder}
+        if gate == "l0":
+            names = ("lam", "kinds", "systems", "greedy_sentences")
+            identity |= {name: getattr(config, name) for name in names} | {"gates": to_dict(config.gates)}
+        return identity
+
+    # ---------------------------------------------------------------- runs
+
+    def run(self) -> RunFolder:
+        """The finished run of the configuration."""
+        base = self.base()
+        if self.config.gate == "none":
+            return base
+        continued = self.continued(base) if "base-continued" in self.config.systems else None
+        return self.gated(base, continued)
+
+    def base(self) -> RunFolder:
+        """A finished base: the one named by --base, one in --runs with the same configuration, or a new one."""
+        config = self.config
+        if config.base is not None:
+            folder = RunFolder.open(config.base)
+            if not folder.finished():
+                raise ValueError(f"the base {config.base} is not finished; the command in its command.txt with --resume continues it")
+            if folder.config().get("gate", "none") != "none":
+                raise ValueError(f"{config.base} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
+            return folder
+        name = config.name if config.name and config.gate == "none" else f"{self.prefix}-none-s{config.seed}"
+        folder, done = self.claim(name, self.base_identity(), gate="none", fresh=config.fresh and config.gate == "none")
+        if done:
+            say(f"base: {folder.path} (finished, same configuration)")
+            return folder
+        say(f"base: training {folder.path}")
+        source_vocab, target_vocab = make_vocabs(self.corpus, folder.path, size=config.text.vocab_size, joint=config.text.joint)
+        pl.seed_everything(config.seed, verbose=False)
+        model = Transformer(config.model, len(source_vocab), len(target_vocab))
+        translator = Translator(model, source_vocab, target_vocab, config.search)
+        result = self.train("base", self.plain(translator, config.train, offset=0), folder, config.train)
+        folder.add_system("base", folder / "best.pt", None)
+        self.finish_plain(folder, "base", translator, result)
+        return folder
+
+    def continued(self, base: RunFolder) -> RunFolder:
+        """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""
+        config = self.config
+        identity = self.stage_identity(self.hash_of(base), "continued")
+        folder, done = self.claim(f"{self.prefix}-continued-s{config.seed}", identity, gate="none", base=base)
+        if done:
+            say(f"base-continued: {folder.path} (finished, same configuration)")
+            return folder
+        say(f"base-continued: training {folder.path}")
+        translator = self.load(base)
+        result = self.train("base-continued", self.plain(translator, config.finetune, offset=1), folder, config.finetune)
+        folder.add_system("base-continued", folder / "best.pt", None)
+        self.finish_plain(folder, "base-continued", translator, result)
+        return folder
+
+    def gated(self, base: RunFolder, continued: RunFolder | None) -> RunFolder:
+        """Gates from the converged base, made exactly 0 or 1, beside greedy pruning at the same number of heads."""
+        config = self.config
+        name = config.name or f"{self.prefix}-{config.gate}-{config.lam:g}-s{config.seed}"
+        folder, done = self.claim(name, self.stage_identity(self.hash_of(base), "l0"), gate="l0", base=base, fresh=config.fresh, strict=True)
+        if done:
+            say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
+            return folder
+        evaluation = Evaluation(folder, self.test, config.search)
+        evaluation.borrow("base", base)
+        if continued is not None:
+            evaluation.borrow("base-continued", continued)
+        evaluation.choose_reference()
+
+        translator = self.load(base)
+        bank = attach(
+            translator.model,
+            gate="l0",
+            kinds=config.kinds,
+            log_alpha=config.gates.log_alpha,
+            beta=config.gates.beta,
+            gamma=config.gates.gamma,
+            zeta=config.gates.zeta,
+        )
+        if config.freeze_decoder:
+            freeze_decoder(translator.model)
+        budget = LambdaBudget(config.lam, config.gates.lambda_warmup)
+        module = GatedModule(translator, config.finetune, config.gates, budget, seed=self.stage_seed(2), sample=self.sample(config.finetune))
+        result = self.train("gates", module, folder, config.finetune)
+        bank.save(folder / "gates.json")
+        open_heads, soft = bank.open(), bank.values()
+        expected = bank.open_prob().sum()
+        if "l0-soft" in config.systems:
+            folder.add_system("l0-soft", folder / "best.pt", soft.to_json())
+            evaluation.add("l0-soft", translator, soft.map(lambda row: row > 0), expected_open_heads=expected, stage=result.to_json())
+        detach(translator.model)
+        folder.add_system("l0", folder / "best.pt", open_heads.map(lambda row: row.double()).to_json())
+        attach(translator.model, gate="mask", xi=open_heads)
+        evaluation.add("l0", translator, open_heads, stage=result.to_json(), seconds_per_stage=result.seconds)
+        evaluation.warn_about_binarising()
+
+        greedy = [system for system in config.systems if system.startswith("greedy")]
+        if greedy:
+            self.greedy(folder, base, keep=open_heads.count(), evaluation=evaluation, finetuned="greedy-finetuned" in greedy)
+        self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
+        return folder
+
+    def greedy(self, folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation, finetuned: bool) -> None:
+        """Close all but `keep` of the gated kinds' heads on the base, lowest importance first; then fine-tune as long as the gates were."""
+        config = self.config
+        scores = self.gradient_scores(base).select(config.kinds)
+        closed = lowest_closed(scores, keep=keep, l2_per_layer=True)
+        folder.write_json("scores/gradient.json", scores.to_json())
+        xi = (~closed).map(lambda row: row.double())
+        translator = self.load(base)
+        attach(translator.model, gate="mask", xi=xi)
+        if "greedy" in config.systems:
+            folder.add_system("greedy", base / "best.pt", xi.to_json())
+            evaluation.add("greedy", translator, ~closed)
+        if finetuned:
+            if config.freeze_decoder:
+                freeze_decoder(translator.model)
+            module = self.plain(translator, config.finetune, offset=3)
+            result = self.train("greedy-finetuned", module, folder, config.finetune, prefix="greedy-finetuned-")
+            (folder / "greedy-finetuned-last.pt").unlink(missing_ok=True)
+            folder.add_system("greedy-finetuned", folder / result.weights, xi.to_json())
+            evaluation.add("greedy-finetuned", translator, ~closed, stage=result.to_json())
+
+    def gradient_scores(self, base: RunFolder) -> HeadMap:
+        """Michel's importance of the base's heads, per sentence, over the training pairs; kept with the base."""
+        count = self.config.greedy_sentences
+        name = "scores/gradient.json" if not count else f"scores/gradient-{count}.json"
+        if (base / name).is_file():
+            return HeadMap.load(base / name)
+        data = self.data()
+        if count:
+            data = TranslationData(**(self.data_arguments(base) | {"train_sentences": count}))
+        say(f"importance: one forward and backward pass over {len(data.train_pairs):,} training pairs")
+        scores = importance(self.load(base).model, data.batches("train", IMPORTANCE_TOKENS))
+        base.write_json(name, scores.to_json())
+        return scores
+
+    # ---------------------------------------------------------------- parts
+
+    def claim(
+        self, name: str, identity: dict[str, Any], *, gate: str, base: RunFolder | None = None, fresh: bool = False, strict: bool = False
+    ) -> tuple[RunFolder, bool]:
+        """The folder for a run with this identity, and whether it is finished already.
+
+        A finished run of the same identity is found under any name. `strict`: a name taken by another configuration is refused, else
+        the new run's name gets a hash."""
+        wanted = config_hash(identity)
+        found = [folder for folder in find_runs(self.root) if folder.config().get("run_hash") == wanted]
+        finished = [folder for folder in found if folder.finished()]
+        if finished and not fresh:
+            return finished[0], True
+        folder = found[0] if found else RunFolder(self.root / name)
+        if not found and (folder / "config.yaml").exists():
+            if strict or self.config.name == name:
+                raise ValueError(
+                    f"{folder.path} holds a run with another configuration; give this one a --name of its own, or remove that folder"
+                )
+            folder = RunFolder(self.root / f"{name}-{wanted[:6]}")
+        unfinished = (folder / "last.pt").is_file() and not folder.finished()
+        if unfinished and not self.config.resume and not fresh:
+            raise ValueError(f"{folder.path} is unfinished: --resume continues it after its last epoch, --fresh begins again")
+        if fresh and folder.path.exists():
+            shutil.rmtree(folder.path)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        recorded: dict[str, Any] = {"run_hash": wanted}
+        if base is not None:
+            recorded |= {"base_hash": self.hash_of(base)}
+            for vocab in base.path.glob("vocab*.model"):
+                shutil.copyfile(vocab, folder / vocab.name)
+        settings = replace(self.config, gate=gate, base=str(base.path) if base else None, name=folder.path.name, resume=False, fresh=False)
+        folder.write_text("config.yaml", to_yaml(settings, **recorded))
+        facts = provenance(device_name(), self.precision, self.config.seed)
+        folder.write_text("command.txt", "\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")
+        return folder, False
+
+    def hash_of(self, base: RunFolder) -> str:
+        return str(base.config()["run_hash"])
+
+    def load(self, base: RunFolder) -> Translator:
+        """A fresh copy of a base's best model."""
+        return Translator(load_model(base / "best.pt"), *load_vocabs(base.path), self.config.search)
+
+    def data_arguments(self, folder: RunFolder) -> dict[str, Any]:
+        source_vocab, target_vocab = load_vocabs(folder.path)
+        text = self.config.text
+        return {
+            "corpus": self.corpus,
+            "source_vocab": source_vocab,
+            "target_vocab": target_vocab,
+            "max_tokens": text.max_tokens,
+            "max_length": text.max_length,
+            "seed": self.config.seed,
+            "train_sentences": text.train_sentences,
+        }
+
+    def data(self, folder: RunFolder | None = None) -> TranslationData:
+        if self._data is None:
+            assert folder is not None
+            self._data = TranslationData(**self.data_arguments(folder))
+            skipped = {name: part["skipped"] for name, part in self._data.report.items() if part.get("skipped")}
+            if skipped:
+                say("skipped: " + "; ".join(f"{name}: {n} {why}" for name, why_n in skipped.items() for why, n in why_n.items()))
+        return self._data
+
+    def sample(self, stage: StageConfig) -> tuple[list[str], list[str]]:
+        n = stage.bleu_sentences
+        return self.corpus.valid.sources[:n], self.corpus.valid.targets[:n]
+
+    def stage_seed(self, offset: int) -> int:
+        return self.config.seed * 10 + offset
+
+    def plain(self, translator: Translator, stage: StageConfig, *, offset: int) -> TranslationModule:
+        return TranslationModule(translator, stage, seed=self.stage_seed(offset), sample=self.sample(stage))
+
+    def train(self, name: str, module: TranslationModule, folder: RunFolder, stage: StageConfig, prefix: str = "") -> StageResult:
+        """The stage's result; a stage whose end is on disk is not run again."""
+        record = folder / f"{prefix}stage.json"
+        if record.is_file():
+            result = StageResult(**folder.read_json(record.name))
+            load_best(module, folder, result.weights)
+            return result
+        data = self.data(folder)
+        data.accumulate = stage.accumulate
+        # a new optimiser and a new order of batches: the seed of the stage, not of the base again
+        data.seed = module.seed
+        arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "config": to_dict(self.config)}
+        result = run_stage(name, module, data, folder, self.machine, stage, **arguments)
+        folder.write_json(record.name, result.to_json())
+        end = "converged" if result.converged else "not converged"
+        say(
+            f"{name}: best epoch {result.best_epoch + 1} of {result.epochs}, validation loss {min(result.losses):.4f} ({end}), "
+            f"{minutes(result.seconds)} of training, {result.tokens_per_second:,.0f} target tokens/s"
+        )
+        return result
+
+    def finish_plain(self, folder: RunFolder, system: str, translator: Translator, result: StageResult) -> None:
+        """Evaluate a model without gates and close its run."""
+        evaluation = Evaluation(folder, self.test, self.config.search)
+        evaluation.add(system, translator, None, stage=result.to_json())
+        evaluation.choose_reference()
+        self.write_result(folder, evaluation.rows, system=system, reference=evaluation.reference, finished=True)
+
+    def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
+        facts = provenance(device_name(), self.precision, self.config.seed)
+        about = {"corpus": self.corpus.name, "description": self.corpus.description, **self.data(folder).report}
+        folder.write_json("result.json", {"rows": rows, **extra, **facts, "data": about})
+
+
+def digest(corpus: Corpus) -> str:
+    """12 hexadecimal digits of the SHA-256 of the training and validation text."""
+    sha = hashlib.sha256()
+    for split in (corpus.train, corpus.valid):
+        for lines in (split.sources, split.targets):
+            sha.update("\n".join(lines).encode())
+            sha.update(b"\0")
+    return sha.hexdigest()[:12]

@@ -1,0 +1,143 @@
+"""One training stage, from a translator to its best checkpoint: base, gates, greedy-finetuned and base-continued all go through here."""
+
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from configs.schema import StageConfig
+from data.corpus import TranslationData
+from lightning_modules.averaging import AverageWeights
+from lightning_modules.callbacks import Checkpoints, GateHistory, Words, is_converged, progress_bar
+from lightning_modules.gated import GatedModule
+from lightning_modules.loggers import make_loggers
+from lightning_modules.translation import TranslationModule
+from models.checkpoint import load_file
+from models.run import RunFolder
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and how to train."""
+
+    devices: int
+    precision: str  # "32" or "bf16"
+    logger: str
+
+
+def native_bf16() -> bool:
+    """Whether bf16 products are faster than fp32 here: on GPUs from Ampere on, on CPUs with AVX512-BF16 or AMX."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_capability() >= (8, 0)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def resolve_precision(precision: str) -> str:
+    """'32' or 'bf16'; auto takes bf16 only where the hardware has it."""
+    return ("bf16" if native_bf16() else "32") if precision == "auto" else precision
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """How a stage went. `weights`: the file of its best checkpoint in the run folder."""
+
+    weights: str
+    epochs: int
+    steps: int
+    best_epoch: int
+    losses: list[float]  # full-validation loss, epoch by epoch
+    converged: bool
+    seconds: float
+    tokens_per_second: float
+    stopped: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
+
+
+def run_stage(
+    name: str,
+    module: TranslationModule,
+    data: TranslationData,
+    folder: RunFolder,
+    machine: Machine,
+    stage: StageConfig,
+    *,
+    prefix: str = "",
+    resume: bool = False,
+    config: dict[str, Any] | None = None,
+) -> StageResult:
+    """Train, keep the best, and leave the best weights in the module's model.
+
+    Files in the run folder begin with `prefix`. `resume` goes on after the last whole epoch if there is one."""
+    gated = isinstance(module, GatedModule)
+    best, last = f"{prefix}best.pt", f"{prefix}last.pt"
+    checkpoints = Checkpoints(folder, best=best, last=last, monitor="val/objective" if gated else "val/loss")
+    callbacks: list[pl.Callback] = [checkpoints, Words(name, data.sampler(world=machine.devices).steps), *progress_bar()]
+    if stage.average > 0:
+        callbacks.insert(1, AverageWeights(stage.average))
+    if gated:
+        callbacks.append(GateHistory(folder / "gates_history.npz"))
+    quiet_lightning()
+    trainer = pl.Trainer(
+        accelerator="auto",
+        devices=machine.devices,
+        strategy="ddp_spawn" if machine.devices > 1 else "auto",
+        precision="bf16-mixed" if machine.precision == "bf16" else "32-true",
+        max_epochs=stage.epochs,
+        accumulate_grad_batches=stage.accumulate,
+        callbacks=callbacks,
+        logger=make_loggers(machine.logger, folder.path, name, config or {}),
+        default_root_dir=folder.path,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=any("Progress" in type(callback).__name__ for callback in callbacks),
+    )
+    again = str(folder / last) if resume and (folder / last).is_file() else None
+    module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
+    trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
+    stopped = module.stopped if isinstance(module, GatedModule) else None
+    if stopped:
+        warnings.warn(stopped, stacklevel=2)
+    load_best(module, folder, best)
+    return StageResult(
+        weights=best,
+        epochs=len(checkpoints.losses),
+        steps=trainer.global_step,
+        best_epoch=checkpoints.best_epoch,
+        losses=checkpoints.losses,
+        converged=is_converged(checkpoints.losses),
+        seconds=checkpoints.seconds,
+        tokens_per_second=checkpoints.tokens / max(checkpoints.seconds, 1e-9),
+        stopped=stopped,
+    )
+
+
+def load_best(module: TranslationModule, folder: RunFolder, best: str) -> None:
+    """Put the best checkpoint's weights, and gates where it has them, into the module's model."""
+    content = load_file(folder / best)
+    module.model.load_state_dict({**content["model"], **content["gates"]})
+    module.model.eval()
+
+
+def freeze_decoder(model: torch.nn.Module) -> None:
+    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the gates."""
+    for name, parameter in model.named_parameters():
+        if not name.startswith(("encoder.", "source_embedding.", "source_positions.", "head_gates.")):
+            parameter.requires_grad_(False)
+
+
+def quiet_lightning() -> None:
+    """Keep Lightning's advice on data-loader workers and its device report out of the user's terminal."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    logging.getLogger("pytorch_lightning.accelerators.cuda").setLevel(logging.WARNING)
+    for text in (".*does not have many workers.*", ".*Consider setting `persistent_workers.*", ".*srun.*", ".*isinstance.treespec.*"):
+        warnings.filterwarnings("ignore", text)
+
+

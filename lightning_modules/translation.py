@@ -1,0 +1,118 @@
+"""The translation task: label-smoothed loss per target token, validation on all pairs, greedy BLEU on a sample.
+
+loss = sum over the step's target tokens of cross-entropy / number of those tokens, over all micro-batches and ranks of the step.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import sacrebleu
+import torch
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.text import Perplexity
+
+from configs.schema import StageConfig
+from data.batch import Batch
+from gates import GateBank, NotANumber
+from lightning_modules.schedules import constant, inverse_sqrt
+from models.loss import linear_cross_entropy
+from models.transformer import PAD, Transformer
+from models.translator import Translator
+
+LOOK_EVERY = 20  # optimiser steps between logged rows
+
+
+class TranslationModule(pl.LightningModule):
+    """Trains `translator.model` in place. `sample`: source and reference lines translated greedily after each epoch."""
+
+    def __init__(self, translator: Translator, stage: StageConfig, *, seed: int, sample: tuple[Sequence[str], Sequence[str]] = ((), ())):
+        super().__init__()
+        self.seed = seed
+        self.model: Transformer = translator.model
+        self._translator = [translator]  # in a list: not a submodule
+        self.stage, self.sample = stage, sample
+        self.perplexity = Perplexity(ignore_index=PAD)
+        self.accuracy = MulticlassAccuracy(self.model.target_vocab, ignore_index=PAD, average="micro", validate_args=False)
+        self.train_loss = MeanMetric()
+
+    @property
+    def bank(self) -> GateBank | None:
+        bank = getattr(self.model, "head_gates", None)
+        assert bank is None or isinstance(bank, GateBank)
+        return bank
+
+    def cross_entropy(self, batch: Batch) -> Tensor:
+        """Label-smoothed cross-entropy in nats, summed over the batch's target tokens."""
+        memory, bias = self.model.encode(batch.source)
+        hidden = self.model.decode(memory, bias, batch.target_in)
+        return linear_cross_entropy(hidden, self.model.output.weight, batch.target_out, smoothing=self.stage.label_smoothing)
+
+    def scale(self) -> float:
+        """Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by the step's tokens already."""
+        return self.stage.accumulate * self.trainer.world_size
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        loss = self.cross_entropy(batch)
+        tokens = batch.target_tokens
+        self.train_loss.update(loss.detach() / tokens, tokens)
+        return loss / batch.step_tokens * self.scale()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.global_step % LOOK_EVERY == 0:
+            loss = float(self.train_loss.compute())
+            self.train_loss.reset()
+            if not math.isfinite(loss):
+                raise NotANumber(
+                    f"the loss is {loss} at step {self.global_step}: lower the stage's lr, raise its warmup-steps, or try --precision 32"
+                )
+            self.log("train/loss", loss)
+            self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        with torch.autocast(self.device.type, enabled=False):
+            logits = self.model(batch.source, batch.target_in)  # fp32: checkpoints are compared in its third digit
+        self.perplexity.update(logits, batch.target_out)
+        self.accuracy.update(logits.flatten(0, 1), batch.target_out.flatten())
+
+    def on_validation_epoch_end(self) -> None:
+        perplexity = self.perplexity.compute()
+        self.log("val/loss", perplexity.log())
+        self.log("val/perplexity", perplexity)
+        self.log("val/token_accuracy", self.accuracy.compute())
+        self.perplexity.reset()
+        self.accuracy.reset()
+        sources, references = self.sample
+        if sources:
+            with torch.autocast(self.device.type, enabled=False):
+                hypotheses = self._translator[0].translate(sources, beam=1)
+            bleu = sacrebleu.corpus_bleu(hypotheses, [list(references)], force=True).score
+            self.log("val/bleu", torch.tensor(bleu))
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        return [{"params": weights, "lr": self.stage.lr, "weight_decay": self.stage.weight_decay, "name": "model"}]
+
+    def configure_optimizers(self) -> Any:
+        groups = self.param_groups()
+        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+        def warm(step: int) -> float:
+            return inverse_sqrt(step, self.stage.warmup_steps)
+
+        factors = [warm if group["name"] == "model" else constant for group in groups]
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        # gates are not clipped: the norm of the model's gradient says nothing about them
+        if self.stage.clip:
+            weights = [p for group in optimizer.param_groups if group["name"] == "model" for p in group["params"]]
+            nn.utils.clip_grad_norm_(weights, self.stage.clip)
+
+    def on_train_epoch_start(self) -> None:
+        # noise depends on seed and epoch alone, so a resumed epoch draws what an uninterrupted one would
+        torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)

@@ -1,0 +1,71 @@
+"""Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
+
+import os
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs.schema import ModelConfig
+from models.transformer import Transformer
+
+
+def save_file(path: str | Path, content: dict[str, Any]) -> None:
+    """torch.save to a temporary name, then rename: a crash leaves the old file whole."""
+    path = Path(path)
+    partial = path.with_name(path.name + ".part")
+    torch.save(content, partial)
+    os.replace(partial, path)
+
+
+def load_file(path: str | Path) -> dict[str, Any]:
+    """The dict of `save_file`. Raises ValueError at a file that is missing, cut short or holds more than plain tensors."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"no checkpoint at {path}; is the run finished? (fit.py ... --resume continues it)")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
+        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({str(error).splitlines()[0]}); write it again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}; expected a dict with 'architecture' and 'model'")
+    return content
+
+
+def architecture(model: Transformer) -> dict[str, Any]:
+    """What `build` needs to make the same model again."""
+    return {
+        "model": asdict(model.config),
+        "source_vocab": model.source_vocab,
+        "target_vocab": model.target_vocab,
+        "heads": dict(model.heads),
+    }
+
+
+def build(description: dict[str, Any]) -> Transformer:
+    """An untrained model from what `architecture` wrote. Raises ValueError at a description that is not one."""
+    try:
+        config = ModelConfig(**description["model"])
+        return Transformer(config, description["source_vocab"], description["target_vocab"], description.get("heads"))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"cannot read the architecture of this checkpoint ({error}); it was written by another version") from error
+
+
+def save_model(path: str | Path, model: Transformer, **extra: Any) -> None:
+    """Weights and architecture of a model without gates (detach first)."""
+    save_file(path, {"architecture": architecture(model), "model": model.state_dict(), **extra})
+
+
+def load_model(path: str | Path) -> Transformer:
+    """The model of `save_model`, in evaluation mode. Raises ValueError at a broken file."""
+    content = load_file(path)
+    if "architecture" not in content or "model" not in content:
+        raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model'")
+    model = build(content["architecture"])
+    try:
+        model.load_state_dict(content["model"])
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {path} do not fit its architecture: {' '.join(str(error).split())[:300]}") from error
+    return model.eval()

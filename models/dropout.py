@@ -1,0 +1,39 @@
+"""Dropout whose random numbers do not cost more than the layer they fall on.
+
+On a CPU `bernoulli_` draws one double for every unit and takes as long as a small matrix product. Here eight units share one 64-bit random
+number, a byte each, so the probability is a multiple of 1/256; the scale uses that probability, so the expectation is exact.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """Zero each unit with probability p (rounded to 1/256 on a CPU) and scale the rest by 1 / (1 - p). Does nothing in evaluation."""
+
+    def __init__(self, p: float):
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"expected a dropout probability in [0, 1), got {p}")
+        self.p = p
+        self.threshold = round(p * 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.threshold == 0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
+        return x * keep_mask(x.shape, self.threshold, x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def keep_mask(shape: torch.Size, threshold: int, dtype: torch.dtype) -> Tensor:
+    """A tensor of `shape`: 0 with probability threshold / 256, else 256 / (256 - threshold)."""
+    n = shape.numel()
+    # the full signed range: the default draws 63 bits, and every eighth byte would stay below 128
+    draws = torch.empty((n + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+    keep = draws.view(torch.uint8)[:n].view(shape) >= threshold
+    return keep.to(dtype).mul_(256 / (256 - threshold))

@@ -1,0 +1,142 @@
+"""The run folder: what every script writes and reads.   One run is one base, or one gate setting on a base.
+
+    config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json metrics.csv hypotheses/ scores/ result.json
+"""
+
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from gates.headmap import write_json
+
+_PACKAGES = ("torch", "pytorch-lightning", "sentencepiece", "sacrebleu", "numpy")
+
+
+class RunFolder:
+    """One folder of `--runs`. Reading a file that is missing or broken raises ValueError with what to do."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """The folder of an existing run. Raises ValueError if there is none, naming the nearest."""
+        folder = cls(path)
+        if not (folder / "config.yaml").is_file():
+            siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
+            nearest = get_close_matches(Path(path).name, siblings, n=1)
+            raise ValueError(
+                f"no run at {path} (a run folder holds config.yaml)" + (f"; did you mean {Path(path).parent / nearest[0]}?" if nearest else "")
+            )
+        return folder
+
+    def config(self) -> dict[str, Any]:
+        try:
+            content = yaml.safe_load((self / "config.yaml").read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise ValueError(f"cannot read {self / 'config.yaml'}: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
+        return content
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)") from None
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{self / name} is broken ({error}); repeat the run with --fresh") from error
+
+    def write_json(self, name: str, content: Any) -> None:
+        (self / name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(self / name, content)
+
+    def write_text(self, name: str, text: str) -> None:
+        path = self / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".part")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+
+    def result(self) -> dict[str, Any] | None:
+        """result.json, or None while no stage has ended."""
+        return self.read_json("result.json") if (self / "result.json").is_file() else None
+
+    def finished(self) -> bool:
+        result = self.result()
+        return bool(result and result.get("finished"))
+
+    def systems(self) -> dict[str, dict[str, Any]]:
+        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None}."""
+        systems = self.read_json("systems.json")
+        assert isinstance(systems, dict)
+        return systems
+
+    def add_system(self, name: str, weights: Path, xi: dict[str, list[Any]] | None) -> None:
+        systems = self.systems() if (self / "systems.json").is_file() else {}
+        systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi}
+        self.write_json("systems.json", systems)
+
+
+def find_runs(root: str | Path) -> list[RunFolder]:
+    """All runs below a folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
+
+
+def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
+    """What made a number: command, commit, seed, device, versions, time. Machine names and paths are left out."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return {
+        "command": "python " + " ".join(shlex.quote(re.sub(r"^/.*/", ".../", word)) for word in words),
+        "commit": commit(),
+        "seed": seed,
+        "device": device,
+        "precision": precision,
+        "threads": torch.get_num_threads(),
+        "versions": versions,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def commit() -> str:
+    """The checked-out commit, with + where files differ from it; 'unknown' outside a git checkout."""
+    where = Path(__file__).resolve().parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
+        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if dirty else "")
+
+
+def device_name() -> str:
+    """The GPU's or the CPU's name, with its number of cores."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = re.findall(r"model name\s*:\s*(.+)", info.read_text())
+        name = names[0] if names else name
+    return f"{name}, {os.cpu_count()} cores"

@@ -1,0 +1,116 @@
+"""Greedy and beam search with keys and values kept, finished sentences dropped from the batch.
+
+A hypothesis of n tokens (end of sentence counted) scores log p / n ** length_penalty. A sentence is finished when `beam` of its
+hypotheses have ended, or at its length limit, where the end is forced.
+Letters: B sentences still open, k beam, N = B * k rows, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from models.transformer import BOS, EOS, PAD, DecoderState, Transformer
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation: pieces without the end, log probability in nats (end included) and the score it was ranked by."""
+
+    ids: list[int]
+    log_prob: float
+    score: float
+
+
+def length_limits(source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
+    """(B,) longest target of each source in pieces, the end included: max_ratio * source pieces + max_extra."""
+    pieces = (source != PAD).sum(1) - 1
+    return (pieces * max_ratio).long() + max_extra
+
+
+@torch.inference_mode()
+def greedy_search(model: Transformer, source: Tensor, *, max_ratio: float = 2.0, max_extra: int = 10) -> list[Hypothesis]:
+    """The most probable next token at every step, for every source (B, S)."""
+    limits = length_limits(source, max_ratio, max_extra)
+    state = model.start(source)
+    ids = torch.full((len(source),), BOS, device=source.device)
+    out = torch.full((len(source), int(limits.max())), PAD, device=source.device)
+    log_prob = torch.zeros(len(source), device=source.device)
+    while len(ids):
+        log_p = next_log_probs(model, ids, state)
+        at_limit = limits[state.sentences] <= state.length
+        best, ids = log_p.max(1)
+        best = torch.where(at_limit, log_p[:, EOS], best)
+        ids = ids.masked_fill(at_limit, EOS)
+        log_prob[state.sentences] += best
+        out[state.sentences, state.length - 1] = ids
+        going = (ids != EOS).nonzero().flatten()
+        if len(going) < len(ids):
+            state.select(going, going)
+            ids = ids[going]
+    results = []
+    for row, total in zip(out.tolist(), log_prob.tolist(), strict=True):
+        n = row.index(EOS)
+        results.append(Hypothesis(row[:n], total, total / (n + 1)))
+    return results
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer, source: Tensor, *, beam: int, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
+) -> list[list[Hypothesis]]:
+    """For every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam below 1."""
+    if beam < 1:
+        raise ValueError(f"expected a beam of at least 1, got {beam}")
+    k = min(beam, model.target_vocab - 1)
+    device = source.device
+    limits = length_limits(source, max_ratio, max_extra)
+    state = model.start(source, k)
+    finished: list[list[Hypothesis]] = [[] for _ in source]
+    ids = torch.full((len(source) * k,), BOS, device=device)
+    # the k rows of a sentence start equal: all but the first are ruled out, or each hypothesis would come k times
+    scores = torch.full((len(source), k), -torch.inf, device=device)
+    scores[:, 0] = 0.0
+    history = torch.empty((len(source), k, 0), dtype=torch.long, device=device)  # tokens so far
+    while len(state.sentences):
+        open_count = len(state.sentences)
+        log_p = next_log_probs(model, ids, state).view(open_count, k, -1)  # (B, k, V)
+        n = state.length
+        at_limit = limits[state.sentences] <= n
+        if at_limit.any():
+            forced = torch.full_like(log_p[0], -torch.inf)
+            forced[:, EOS] = 0.0
+            log_p[at_limit] = torch.where(forced == 0.0, log_p[at_limit], forced)
+        total = scores[:, :, None] + log_p
+        # of 2k candidates at least k do not end, because each row has one end
+        top, flat = total.flatten(1).topk(min(2 * k, total[0].numel()))  # (B, 2k)
+        origin, token = flat // log_p.shape[2], flat % log_p.shape[2]
+        ends = token == EOS
+        # an end counts only among the k best, as if it had taken its row's place
+        for b, c in (ends[:, :k] & top[:, :k].isfinite()).nonzero().tolist():
+            done = finished[int(state.sentences[b])]
+            if len(done) < k:
+                log_prob = float(top[b, c])
+                done.append(Hypothesis(history[b, int(origin[b, c])].tolist(), log_prob, log_prob / n**length_penalty))
+        counts = torch.tensor([len(finished[s]) for s in state.sentences.tolist()], device=device)
+        going = ((counts < k) & ~at_limit).nonzero().flatten()
+        going_on = torch.argsort(ends.to(torch.uint8), dim=1, stable=True)[:, :k]  # the k best that do not end, in order
+        rows, token = origin.gather(1, going_on), token.gather(1, going_on)  # (B, k)
+        scores = top.gather(1, going_on)
+        history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, n - 1)), token[:, :, None]], dim=2)
+        rows = rows + torch.arange(open_count, device=device)[:, None] * k
+        if len(going) < open_count:
+            scores, history, token, rows = scores[going], history[going], token[going], rows[going]
+            state.select(rows.flatten(), going)
+        else:
+            state.select(rows.flatten())
+        ids = token.flatten()
+    return [sorted(done, key=lambda hypothesis: -hypothesis.score) for done in finished]
+
+
+def next_log_probs(model: Transformer, ids: Tensor, state: DecoderState) -> Tensor:
+    """(N, V) log probabilities in nats, fp32; padding and beginning are never produced."""
+    log_p = model.step(ids, state).float().log_softmax(-1)
+    log_p[:, PAD] = -torch.inf
+    log_p[:, BOS] = -torch.inf
+    return log_p

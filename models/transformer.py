@@ -1,0 +1,253 @@
+"""An encoder-decoder Transformer, top to bottom.   Vaswani et al. 2017, with pre- or post-norm (Xiong et al. 2020).
+
+Ids: 0 padding, 1 beginning, 2 end of sentence. A source is its pieces and the end; the decoder reads the beginning and the pieces.
+Letters: B sentences, N rows (a sentence's beams are rows of their own), S source, T target positions, D model width, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from configs.schema import ModelConfig
+from models.attention import MultiHeadAttention
+from models.dropout import Dropout
+
+PAD, BOS, EOS = 0, 1, 2
+Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d_model: int, ffn: int, dropout: float):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(d_model, ffn), nn.Linear(ffn, d_model)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(F.relu(self.inner(x))))
+
+
+class Residual(nn.Module):
+    """x + f(norm(x)) (pre) or norm(x + f(x)) (post): `before` and `after` stand around f."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def before(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x + self.dropout(y)
+        return x if self.pre else self.norm(x)
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, heads: int):
+        super().__init__()
+        width = config.d_model // config.heads
+        self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
+        self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout)
+        self.self_residual, self.feed_residual = Residual(config), Residual(config)
+
+    def forward(self, x: Tensor, bias: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        h = self.self_residual.before(x)
+        y, weights = self.self_attention(h, *self.self_attention.keys_values(h), bias, need_weights=need_weights)
+        x = self.self_residual.after(x, y)
+        return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), weights
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, self_heads: int, cross_heads: int):
+        super().__init__()
+        width = config.d_model // config.heads
+        self.self_attention = MultiHeadAttention(config.d_model, self_heads, width, config.attention_dropout)
+        self.cross_attention = MultiHeadAttention(config.d_model, cross_heads, width, config.attention_dropout)
+        self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout)
+        self.self_residual, self.cross_residual, self.feed_residual = Residual(config), Residual(config), Residual(config)
+
+    def forward(
+        self, x: Tensor, memory: Tensor, self_bias: Tensor, cross_bias: Tensor, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        h = self.self_residual.before(x)
+        y, self_weights = self.self_attention(h, *self.self_attention.keys_values(h), self_bias, need_weights=need_weights)
+        x = self.self_residual.after(x, y)
+        h = self.cross_residual.before(x)
+        y, cross_weights = self.cross_attention(h, *self.cross_attention.keys_values(memory), cross_bias, need_weights=need_weights)
+        x = self.cross_residual.after(x, y)
+        return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), self_weights, cross_weights
+
+    def step(self, x: Tensor, state: "DecoderState", layer: int) -> Tensor:
+        """One position of every row, x (N, 1, D), with the keys and values of the earlier positions from `state`."""
+        span = (state.length, 1)
+        h = self.self_residual.before(x)
+        keys, values = state.grow(layer, *self.self_attention.keys_values(h))
+        y, _ = self.self_attention(h, keys, values, rows=state.row_sentences, span=span)
+        x = self.self_residual.after(x, y)
+        # the beams of a sentence are query positions of one attention, so its source keys are never copied
+        h = self.cross_residual.before(x).view(len(state.sentences), -1, x.shape[-1])  # (B, N / B, D)
+        y, _ = self.cross_attention(h, *state.cross[layer], state.cross_bias, rows=state.sentences, span=span)
+        x = self.cross_residual.after(x, y.view_as(x))
+        return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x)))
+
+
+@dataclass
+class DecoderState:
+    """What decoding remembers: the source's keys and values (a sentence each), the target's so far (a row each)."""
+
+    cross: list[tuple[Tensor, Tensor]]  # per layer k, v (B, H, S, K)
+    cross_bias: Tensor  # (B, 1, 1, S): 0, or -inf at padding
+    sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
+    row_sentences: Tensor  # (N,) the same for each row
+    past: list[tuple[Tensor, Tensor] | None]  # per layer k, v (N, H, length, K)
+    length: int = 0
+
+    def grow(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one position (N, H, 1, K) and return all (N, H, length + 1, K)."""
+        past = self.past[layer]
+        if past is not None:
+            keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
+        self.past[layer] = (keys, values)
+        return keys, values
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others are dropped."""
+        self.past = [past and (past[0][rows], past[1][rows]) for past in self.past]
+        self.row_sentences = self.row_sentences[rows]
+        if sentences is not None:
+            self.cross = [(keys[sentences], values[sentences]) for keys, values in self.cross]
+            self.cross_bias = self.cross_bias[sentences]
+            self.sentences = self.sentences[sentences]
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: ModelConfig, heads: dict[str, int]):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads)) for i in range(config.encoder_layers)
+        )
+        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+
+class Decoder(nn.Module):
+    def __init__(self, config: ModelConfig, heads: dict[str, int]):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, heads.get(f"decoder.{i}.dec-self", config.heads), heads.get(f"decoder.{i}.cross", config.heads))
+            for i in range(config.decoder_layers)
+        )
+        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+
+class Transformer(nn.Module):
+    """Sources (B, S) and target inputs (B, T) to logits (B, T, V).
+
+    heads: heads of each site that has fewer than `config.heads` ("decoder.1.cross" -> 3). Raises ValueError at settings that do not
+    fit together."""
+
+    def __init__(self, config: ModelConfig, source_vocab: int, target_vocab: int, heads: dict[str, int] | None = None):
+        super().__init__()
+        if config.d_model % config.heads:
+            raise ValueError(f"d_model {config.d_model} cannot be split into {config.heads} heads; take a divisor of {config.d_model}")
+        if config.embeddings == "tied" and source_vocab != target_vocab:
+            raise ValueError("embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'")
+        self.config, self.source_vocab, self.target_vocab, self.heads = config, source_vocab, target_vocab, dict(heads or {})
+        self.source_embedding = nn.Embedding(source_vocab, config.d_model)
+        self.target_embedding = self.source_embedding if config.embeddings == "tied" else nn.Embedding(target_vocab, config.d_model)
+        self.output = nn.Linear(config.d_model, target_vocab, bias=False)
+        self.dropout = Dropout(config.dropout)
+        self.encoder, self.decoder = Encoder(config, self.heads), Decoder(config, self.heads)
+        if config.positions == "learned":
+            self.source_positions = nn.Embedding(config.max_positions, config.d_model)
+            self.target_positions = nn.Embedding(config.max_positions, config.d_model)
+        else:
+            self.register_buffer("sinusoids", sinusoids(config.max_positions, config.d_model), persistent=False)
+        self.reset_parameters()
+        if config.embeddings != "separate":
+            self.output.weight = self.target_embedding.weight
+
+    def reset_parameters(self) -> None:
+        """Xavier for the projections, zero biases, embeddings of variance 1 / D (Vaswani et al.'s scaling makes them 1)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                if module.weight.numel():
+                    nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+
+    def embed(self, ids: Tensor, side: str, start: int = 0) -> Tensor:
+        """(B, L) ids at positions start.. to (B, L, D)."""
+        table: nn.Embedding = getattr(self, f"{side}_embedding")
+        end = start + ids.shape[1]
+        if self.config.positions == "learned":
+            if end > self.config.max_positions:
+                raise ValueError(
+                    f"a {side} of {end} tokens is longer than the {self.config.max_positions} learned positions; "
+                    "split it, or train with a larger --model.max-positions"
+                )
+            positions = getattr(self, f"{side}_positions").weight[start:end]
+        else:
+            if end > len(self.sinusoids):
+                self.sinusoids = sinusoids(2 * end, self.config.d_model).to(self.sinusoids.device)
+            positions = self.sinusoids[start:end]
+        return self.dropout(table(ids) * math.sqrt(self.config.d_model) + positions)
+
+    def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
+        """Memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). A dict given as `weights` is filled."""
+        bias = padding_bias(source)
+        x = self.embed(source, "source")
+        for i, layer in enumerate(self.encoder.layers):
+            x, seen = layer(x, bias, weights is not None)
+            if weights is not None:
+                weights[f"encoder.{i}.enc-self"] = seen
+        return self.encoder.norm(x), bias
+
+    def decode(self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
+        """Decoder states (B, T, D), normed and ready for `output`."""
+        length = target_in.shape[1]
+        causal = torch.full((length, length), -torch.inf, device=memory.device).triu(1)
+        x = self.embed(target_in, "target")
+        for i, layer in enumerate(self.decoder.layers):
+            x, self_seen, cross_seen = layer(x, memory, causal, bias, weights is not None)
+            if weights is not None:
+                weights[f"decoder.{i}.dec-self"], weights[f"decoder.{i}.cross"] = self_seen, cross_seen
+        return self.decoder.norm(x)
+
+    def forward(self, source: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
+        """Logits (B, T, V). With a dict as `weights`, it is filled with every site's attention weights (B, H, L, S)."""
+        memory, bias = self.encode(source, weights)
+        return self.output(self.decode(memory, bias, target_in, weights))
+
+    def start(self, source: Tensor, beam: int = 1) -> DecoderState:
+        """Encode (B, S) sources and prepare B * beam rows for `step`."""
+        memory, bias = self.encode(source)
+        sentences = torch.arange(len(source), device=source.device)
+        cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder.layers]
+        return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
+
+    def step(self, ids: Tensor, state: DecoderState) -> Tensor:
+        """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
+        x = self.embed(ids[:, None], "target", state.length)
+        for i, layer in enumerate(self.decoder.layers):
+            x = layer.step(x, state, i)
+        state.length += 1
+        return self.output(self.decoder.norm(x)).squeeze(1)
+
+
+def padding_bias(ids: Tensor) -> Tensor:
+    """(B, S) ids to (B, 1, 1, S): 0, or -inf at padding."""
+    return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == PAD, -torch.inf)[:, None, None, :]
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """(length, D): sin and cos of position / 10000^(2i / D), interleaved (Vaswani et al., section 3.5)."""
+    position = torch.arange(length)[:, None]
+    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000) / d_model))
+    angles = position * frequency  # (length, ceil(D / 2))
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :d_model]

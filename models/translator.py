@@ -1,0 +1,145 @@
+"""One face for every model: load it, translate lines, score pairs.
+
+    translator = Translator.load("runs/toy-en-de-l0-0.01-s1")
+    translator.translate(["The dog sleeps."])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from configs.schema import SearchConfig
+from data.batch import pad
+from data.vocab import EOS, Vocab
+from gates import HeadMap, HeadSite, attach, find_sites
+from models.checkpoint import load_model
+from models.run import RunFolder
+from models.search import Hypothesis, beam_search, greedy_search
+from models.transformer import BOS, PAD, Transformer
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One of a line's n best: text, log probability in nats (end included), the score it was ranked by, its number of tokens."""
+
+    text: str
+    log_prob: float
+    score: float
+    tokens: int
+
+
+class Translator:
+    """A model with its vocabularies and search settings."""
+
+    def __init__(self, model: Transformer, source_vocab: Vocab, target_vocab: Vocab, search: SearchConfig | None = None):
+        self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
+        self.search = search or SearchConfig()
+
+    @classmethod
+    def load(cls, source: str | Path, system: str | None = None) -> "Translator":
+        """The translator of a run folder. system: one of the run's (base, l0, greedy, ...), by default the run's own: l0 of a gate run,
+        base of a base run. Raises ValueError if the run or the system does not exist."""
+        folder = RunFolder.open(source)
+        systems = folder.systems()
+        name = system or folder.read_json("result.json").get("system", "base")
+        if name not in systems:
+            nearest = get_close_matches(name, systems, n=1)
+            raise ValueError(
+                f"run {folder.path} has no system {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else f"; it has {sorted(systems)}")
+            )
+        model = load_model(folder / systems[name]["weights"])
+        if systems[name]["xi"] is not None:
+            attach(model, gate="mask", xi=HeadMap.from_json(systems[name]["xi"])).requires_grad_(False)
+            model.eval()
+        search = SearchConfig(**folder.config().get("search", {}))
+        return cls(model, *load_vocabs(folder.path), search)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.output.weight.device
+
+    @property
+    def sites(self) -> dict[HeadSite, nn.Module]:
+        """The model's head sites."""
+        return find_sites(self.model)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return self.source_vocab.encode(list(lines))
+
+    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
+        """One line for every line; an empty line stays empty."""
+        return [best[0].text for best in self.translate_n_best(lines, beam=beam, length_penalty=length_penalty)]
+
+    def translate_n_best(
+        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> list[list[Translation]]:
+        """The `beam` best translations of every line, best first, with their scores."""
+        beam = self.search.beam if beam is None else beam
+        penalty = self.search.length_penalty if length_penalty is None else length_penalty
+        ids = self.encode(lines)
+        results: list[list[Translation]] = [[Translation("", 0.0, 0.0, 0)] for _ in ids]
+        was_training = self.model.training
+        self.model.eval()
+        for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
+            source = pad([ids[i] for i in chosen], after=EOS).to(self.device)
+            limits: dict[str, Any] = {"max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
+            if beam == 1:
+                found: list[list[Hypothesis]] = [[one] for one in greedy_search(self.model, source, **limits)]
+            else:
+                found = beam_search(self.model, source, beam=beam, length_penalty=penalty, **limits)
+            texts = iter(self.target_vocab.decode([hypothesis.ids for best in found for hypothesis in best]))
+            for i, best in zip(chosen, found, strict=True):
+                results[i] = [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
+        self.model.train(was_training)
+        return results
+
+    def search_batches(self, lengths: Sequence[int], beam: int) -> list[list[int]]:
+        """Numbers of the non-empty lines, longest first, as many at once as `search.batch_tokens` allows."""
+        order = [int(i) for i in np.argsort([-n for n in lengths], kind="stable") if lengths[int(i)] > 0]
+        batches: list[list[int]] = []
+        begin = 0
+        while begin < len(order):
+            size = max(1, self.search.batch_tokens // ((lengths[order[begin]] + 1) * beam))
+            batches.append(order[begin : begin + size])
+            begin += size
+        return batches
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
+        """Natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ."""
+        if len(sources) != len(targets):
+            raise ValueError(f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets")
+        source_ids, target_ids = self.encode(sources), self.target_vocab.encode(list(targets))
+        results: list[list[float]] = [[] for _ in sources]
+        was_training = self.model.training
+        self.model.eval()
+        lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
+        for chosen in self.search_batches(lengths, 1):
+            source = pad([source_ids[i] for i in chosen], after=EOS).to(self.device)
+            target = pad([target_ids[i] for i in chosen], before=BOS, after=EOS).to(self.device)
+            log_p = token_log_probs(self.model, source, target)
+            for i, row in zip(chosen, log_p.tolist(), strict=True):
+                results[i] = row[: len(target_ids[i]) + 1]
+        self.model.train(was_training)
+        return results
+
+
+def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
+    """(B, T) natural-log probability of each token of targets (B, T + 1) that begin with the beginning; 0 at padding."""
+    logits = model(source, target[:, :-1]).float()
+    out = target[:, 1:]
+    return torch.log_softmax(logits, -1).gather(2, out[:, :, None]).squeeze(2).masked_fill(out == PAD, 0.0)
+
+
+def load_vocabs(folder: Path) -> tuple[Vocab, Vocab]:
+    """The source and target vocabulary stored with a run, one object twice when joint."""
+    if (folder / "vocab.model").is_file():
+        both = Vocab.load(folder / "vocab.model")
+        return both, both
+    return Vocab.load(folder / "vocab.src.model"), Vocab.load(folder / "vocab.tgt.model")
