@@ -150,7 +150,7 @@ class FitConfig:
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
     logger: Literal["csv", "wandb", "tensorboard"] = setting("csv", "where metrics go beside metrics.csv; wandb is offline without a login")
     resume: bool = setting(False, "continue an interrupted run from its last epoch")
-    fresh: bool = setting(False, "repeat a finished run (its folder is replaced at the end of the first stage)")
+    fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(0, "training sentences for greedy pruning's importance, 0 for all", at_least=0)
     systems: list[str] = setting(
         SYSTEMS, "rows of the comparison, comma-separated", items=SYSTEMS
@@ -178,6 +178,11 @@ class FitConfig:
             )
         if model.embeddings == "tied" and not text.joint:
             raise ValueError("--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate")
+        if self.freeze_decoder and model.embeddings == "tied":
+            raise ValueError(
+                "--freeze-decoder trains the source embeddings, which --model.embeddings tied shares with the decoder; "
+                "take tied-decoder or separate"
+            )
         self._check_files()
 
     def _check_files(self) -> None:

@@ -25,15 +25,11 @@ class Batch:
     target_out: Tensor  # (B, T) int64: pieces, eos
     index: Tensor  # (B,) int64
     step_tokens: int
+    target_tokens: int  # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
 
     def __len__(self) -> int:
         """B, the number of pairs."""
         return self.source.shape[0]
-
-    @property
-    def target_tokens(self) -> int:
-        """target_out tokens of this batch alone: end of sentence included, padding excluded."""
-        return int((self.target_out != PAD).sum())
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on `device`."""
@@ -44,7 +40,8 @@ class Batch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(change(self.source), change(self.target_in), change(self.target_out), change(self.index), self.step_tokens)
+        tensors = (change(tensor) for tensor in (self.source, self.target_in, self.target_out, self.index))
+        return Batch(*tensors, step_tokens=self.step_tokens, target_tokens=self.target_tokens)
 
 
 def pad(sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None) -> Tensor:
@@ -73,4 +70,5 @@ def collate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], index: Sequenc
         target_out=pad(targets, after=EOS),
         index=torch.tensor(index, dtype=torch.int64),
         step_tokens=step_tokens,
+        target_tokens=sum(map(len, targets)) + len(targets),
     )

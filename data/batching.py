@@ -27,8 +27,8 @@ class TokenBatches:
     depends on seed and epoch alone (`set_epoch`; Lightning calls it where this is a DataLoader's `sampler`). Without `shuffle`: longest
     first, the same in every epoch.
 
-    Every rank gets the same number of batches. Where they do not come out even, the largest are halved; where all batches are single pairs,
-    the smallest are joined, which is the one case where a batch may be over the budget. The last step of an epoch may have fewer
+    Every rank gets the same number of batches. Where they do not come out even, the largest are halved; where there are too few pairs for
+    that, the smallest are joined, which is the one case where a batch may be over the budget. The last step of an epoch may have fewer
     micro-batches."""
 
     def __init__(
@@ -107,11 +107,13 @@ class TokenBatches:
         while cuts[-1] < len(longest_first):
             size = max(1, self.max_tokens // int(longest_first[cuts[-1]]))
             cuts.append(min(cuts[-1] + size, len(longest_first)))
-        while (len(cuts) - 1) % self.world:
-            sizes = np.diff(cuts)
-            largest = int(sizes.argmax())
-            if sizes[largest] > 1:
+        if -(-(len(cuts) - 1) // self.world) * self.world <= len(longest_first):
+            while (len(cuts) - 1) % self.world:
+                sizes = np.diff(cuts)
+                largest = int(sizes.argmax())
                 cuts.insert(largest + 1, cuts[largest] + int(sizes[largest]) // 2)
-            else:
-                del cuts[-2]  # all are single pairs: the shortest two, at the end, share a batch
+        else:
+            while (len(cuts) - 1) % self.world:
+                joined = [(cuts[i + 1] - cuts[i - 1]) * longest_first[cuts[i - 1]] for i in range(1, len(cuts) - 1)]
+                del cuts[1 + int(np.argmin(joined))]  # the two neighbours that make the smallest batch
         return np.array(cuts)

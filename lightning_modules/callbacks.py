@@ -9,6 +9,7 @@ import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import RichProgressBar
 
+from gates import GateBank
 from lightning_modules.loggers import MetricsFile
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import architecture, save_file
@@ -36,13 +37,15 @@ class Checkpoints(pl.Callback):
         self.losses: list[float] = []  # full-validation loss, epoch by epoch
         self.seconds = 0.0  # of training, validation and BLEU samples left out
         self.tokens = 0
+        self.steps = 0
+        self.stopped: str | None = None  # why the stage ended before its last epoch
         self._begin = 0.0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._begin = time.perf_counter()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int) -> None:
-        self.tokens += batch.target_tokens
+        self.tokens += batch.target_tokens * trainer.world_size
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.seconds += time.perf_counter() - self._begin
@@ -62,6 +65,7 @@ class Checkpoints(pl.Callback):
                 bank.save(self.folder / self.best_name.replace("best.pt", "gates.json"))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.steps, self.stopped = trainer.global_step, getattr(module, "stopped", None)
         partial = self.folder / (self.last_name + ".part")
         trainer.save_checkpoint(partial, weights_only=False)  # False: the optimiser's state too
         if trainer.is_global_zero:
@@ -70,9 +74,8 @@ class Checkpoints(pl.Callback):
                 logger.save()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            name: getattr(self, name) for name in ("best", "best_epoch", "losses", "seconds", "tokens")
-        }
+        names = ("best", "best_epoch", "losses", "seconds", "tokens", "steps", "stopped")
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -93,9 +96,8 @@ class GateHistory(pl.Callback):
         self.values: list[list[float]] = []
 
     def record(self, module: pl.LightningModule, step: int) -> None:
-        assert isinstance(module, TranslationModule) and module.bank is not None
         self.steps.append(step)
-        self.values.append([x for _, gate in module.bank.items() for x in gate.numbers()["log_alpha"].tolist()])
+        self.values.append([x for _, gate in bank_of(module).items() for x in gate.numbers()["log_alpha"].tolist()])
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not self.steps:
@@ -106,8 +108,7 @@ class GateHistory(pl.Callback):
             self.record(module, trainer.global_step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, TranslationModule) and module.bank is not None
-        heads = [f"{site.name}.{head}" for site in module.bank.sites for head in range(site.heads)]
+        heads = [f"{site.name}.{head}" for site in bank_of(module).sites for head in range(site.heads)]
         partial = self.path.with_name("part." + self.path.name)
         np.savez_compressed(partial, steps=np.array(self.steps), log_alpha=np.array(self.values, dtype=np.float32), heads=np.array(heads))
         partial.replace(self.path)
@@ -117,6 +118,12 @@ class GateHistory(pl.Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps, self.values = state["steps"], state["values"]
+
+
+def bank_of(module: pl.LightningModule) -> GateBank:
+    assert isinstance(module, TranslationModule)
+    assert module.bank is not None
+    return module.bank
 
 
 class Words(pl.Callback):

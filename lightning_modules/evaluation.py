@@ -85,7 +85,7 @@ class Evaluation:
         translator = Translator.load(run.path, system)
         translator.search = self.search
         self.folder.add_system(system, run / "best.pt", None)
-        stage = next((row["stage"] for row in result["rows"] if row["system"] == system), {})
+        stage: dict[str, Any] = next((row["stage"] for row in result["rows"] if row["system"] == system), {})
         self.add(system, translator, None, stage=stage)
 
     def choose_reference(self) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -70,7 +70,8 @@ class Experiment:
     def stage_identity(self, base_hash: str, gate: str) -> dict[str, Any]:
         """All that a run on a base depends on."""
         config = self.config
-        identity = {"base_hash": base_hash, "gate": gate, "seed": config.seed, "precision": self.precision, "finetune": to_dict(config.finetune)}
+        identity: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": digest(self.corpus), "text": to_dict(config.text)}
+        identity |= {"seed": config.seed, "precision": self.precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
         identity |= {"search": to_dict(config.search), "test_sentences": config.test_sentences, "freeze_decoder": config.freeze_decoder}
         if gate == "l0":
             names = ("lam", "kinds", "systems", "greedy_sentences")
@@ -103,7 +104,12 @@ class Experiment:
             say(f"base: {folder.path} (finished, same configuration)")
             return folder
         say(f"base: training {folder.path}")
-        source_vocab, target_vocab = make_vocabs(self.corpus, folder.path, size=config.text.vocab_size, joint=config.text.joint)
+        try:
+            source_vocab, target_vocab = make_vocabs(self.corpus, folder.path, size=config.text.vocab_size, joint=config.text.joint)
+            self.data(folder)
+        except ValueError:
+            shutil.rmtree(folder.path)  # nothing was trained: a folder left behind would only stand in the way of the mended command
+            raise
         pl.seed_everything(config.seed, verbose=False)
         model = Transformer(config.model, len(source_vocab), len(target_vocab))
         translator = Translator(model, source_vocab, target_vocab, config.search)
@@ -131,7 +137,8 @@ class Experiment:
         """Gates from the converged base, made exactly 0 or 1, beside greedy pruning at the same number of heads."""
         config = self.config
         name = config.name or f"{self.prefix}-{config.gate}-{config.lam:g}-s{config.seed}"
-        folder, done = self.claim(name, self.stage_identity(self.hash_of(base), "l0"), gate="l0", base=base, fresh=config.fresh, strict=True)
+        identity = self.stage_identity(self.hash_of(base), "l0")
+        folder, done = self.claim(name, identity, gate="l0", base=base, fresh=config.fresh, strict=True)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
             return folder
@@ -154,18 +161,20 @@ class Experiment:
         if config.freeze_decoder:
             freeze_decoder(translator.model)
         budget = LambdaBudget(config.lam, config.gates.lambda_warmup)
-        module = GatedModule(translator, config.finetune, config.gates, budget, seed=self.stage_seed(2), sample=self.sample(config.finetune))
+        sample = self.sample(config.finetune)
+        module = GatedModule(translator, config.finetune, config.gates, budget, seed=self.stage_seed(2), sample=sample)
         result = self.train("gates", module, folder, config.finetune)
         bank.save(folder / "gates.json")
         open_heads, soft = bank.open(), bank.values()
         expected = bank.open_prob().sum()
         if "l0-soft" in config.systems:
             folder.add_system("l0-soft", folder / "best.pt", soft.to_json())
-            evaluation.add("l0-soft", translator, soft.map(lambda row: row > 0), expected_open_heads=expected, stage=result.to_json())
+            nonzero = soft.map(lambda row: row > 0)
+            evaluation.add("l0-soft", translator, nonzero, expected_open_heads=expected, stage=result.to_json())
         detach(translator.model)
         folder.add_system("l0", folder / "best.pt", open_heads.map(lambda row: row.double()).to_json())
         attach(translator.model, gate="mask", xi=open_heads)
-        evaluation.add("l0", translator, open_heads, stage=result.to_json(), seconds_per_stage=result.seconds)
+        evaluation.add("l0", translator, open_heads, expected_open_heads=expected, stage=result.to_json())
         evaluation.warn_about_binarising()
 
         greedy = [system for system in config.systems if system.startswith("greedy")]
@@ -212,7 +221,14 @@ class Experiment:
     # ---------------------------------------------------------------- parts
 
     def claim(
-        self, name: str, identity: dict[str, Any], *, gate: str, base: RunFolder | None = None, fresh: bool = False, strict: bool = False
+        self,
+        name: str,
+        identity: dict[str, Any],
+        *,
+        gate: Literal["l0", "none"],
+        base: RunFolder | None = None,
+        fresh: bool = False,
+        strict: bool = False,
     ) -> tuple[RunFolder, bool]:
         """The folder for a run with this identity, and whether it is finished already.
 

@@ -60,4 +60,4 @@ class GatedModule(TranslationModule):
         self.log("val/objective", self.trainer.callback_metrics["val/loss"] + self.budget.lam * self.attached.open_prob().sum())
 
     def param_groups(self) -> list[dict[str, Any]]:
-        return self.attached.param_groups(self.model, lr=self.stage.lr, gate_lr=self.gates.lr, weight_decay=self.stage.weight_decay)
+        return self.attached.param_groups(lr=self.stage.lr, gate_lr=self.gates.lr, weight_decay=self.stage.weight_decay)

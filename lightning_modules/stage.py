@@ -102,20 +102,21 @@ def run_stage(
     again = str(folder / last) if resume and (folder / last).is_file() else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
     trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
-    stopped = module.stopped if isinstance(module, GatedModule) else None
-    if stopped:
-        warnings.warn(stopped, stacklevel=2)
+    # from the file, not from memory: with several devices the training ran in processes of its own
+    checkpoints.load_state_dict(load_file(folder / last)["callbacks"][checkpoints.state_key])
+    if checkpoints.stopped:
+        warnings.warn(checkpoints.stopped, stacklevel=2)
     load_best(module, folder, best)
     return StageResult(
         weights=best,
         epochs=len(checkpoints.losses),
-        steps=trainer.global_step,
+        steps=checkpoints.steps,
         best_epoch=checkpoints.best_epoch,
         losses=checkpoints.losses,
         converged=is_converged(checkpoints.losses),
         seconds=checkpoints.seconds,
         tokens_per_second=checkpoints.tokens / max(checkpoints.seconds, 1e-9),
-        stopped=stopped,
+        stopped=checkpoints.stopped,
     )
 
 

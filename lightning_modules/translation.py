@@ -4,7 +4,7 @@ loss = sum over the step's target tokens of cross-entropy / number of those toke
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -103,7 +103,7 @@ class TranslationModule(pl.LightningModule):
         def warm(step: int) -> float:
             return inverse_sqrt(step, self.stage.warmup_steps)
 
-        factors = [warm if group["name"] == "model" else constant for group in groups]
+        factors: list[Callable[[int], float]] = [warm if group["name"] == "model" else constant for group in groups]
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -33,12 +33,12 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scored:
     if len(hypotheses) != len(references) or not references:
         raise ValueError(f"expected as many hypotheses as references, at least one; got {len(hypotheses)} and {len(references)}")
     bleu, chrf = BLEU(force=True), CHRF()
-    bleu_result, chrf_result = bleu.corpus_score(list(hypotheses), [list(references)]), chrf.corpus_score(list(hypotheses), [list(references)])
+    lines, one_reference = list(hypotheses), [list(references)]
     return Scored(
-        bleu_result.score,
-        chrf_result.score,
-        np.array(bleu._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64),
-        np.array(chrf._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64),
+        bleu.corpus_score(lines, one_reference).score,
+        chrf.corpus_score(lines, one_reference).score,
+        np.array(bleu._extract_corpus_statistics(lines, one_reference), dtype=np.float64),
+        np.array(chrf._extract_corpus_statistics(lines, one_reference), dtype=np.float64),
         {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())},
     )
 
@@ -82,7 +82,7 @@ def interval(samples: Floats) -> list[float]:
 
 
 def p_value(system: Floats, reference: Floats, difference: float) -> float:
-    """Two-sided p of `difference` between two systems' scores on the same resamples (R,): how often a centred sampled difference is larger."""
+    """Two-sided p of `difference` between two systems on the same resamples (R,): how often a centred sampled difference is larger."""
     sampled = np.abs(system - reference)
     if not sampled.any():
         return 1.0  # the same translations; sacreBLEU's count of larger differences would call that significant
