@@ -13,7 +13,7 @@ from data.parallel import Corpus, DataError, ParallelText, nearest
 from data.toy_grammar import draw_sentence
 from data.toy_writing import LABELS, PUNCTUATION, English, German, join
 
-__all__ = ["LABELS", "LONGEST", "SEED", "SPLITS", "ToyPair", "generate", "to_conllu", "toy_corpus", "toy_pairs"]
+__all__ = ["LABELS", "LONGEST", "SEED", "SPLITS", "ToyPair", "draw_pair", "generate", "to_conllu", "toy_corpus", "toy_pairs"]
 
 LONGEST = 28  # source words, punctuation counted
 SPLITS = ("train", "valid", "test")
@@ -34,7 +34,8 @@ class ToyPair:
     alignment: tuple[tuple[int, int], ...]
 
 
-def _draw_pair(rng: Random) -> ToyPair:
+def draw_pair(rng: Random) -> ToyPair:
+    """The next pair of a stream, of at most LONGEST source words; the same sentence may come again."""
     while True:
         sentence = draw_sentence(rng)
         english = English(sentence)
@@ -57,7 +58,7 @@ def generate(count: int, seed: int) -> list[ToyPair]:
     """`count` pairs with distinct source sentences; the first n of generate(m, seed) are generate(n, seed)."""
     rng, pairs = Random(seed), dict[str, ToyPair]()
     while len(pairs) < count:
-        pair = _draw_pair(rng)
+        pair = draw_pair(rng)
         pairs.setdefault(pair.source, pair)
     return list(pairs.values())
 

@@ -144,9 +144,12 @@ class Words(pl.Callback):
             a_step = (time.perf_counter() - self._first) / self.MEASURE
             left = (trainer.max_epochs or 0) * self.steps * trainer.accumulate_grad_batches - self._seen
             epochs = (trainer.max_epochs or 0) - trainer.current_epoch
-            say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(a_step * left)} and the validations")
+            if trainer.is_global_zero:
+                say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(a_step * left)} and the validations")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
         numbers = trainer.callback_metrics
         shown = ["val/loss", "val/bleu", "gates/open_heads"]
         text = ", ".join(f"{name.split('/')[1].replace('_', ' ')} {float(numbers[name]):.4g}" for name in shown if name in numbers)

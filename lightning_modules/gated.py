@@ -57,7 +57,8 @@ class GatedModule(TranslationModule):
     def on_validation_epoch_end(self) -> None:
         super().on_validation_epoch_end()
         # what the stage minimises, so that the checkpoint chosen is neither unpruned (loss alone) nor empty (heads alone)
-        self.log("val/objective", self.trainer.callback_metrics["val/loss"] + self.budget.lam * self.attached.open_prob().sum())
+        objective = self.trainer.callback_metrics["val/loss"] + self.budget.lam * self.attached.open_prob().sum()
+        self.log("val/objective", objective, sync_dist=True)
 
     def param_groups(self) -> list[dict[str, Any]]:
         return self.attached.param_groups(lr=self.stage.lr, gate_lr=self.gates.lr, weight_decay=self.stage.weight_decay)

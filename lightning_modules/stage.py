@@ -136,8 +136,8 @@ def freeze_decoder(model: torch.nn.Module) -> None:
 
 def quiet_lightning() -> None:
     """Keep Lightning's advice on data-loader workers and its device report out of the user's terminal."""
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    logging.getLogger("pytorch_lightning.accelerators.cuda").setLevel(logging.WARNING)
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     for text in (".*does not have many workers.*", ".*Consider setting `persistent_workers.*", ".*srun.*", ".*isinstance.treespec.*"):
         warnings.filterwarnings("ignore", text)
 

@@ -20,7 +20,10 @@ def comparison_table(run: RunFolder) -> None:
     for row in rows:
         table.add_row(*cells(row, kinds, result["reference"]))
     Console(width=None if Console().is_terminal else 140).print(table)
-    print(f"{rows[0]['bleu_signature']}")
+    print(rows[0]["bleu_signature"])
+    for row in rows:
+        if row["system"].startswith("base") and not row["stage"]["converged"]:
+            print(f"{row['system']} is not converged: its validation loss still fell by 0.5% over the last 4 epochs; train it for longer")
 
 
 def cells(row: dict[str, Any], kinds: list[str], reference: str) -> list[str]:

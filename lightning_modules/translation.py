@@ -80,9 +80,9 @@ class TranslationModule(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         perplexity = self.perplexity.compute()
-        self.log("val/loss", perplexity.log())
-        self.log("val/perplexity", perplexity)
-        self.log("val/token_accuracy", self.accuracy.compute())
+        self.log("val/loss", perplexity.log(), sync_dist=True)  # equal on all ranks already
+        self.log("val/perplexity", perplexity, sync_dist=True)
+        self.log("val/token_accuracy", self.accuracy.compute(), sync_dist=True)
         self.perplexity.reset()
         self.accuracy.reset()
         sources, references = self.sample
@@ -90,7 +90,7 @@ class TranslationModule(pl.LightningModule):
             with torch.autocast(self.device.type, enabled=False):
                 hypotheses = self._translator[0].translate(sources, beam=1)
             bleu = sacrebleu.corpus_bleu(hypotheses, [list(references)], force=True).score
-            self.log("val/bleu", torch.tensor(bleu))
+            self.log("val/bleu", torch.tensor(bleu), sync_dist=True)
 
     def param_groups(self) -> list[dict[str, Any]]:
         weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]

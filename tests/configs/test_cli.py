@@ -1,0 +1,235 @@
+"""Flags, YAML and errors of the command line (configs/cli.py)."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
+from configs.schema import FitConfig, ModelConfig
+from configs.settings import walk
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_no_flags_give_the_defaults_of_the_dataclass():
+    assert read(FitConfig, []) == FitConfig()
+
+
+def test_every_setting_has_a_help_text():
+    assert [setting.name for setting in walk(FitConfig) if not setting.help] == []
+
+
+@pytest.mark.parametrize("flag", ["--model.d-model=56", "--model.d_model=56", "--model.d-model 56"])
+def test_dashes_and_underscores_are_the_same_in_names(flag):
+    assert read(FitConfig, flag.split()).model.d_model == 56
+
+
+def test_underscores_in_values_are_kept():
+    config = read(FitConfig, ["--data_dir", "my_data-dir", "--name=a_b-c=d"])
+    assert (config.data_dir, config.name) == ("my_data-dir", "a_b-c=d")
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.03", 0.03), ("3e-2", 0.03), ("0", 0.0), ("1", 1.0)])
+def test_lam_is_spelt_lambda(text, value):
+    config = read(FitConfig, ["--lambda", text])
+    assert config.lam == value
+    assert isinstance(config.lam, float)
+
+
+@pytest.mark.parametrize("words", ["enc-self,cross", "enc-self cross", "enc-self, cross", "[enc-self,cross]", '["enc-self","cross"]'])
+def test_lists_take_commas_spaces_and_brackets(words):
+    assert read(FitConfig, ["--kinds", *words.split(" "), "--seed", "3"]).kinds == ["enc-self", "cross"]
+
+
+def test_explicit_files_are_lists_of_two():
+    argv = ["--train-files", "a.en", "a.de", "--valid-files", "b.en,b.de", "--test-files=c.en,c.de"]
+    config = read(FitConfig, argv)
+    assert (config.train_files, config.valid_files, config.test_files) == (["a.en", "a.de"], ["b.en", "b.de"], ["c.en", "c.de"])
+
+
+@pytest.mark.parametrize(("argv", "value"), [("--resume", True), ("--resume false", False), ("--resume=true --seed 2", True), ("", False)])
+def test_a_true_or_false_flag_alone_is_true(argv, value):
+    assert read(FitConfig, argv.split()).resume is value
+
+
+def test_a_flag_beats_yaml_beats_the_default_wherever_it_stands(tmp_path):
+    path = write(tmp_path / "c.yaml", "seed: 7\nlambda: 2e-3\ntrain: {epochs: 3, warmup-steps: 11}\ndata-dir: here\n")
+    config = read(FitConfig, ["--seed", "5", "--train.epochs", "2", "--config", path])
+    assert (config.seed, config.train.epochs) == (5, 2)
+    assert (config.lam, config.train.warmup_steps, config.data_dir) == (0.002, 11, "here")
+    assert config.finetune == FitConfig().finetune
+
+
+def test_a_later_yaml_beats_an_earlier_one(tmp_path):
+    first, second = write(tmp_path / "a.yaml", "seed: 7\nsrc: fr\n"), write(tmp_path / "b.yaml", "seed: 11\n")
+    config = read(FitConfig, ["--config", first, "--config", second])
+    assert (config.seed, config.src) == (11, "fr")
+
+
+def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
+    path = write(tmp_path / "c.yaml", "src: no\ntgt: on\nname: 2024-05-01\nprecision: 32\nlambda: 1\ntrain: {lr: 1e-3}\nkinds: cross\n")
+    config = read(FitConfig, ["--config", path])
+    assert (config.src, config.tgt, config.name, config.precision) == ("no", "on", "2024-05-01", "32")
+    assert (config.lam, config.train.lr, config.kinds) == (1.0, 0.001, ["cross"])
+
+
+def test_the_language_code_no_is_text_on_the_command_line_too():
+    assert read(FitConfig, ["--src", "no"]).src == "no"
+
+
+def test_an_empty_yaml_file_changes_nothing(tmp_path):
+    assert read(FitConfig, ["--config", write(tmp_path / "c.yaml", "# nothing yet\n")]) == FitConfig()
+
+
+def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
+    flags = {"lambda": "1e-7", "src": "no", "name": "007", "kinds": "cross", "train.lr": "3e-4", "base": "runs/straße"}
+    config = read(FitConfig, [f"--{name}={value}" for name, value in flags.items()])
+    text = to_yaml(config, base_hash="0123456789ab")
+    assert "lambda:" in text
+    assert "lam:" not in text
+    assert read(FitConfig, ["--config", write(tmp_path / "config.yaml", text)]) == config
+
+
+def test_a_dictionary_is_read_back_as_the_same_configuration():
+    config = read(FitConfig, ["--lambda", "0.1", "--model.norm", "post"])
+    assert from_dict(FitConfig, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_unknown_recorded_keys_are_refused_when_written():
+    with pytest.raises(ValueError, match="RECORDED"):
+        to_yaml(FitConfig(), commit="abc")
+
+
+def test_the_hash_sees_values_but_not_the_order_of_keys():
+    mapping = to_dict(FitConfig())
+    backwards = dict(reversed(mapping.items()))
+    assert config_hash(backwards) == config_hash(mapping)
+    assert config_hash(mapping | {"seed": 2}) != config_hash(mapping)
+    assert len(config_hash(mapping)) == 12
+
+
+@pytest.mark.parametrize(
+    ("argv", "parts"),
+    [
+        ("--lambd 3", ["--lambd;", "did you mean --lambda?"]),
+        ("--lam 3", ["--lam;", "did you mean --lambda?"]),
+        ("-lambda 3", ["did you mean --lambda?"]),
+        ("--dmodel 3", ["did you mean --model.d-model?"]),
+        ("--d-model 3", ["did you mean --model.d-model?"]),
+        ("--epochs 3", ["--train.epochs or --finetune.epochs?"]),
+        ("--train.epoch 3", ["did you mean --train.epochs?"]),
+        ("--epoch 3", ["--train.epochs or --finetune.epochs?"]),
+        ("--modl.heads 8", ["did you mean --model.heads?"]),
+        ("--kind cross", ["did you mean --kinds?"]),
+        ("--confg x.yaml", ["did you mean --config?"]),
+        ("--zzzzzzzz 1", ["unknown flag --zzzzzzzz"]),
+        ("toy", ["unexpected 'toy'", "--flag VALUE"]),
+        ("--lambda", ["--lambda needs a value: a number"]),
+        ("--lambda --resume", ["--lambda needs a value: a number"]),
+        ("--lambda big", ["--lambda: expected a number, got 'big'"]),
+        ("--lambda nan", ["--lambda: expected a", "nan"]),
+        ("--lambda inf", ["--lambda: expected a", "inf"]),
+        ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
+        ("--seed 1.5", ["--seed: expected a whole number, got '1.5'"]),
+        ("--gate l1", ["--gate: expected one of l0, none, got 'l1'"]),
+        ("--model.norm per", ["expected one of pre, post, got 'per'; did you mean pre?"]),
+        ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
+        ("--kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean enc-self?"]),
+        ("--kinds cross,cross", ["--kinds", "each once"]),
+        ("--kinds=", ["--kinds", "got none"]),
+        ("--systems l0,greedi", ["did you mean greedy?"]),
+        ("--model.heads 7", ["--model.heads: expected a divisor of --model.d-model 128, got 7; take 4 or 8 or 16"]),
+        ("--model.dropout 1", ["--model.dropout: expected a number at least 0 and below 1, got 1"]),
+        ("--train.epochs 0", ["--train.epochs: expected a number at least 1, got 0"]),
+        ("--text.max-tokens 0", ["--text.max-tokens: expected a number at least 1, got 0"]),
+        ("--gates.gamma 0", ["--gates.gamma: expected a number below 0, got 0"]),
+        ("--gates.zeta 1", ["--gates.zeta: expected a number above 1, got 1"]),
+        ("--text.joint false", ["--model.embeddings tied needs --text.joint true"]),
+        ("--text.max-length 256", ["--text.max-length", "--model.max-positions 256"]),
+        ("--train-files a.en", ["--train-files: expected two files, SOURCE TARGET, got 1: a.en"]),
+        ("--train-files a.en a.de", ["--valid-files and --test-files are missing"]),
+        ("--config no/such.yaml", ["no/such.yaml: No such file"]),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, parts):
+    with pytest.raises(SystemExit) as stop:
+        parse(FitConfig, argv.split(), prog="fit.py")
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert out == ""
+    error, hint = err.splitlines()
+    assert error.startswith("fit.py: error: ")
+    assert "--help" in hint
+    assert [part for part in parts if part not in error] == [], error
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("lam: 3", ["unknown key lam; did you mean lambda?"]),
+        ("model: {dmodel: 3}", ["unknown key model.dmodel; did you mean model.d_model?"]),
+        ("epochs: 3", ["train.epochs or finetune.epochs?"]),
+        ("model: 3", ["model: expected settings below it (d_model, ffn,", "got 3"]),
+        ("seed: one", ["seed: expected a whole number, got 'one'"]),
+        ("seed:", ["seed: expected a whole number, got nothing"]),
+        ("train: {epochs: 2.5}", ["train.epochs: expected a whole number, got 2.5"]),
+        ("src: [en, de]", ["src: expected text, got ['en', 'de']"]),
+        ("gate: l1", ["gate: expected one of l0, none, got 'l1'"]),
+        ("name: [a]", ["name: expected text or null, got ['a']"]),
+        ("seed: 1\nlambda: true", ["lambda: expected a number, got True"]),
+        ("data-dir: a\ndata_dir: b", ["data_dir is given twice"]),
+        ("- seed", ["expected `key: value` lines, got list"]),
+        ("seed: [1\nname: x", ["line 2: not YAML"]),
+    ],
+)
+def test_a_wrong_yaml_file_is_named_with_its_key(tmp_path, text, parts):
+    path = write(tmp_path / "c.yaml", text)
+    with pytest.raises(ConfigError) as error:
+        read(FitConfig, ["--config", path])
+    message = str(error.value)
+    assert "\n" not in message
+    assert [part for part in [path, *parts] if part not in message] == [], message
+
+
+def test_a_yaml_file_that_is_not_utf8_is_named(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"name: stra\xdfe\n")
+    with pytest.raises(ConfigError, match="expected UTF-8"):
+        read(FitConfig, ["--config", str(path)])
+
+
+def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
+    with pytest.raises(ValueError, match=r"--model\.heads"):
+        FitConfig(model=ModelConfig(d_model=56, heads=5))
+    with pytest.raises(ValueError, match="--lambda"):
+        dataclasses.replace(FitConfig(), lam=float("nan"))
+
+
+def test_help_answers_at_once_without_torch_and_shows_every_flag():
+    script = (
+        "import sys\nfrom configs.cli import parse\nfrom configs.schema import FitConfig\n"
+        "try:\n    parse(FitConfig, ['--help'], prog='fit.py')\n"
+        "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 2
+    assert "heavy: []" in done.stdout
+    flags = {word.rstrip(",") for line in done.stdout.splitlines() for word in line.split()[:1] if word.startswith("--")}
+    assert {setting.flag for setting in walk(FitConfig)} <= flags
+    assert "default: 0.01" in done.stdout
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_yaml_of_the_repository_is_a_configuration(path):
+    read(FitConfig, ["--config", str(path)])

@@ -1,0 +1,154 @@
+"""Token-budget batches: every pair once, within the budget, the same for the same seed, whatever the number of ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data.batching import TokenBatches
+from data.parallel import DataError
+
+RNG = np.random.default_rng(0)
+SOURCE = RNG.integers(1, 43, size=1009)
+TARGET = np.clip(SOURCE + RNG.integers(-5, 7, size=1009), 1, None)
+
+
+def all_ranks(source=SOURCE, target=TARGET, *, world=1, accumulate=1, max_tokens=401, seed=7, epoch=0, shuffle=True):
+    """One list of (indices, step_tokens) for each rank."""
+    ranks = []
+    for rank in range(world):
+        batches = TokenBatches(
+            source, target, max_tokens=max_tokens, seed=seed, accumulate=accumulate, world=world, rank=rank, shuffle=shuffle
+        )
+        batches.set_epoch(epoch)
+        ranks.append(list(batches))
+        assert len(ranks[-1]) == len(batches)
+    return ranks
+
+
+def numbers(ranks) -> list[int]:
+    return sorted(i for rank in ranks for indices, _ in rank for i in indices)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+@pytest.mark.parametrize("accumulate", [1, 2, 7])
+def test_every_pair_comes_exactly_once(world, accumulate):
+    assert numbers(all_ranks(world=world, accumulate=accumulate)) == list(range(1009))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_batch_is_over_the_budget(shuffle):
+    for indices, _ in all_ranks(shuffle=shuffle)[0]:
+        assert len(indices) * max(SOURCE[indices].max(), TARGET[indices].max()) <= 401
+
+
+def test_a_pair_longer_than_the_budget_is_a_batch_of_its_own():
+    ranks = all_ranks([3, 97, 3], [3, 5, 3], max_tokens=11)
+    assert [1] in [indices for indices, _ in ranks[0]]
+    assert numbers(ranks) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_every_rank_has_the_same_number_of_batches(world):
+    assert len({len(rank) for rank in all_ranks(world=world, accumulate=2)}) == 1
+
+
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (1, 3), (2, 1), (3, 2)])
+def test_step_tokens_are_the_target_tokens_of_the_whole_optimiser_step(world, accumulate):
+    ranks = all_ranks(world=world, accumulate=accumulate)
+    for start in range(0, len(ranks[0]), accumulate):
+        step = [item for rank in ranks for item in rank[start : start + accumulate]]
+        assert {tokens for _, tokens in step} == {sum(int(TARGET[i]) for indices, _ in step for i in indices)}
+
+
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (1, 3), (2, 1), (3, 2)])
+def test_steps_is_the_number_of_optimiser_steps(world, accumulate):
+    batches = TokenBatches(SOURCE, TARGET, max_tokens=401, seed=7, accumulate=accumulate, world=world)
+    assert batches.steps == -(-len(list(batches)) // accumulate)
+
+
+def test_two_ranks_take_the_steps_that_one_rank_takes_with_two_micro_batches():
+    tokens_of_two = [tokens for _, tokens in all_ranks(world=2)[0]]
+    tokens_of_one = [tokens for _, tokens in all_ranks(accumulate=2)[0][::2]]
+    assert sum(tokens_of_two) == sum(tokens_of_one) == TARGET.sum()
+
+
+def test_the_same_seed_and_epoch_give_the_same_order():
+    assert all_ranks(epoch=3) == all_ranks(epoch=3)
+
+
+def test_the_order_of_an_epoch_does_not_depend_on_the_epochs_before_it():
+    batches = TokenBatches(SOURCE, TARGET, max_tokens=401, seed=7)
+    for epoch in range(3):
+        batches.set_epoch(epoch)
+        came_to_it = list(batches)
+    assert came_to_it == all_ranks(epoch=2)[0]
+
+
+@pytest.mark.parametrize("other", [{"epoch": 1}, {"seed": 8}])
+def test_another_epoch_or_seed_mixes_the_pairs_anew(other):
+    first = {tuple(sorted(indices)) for indices, _ in all_ranks()[0]}
+    second = {tuple(sorted(indices)) for indices, _ in all_ranks(**other)[0]}
+    assert len(first & second) < len(first) / 4, "batches themselves differ, not only their order"
+
+
+def test_the_number_of_batches_is_the_same_in_every_epoch():
+    assert len({len(all_ranks(epoch=epoch)[0]) for epoch in range(11)}) == 1
+
+
+def test_long_and_short_batches_are_mixed():
+    longest = [max(SOURCE[indices].max(), TARGET[indices].max()) for indices, _ in all_ranks()[0]]
+    assert longest != sorted(longest, reverse=True)
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.4
+
+
+def test_without_shuffle_the_longest_come_first_in_every_epoch():
+    first, second = all_ranks(shuffle=False), all_ranks(shuffle=False, epoch=5)
+    assert first == second
+    longest = [max(SOURCE[indices].max(), TARGET[indices].max()) for indices, _ in first[0]]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_little_of_a_batch_is_padding():
+    padded = sum(len(indices) * (SOURCE[indices].max() + TARGET[indices].max()) for indices, _ in all_ranks()[0])
+    assert (SOURCE.sum() + TARGET.sum()) / padded > 0.8
+
+
+def test_single_pairs_that_do_not_come_out_even_are_joined_two_by_two():
+    ranks = all_ranks([13] * 5, [13] * 5, max_tokens=17, world=3)
+    assert sorted(len(indices) for rank in ranks for indices, _ in rank) == [1, 2, 2]
+    assert numbers(ranks) == [0, 1, 2, 3, 4]
+
+
+def test_fewer_pairs_than_ranks_is_an_error():
+    with pytest.raises(DataError, match="2 sentence pairs cannot be shared by 3 devices"):
+        TokenBatches([5, 5], [5, 5], max_tokens=17, seed=0, world=3)
+
+
+@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"accumulate": 0}])
+def test_a_budget_below_one_is_an_error(wrong):
+    with pytest.raises(DataError, match="at least 1"):
+        TokenBatches([5], [5], **{"max_tokens": 17, "seed": 0, **wrong})
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 61), st.integers(1, 61)), min_size=5, max_size=97),
+    max_tokens=st.integers(1, 211),
+    world=st.integers(1, 5),
+    accumulate=st.integers(1, 4),
+    epoch=st.integers(0, 3),
+    shuffle=st.booleans(),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_any_text_is_covered_once_with_equal_ranks_and_right_step_tokens(lengths, max_tokens, world, accumulate, epoch, shuffle):
+    source, target = (np.array(side) for side in zip(*lengths, strict=True))
+    ranks = all_ranks(source, target, world=world, accumulate=accumulate, max_tokens=max_tokens, epoch=epoch, shuffle=shuffle)
+    assert numbers(ranks) == list(range(len(lengths)))
+    assert len({len(rank) for rank in ranks}) == 1
+    assert all(indices for rank in ranks for indices, _ in rank), "no batch is empty"
+    for start in range(0, len(ranks[0]), accumulate):
+        step = [item for rank in ranks for item in rank[start : start + accumulate]]
+        assert {tokens for _, tokens in step} == {sum(int(target[i]) for indices, _ in step for i in indices)}
+    if -(-len(lengths) // world) * world == len(lengths):  # else batches may have to be joined to come out even
+        for indices, _ in (item for rank in ranks for item in rank):
+            assert len(indices) == 1 or len(indices) * max(source[indices].max(), target[indices].max()) <= max_tokens

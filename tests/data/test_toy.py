@@ -1,0 +1,407 @@
+"""The toy language pair, checked by slow rules of their own: genders and cases from the tables below, the sentence from its gold tree."""
+
+import hashlib
+import math
+from collections import Counter
+from random import Random
+
+import pytest
+
+from data import load_corpus
+from data.parallel import DataError
+from data.toy import LABELS, LONGEST, SPLITS, ToyPair, draw_pair, generate, to_conllu, toy_corpus, toy_pairs
+from data.toy_grammar import Zipf
+
+PAIRS = generate(3001, 7)
+CLAUSES = ("relcl", "advcl", "ccomp")
+
+GENDER = {
+    "m": "man teacher friend doctor king dog bird table chair coat box letter engine garden river forest market apple cake",
+    "f": "woman mother sister aunt cat cow mouse lamp door bottle story clock city street school bridge soup question lesson",
+    "n": "child girl horse pig picture knife window book song car radio house village egg problem",
+}
+GENDER_OF = {noun: gender for gender, nouns in GENDER.items() for noun in nouns.split()}
+ODD_PLURALS = {
+    "men": "man",
+    "women": "woman",
+    "children": "child",
+    "mice": "mouse",
+    "knives": "knife",
+    "stories": "story",
+    "cities": "city",
+}
+NAMES = ("Anna", "Peter", "Maria", "Paul")
+PRONOUNS = ("he", "she", "they")
+DATIVE_VERBS = ("help", "follow", "thank")
+DATIVE_PREPOSITIONS = ("with", "at", "after", "before", "of", "from")
+ACCUSATIVE_PREPOSITIONS = ("for", "without", "through", "around")
+MOTION = ("go", "goes", "jump", "jumps", "climb", "climbs")
+DEFINITE = {"nom": dict(m="der", f="die", n="das", p="die"), "acc": dict(m="den", f="die", n="das", p="die")}
+DEFINITE["dat"] = dict(m="dem", f="der", n="dem", p="den")
+DER_WORDS, EIN_WORDS = ("the", "this", "these", "every", "all"), ("a", "an", "no", "my")
+
+
+def lemma_and_number(noun: str) -> tuple[str, bool]:
+    noun = noun.lower()
+    if noun in GENDER_OF:
+        return noun, False
+    if noun in ODD_PLURALS:
+        return ODD_PLURALS[noun], True
+    return noun.removesuffix("s") if noun.removesuffix("s") in GENDER_OF else noun.removesuffix("es"), True
+
+
+def children(pair: ToyPair, i: int) -> list[int]:
+    return [j for j, head in enumerate(pair.heads) if head == i + 1]
+
+
+def subtree(pair: ToyPair, i: int, *, without: tuple[str, ...] = ()) -> set[int]:
+    return {i}.union(*(subtree(pair, j, without=()) for j in children(pair, i) if pair.labels[j] not in without))
+
+
+def targets(pair: ToyPair, *sources: int) -> list[int]:
+    return sorted(j for i, j in pair.alignment if i in sources)
+
+
+def is_clause(pair: ToyPair, i: int) -> bool:
+    return pair.labels[i] in ("ROOT", *CLAUSES) or (pair.labels[i] == "conj" and any(pair.labels[j] == "nsubj" for j in children(pair, i)))
+
+
+def modal(pair: ToyPair, verb: int) -> int | None:
+    return next((j for j in children(pair, verb) if pair.labels[j] == "aux" and pair.words[j] not in ("do", "does")), None)
+
+
+def finite(pair: ToyPair, verb: int) -> int:
+    """Target position of the clause's finite verb."""
+    auxiliary = modal(pair, verb)
+    return targets(pair, verb if auxiliary is None else auxiliary)[0]
+
+
+def case_of(pair: ToyPair, noun: int) -> str:
+    """The German case of an English noun or relative pronoun, from the tree."""
+    label, head = pair.labels[noun], pair.heads[noun] - 1
+    if label == "conj":
+        return case_of(pair, head)
+    if label == "nsubj":
+        return "nom"
+    if label == "dative":
+        return "dat"
+    if label == "dobj":
+        return "dat" if pair.words[head].removesuffix("s") in DATIVE_VERBS else "acc"
+    assert label == "pobj"
+    preposition = pair.words[head].lower()
+    if pair.labels[head] == "dative" or preposition in DATIVE_PREPOSITIONS:
+        return "dat"
+    if preposition in ACCUSATIVE_PREPOSITIONS:
+        return "acc"
+    if preposition == "to":
+        return "dat" if pair.target_words[targets(pair, head)[0]] == "zu" else "acc"
+    verb = pair.heads[head] - 1
+    return "acc" if pair.words[verb] in MOTION and head > verb else "dat"
+
+
+def column_of(pair: ToyPair, noun: int) -> str:
+    lemma, plural = lemma_and_number(pair.words[noun])
+    return "p" if plural else GENDER_OF[lemma]
+
+
+def nouns(pair: ToyPair) -> list[int]:
+    roles = ("nsubj", "dobj", "pobj", "dative", "conj")
+    words = [i for i, label in enumerate(pair.labels) if label in roles and lemma_and_number(pair.words[i])[0] in GENDER_OF]
+    assert all(pair.target_words[targets(pair, i)[0]][0].isupper() for i in words)
+    return words
+
+
+def test_trees_are_well_formed():
+    for pair in PAIRS:
+        n = len(pair.words)
+        assert len(pair.heads) == len(pair.labels) == n <= LONGEST
+        assert [label for label, head in zip(pair.labels, pair.heads, strict=True) if head == 0] == ["ROOT"]
+        assert pair.labels.count("ROOT") == 1
+        assert set(pair.labels) <= set(LABELS)
+        root = pair.heads.index(0)
+        assert all(0 <= head <= n for head in pair.heads)
+        assert subtree(pair, root) == set(range(n))  # reached from the root, each once: a tree
+
+
+def test_trees_are_projective():
+    for pair in PAIRS[:503]:
+        for i in range(len(pair.words)):
+            below = subtree(pair, i)
+            assert max(below) - min(below) + 1 == len(below)
+
+
+def test_every_label_occurs():
+    assert {label for pair in PAIRS for label in pair.labels} == set(LABELS)
+
+
+def test_source_and_target_are_the_words_as_one_writes_them():
+    for pair in PAIRS:
+        for line, words in ((pair.source, pair.words), (pair.target, pair.target_words)):
+            assert tuple(line.replace(",", " ,").replace(".", " .").split(" ")) == words
+            assert line[0].isupper()
+            assert line.endswith(".")
+            assert line.count(".") == 1
+
+
+def test_the_alignment_leaves_no_target_word_but_commas():
+    for pair in PAIRS:
+        assert all(0 <= i < len(pair.words) and 0 <= j < len(pair.target_words) for i, j in pair.alignment)
+        assert list(pair.alignment) == sorted(set(pair.alignment))
+        alone = set(range(len(pair.target_words))) - {j for _, j in pair.alignment}
+        assert {pair.target_words[j] for j in alone} <= {","}
+        unsaid = set(range(len(pair.words))) - {i for i, _ in pair.alignment}
+        assert {pair.words[i] for i in unsaid} <= {",", "do", "does", "to"}
+
+
+def test_the_translation_is_a_function_of_the_sentence():
+    rng, seen = Random(11), {}
+    for _ in range(10_007):
+        pair = draw_pair(rng)
+        assert seen.setdefault(pair.source, pair) == pair
+
+
+def test_one_sentence_has_one_tree_and_translation_where_few_words_make_sentences_meet(monkeypatch):
+    """With two words a group many a sentence is drawn again, by the same choices or by others: an ambiguity of the grammar would show."""
+    monkeypatch.setattr(Zipf, "draw", lambda self, rng: self.items[int(rng.random() * min(2, len(self.items)))])
+    rng, seen, met = Random(13), {}, 0
+    for _ in range(20_011):
+        pair = draw_pair(rng)
+        met += pair.source in seen
+        assert seen.setdefault(pair.source, pair) == pair
+    assert met > 1000
+
+
+def test_main_clauses_have_their_verb_second():
+    fronted = 0
+    for pair in PAIRS:
+        for verb in range(len(pair.words)):
+            if not is_clause(pair, verb) or pair.labels[verb] in CLAUSES:
+                continue
+            joined = pair.labels[verb] == "conj"
+            start = (
+                targets(pair, next(j for j in children(pair, pair.heads[verb] - 1) if pair.labels[j] == "cc" and j > pair.heads[verb]))[0]
+                if joined
+                else -1
+            )
+            before = {i for i, j in pair.alignment if start < j < finite(pair, verb)}
+            owners = [j for j in children(pair, verb) if subtree(pair, j) & before]
+            assert len(owners) == 1
+            assert before == {i for i in subtree(pair, owners[0]) if targets(pair, i)}
+            fronted += pair.labels[owners[0]] != "nsubj"
+    assert fronted > 0.15 * len(PAIRS)
+
+
+def test_subordinate_and_relative_clauses_have_their_verb_last():
+    counts = Counter()
+    for pair in PAIRS:
+        for verb, label in enumerate(pair.labels):
+            if label in CLAUSES:
+                counts[label] += 1
+                assert finite(pair, verb) == max(targets(pair, *subtree(pair, verb)))
+                assert len(targets(pair, verb)) == 1  # prefixes are joined
+    assert min(counts.values()) > 200
+
+
+def test_a_separated_prefix_ends_its_clause_and_is_joined_elsewhere():
+    separated, joined = Counter(), Counter()
+    for pair in PAIRS:
+        for verb in range(len(pair.words)):
+            at = targets(pair, verb) if is_clause(pair, verb) else []
+            if len(at) == 2:
+                assert pair.labels[verb] not in CLAUSES
+                assert modal(pair, verb) is None
+                own = set(subtree(pair, verb, without=("ccomp", "advcl", "cc", "conj")))
+                assert at[0] == finite(pair, verb)
+                assert at[1] == max(j for j in targets(pair, *own) if pair.target_words[j] != ".")
+                separated[pair.target_words[at[1]] + pair.target_words[at[0]].lower()] += 1
+            elif at:
+                joined[pair.target_words[at[0]].lower()] += 1
+    assert len(separated) >= 10
+    assert sum(separated.values()) > 200
+    for verb in ("ankommt", "anruft", "aufmacht", "zurückkommt"):
+        assert min(separated[verb], joined[verb]) > 0
+
+
+def test_articles_agree_in_gender_number_and_case():
+    seen = Counter()
+    for pair in PAIRS:
+        for noun in nouns(pair):
+            case, column = case_of(pair, noun), column_of(pair, noun)
+            for j in children(pair, noun):
+                article = pair.target_words[targets(pair, j)[0]].lower() if targets(pair, j) else ""
+                if pair.words[j].lower() == "the":
+                    assert article == DEFINITE[case][column], (pair.source, pair.target)
+                    seen[case, column] += 1
+                elif pair.words[j].lower() in ("a", "an", "no", "my"):
+                    plain = (case, column) in (("nom", "m"), ("nom", "n"), ("acc", "n"))
+                    assert article.endswith("ein") == plain, (pair.source, pair.target)
+                    assert plain or article[-1] == DEFINITE[case][column][-1]
+                elif pair.words[j].lower() in ("this", "these", "every", "all"):
+                    assert article[-1] == DEFINITE[case][column][-1], (pair.source, pair.target)
+    assert len(seen) == 12
+    assert min(seen.values()) > 40
+
+
+def test_adjectives_agree_and_follow_their_determiner():
+    seen = Counter()
+    for pair in PAIRS:
+        for noun in nouns(pair):
+            case, column = case_of(pair, noun), column_of(pair, noun)
+            determiners = [pair.words[j].lower() for j in children(pair, noun) if pair.labels[j] in ("det", "poss")]
+            for j in children(pair, noun):
+                if pair.labels[j] != "amod" or pair.words[j].lower() == "many":
+                    continue
+                if column == "p":
+                    ending = "en" if determiners or case == "dat" else "e"
+                elif case == "dat" or (case == "acc" and column == "m"):
+                    ending = "en"
+                elif determiners[0] in DER_WORDS or column == "f":
+                    ending = "e"
+                else:
+                    assert determiners[0] in EIN_WORDS
+                    ending = {"m": "er", "n": "es"}[column]
+                adjective = pair.target_words[targets(pair, j)[0]]
+                stem = adjective.removesuffix(ending)
+                assert adjective.endswith(ending), (pair.source, pair.target)
+                assert not stem.endswith("e")
+                seen[ending] += 1
+    assert set(seen) == {"e", "en", "er", "es"}
+    assert min(seen.values()) > 50
+
+
+def test_relative_pronouns_agree_with_the_noun_before_and_take_the_case_of_their_role():
+    seen = Counter()
+    for pair in PAIRS:
+        for verb, label in enumerate(pair.labels):
+            if label == "relcl":
+                noun = pair.heads[verb] - 1
+                pronoun = next(j for j in children(pair, verb) if pair.words[j] in ("that", "who"))
+                case, column = case_of(pair, pronoun), column_of(pair, noun)
+                expected = "denen" if (case, column) == ("dat", "p") else DEFINITE[case][column]
+                (at,) = targets(pair, pronoun)
+                assert pair.target_words[at] == expected, (pair.source, pair.target)
+                assert pair.target_words[at - 1] == ","
+                seen[case] += 1
+    assert min(seen[case] for case in ("nom", "acc", "dat")) > 10
+
+
+def test_verbs_agree_with_their_subject_across_what_stands_between():
+    apart = Counter()
+    for pair in PAIRS:
+        for verb in range(len(pair.words)):
+            if not is_clause(pair, verb):
+                continue
+            (subject,) = [j for j in children(pair, verb) if pair.labels[j] == "nsubj"]
+            between = abs(verb - subject) > 3
+            if pair.words[subject] in ("that", "who"):
+                subject = pair.heads[verb] - 1
+            word = pair.words[subject].lower()
+            if pair.words[subject] in NAMES or word in PRONOUNS:
+                plural = word == "they"
+            else:
+                plural = lemma_and_number(word)[1]
+            plural = plural or any(pair.labels[j] == "conj" for j in children(pair, subject))
+            german = pair.target_words[finite(pair, verb)]
+            assert german.endswith(("en", "ern", "sind")) == plural, (pair.source, pair.target)
+            apart[plural, between] += 1
+    assert min(apart.values()) > 100
+
+
+@pytest.mark.parametrize(
+    ("word", "german"),
+    [
+        ("run", {"rennt", "rennen", "läuft", "laufen"}),
+        ("eat", {"isst", "essen", "frisst", "fressen"}),
+        ("know", {"kennt", "kennen", "weiß", "wissen"}),
+        ("bright", {"hell", "klug"}),
+        ("after", {"nach", "nachdem"}),
+        ("to", {"zu", "in", "auf", "an"}),
+    ],
+)
+def test_words_whose_german_depends_on_other_words_come_out_in_all_their_ways(word, german):
+    found = set()
+    for pair in PAIRS:
+        for i, source in enumerate(pair.words):
+            if source.lower() in (word, word + "s"):
+                found |= {pair.target_words[j].lower() for j in targets(pair, i)}
+    if word == "bright":
+        found = {stem for stem in german for form in found if form.startswith(stem)}
+    assert found == german
+
+
+def test_heads_have_relations_to_find_near_and_far():
+    labels, far = Counter(), Counter()
+    for pair in PAIRS[:2000]:
+        for i, (head, label) in enumerate(zip(pair.heads, pair.labels, strict=True), start=1):
+            labels[label] += 1
+            far[label] += abs(head - i) > 1
+    for relation in ("nsubj", "dobj", "amod", "advmod"):
+        assert labels[relation] >= 300
+    assert far["nsubj"] / labels["nsubj"] > 0.35
+    assert far["amod"] / labels["amod"] > 0.1
+
+
+def test_words_are_some_300_and_zipf_like_with_a_rare_tail():
+    pairs = toy_pairs("train")
+    counts = Counter(word.lower() for pair in pairs for word in pair.words if word.isalpha())
+    assert 250 <= len(counts) <= 350
+    ranked = [n for _, n in counts.most_common()]
+    assert ranked[-1] >= 20  # never too rare to be learnt
+    assert sum(n < 200 for n in ranked) > 50
+    x, y = [math.log(r) for r in range(1, len(ranked) + 1)], [math.log(n) for n in ranked]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+    assert -1.3 < slope < -0.7
+    lengths = [len(pair.words) for pair in pairs]
+    assert 9 <= sum(lengths) / len(lengths) <= 13
+    assert max(lengths) <= LONGEST
+
+
+def test_splits_share_no_sentence_and_repeat_none():
+    corpus = toy_corpus()
+    texts = [corpus.train, corpus.valid, corpus.test]
+    assert [len(text.sources) for text in texts] == [16000, 500, 1000]
+    assert len({source for text in texts for source in text.sources}) == 17500
+
+
+def test_pairs_are_the_corpus_in_its_order():
+    corpus = toy_corpus()
+    for split in SPLITS:
+        pairs = toy_pairs(split)
+        assert [pair.source for pair in pairs] == corpus.split(split).sources
+        assert [pair.target for pair in pairs] == corpus.split(split).targets
+
+
+def test_test_sentences_do_not_depend_on_the_size_of_the_training_set():
+    assert toy_corpus(train=7, valid=5, test=11).test.sources == toy_corpus(train=13, valid=5, test=11).test.sources
+
+
+def test_the_corpus_by_name_is_the_corpus_of_the_trees():
+    assert load_corpus("toy").test.sources == [pair.source for pair in toy_pairs("test")]
+
+
+def test_the_same_seed_gives_the_same_pairs_everywhere():
+    def digest() -> str:
+        return hashlib.sha256("\n".join(repr(pair) for pair in generate(1000, 1)).encode()).hexdigest()
+
+    assert digest() == digest() == "5613ae7b5259ead3303de5bbcb165db3269a9da24e801b26c3d822344404630a"
+    assert generate(11, 1) == generate(101, 1)[:11]
+    assert generate(11, 1) != generate(11, 2)
+
+
+def test_conllu_has_ten_columns_and_the_tree():
+    pair = next(pair for pair in PAIRS if "," in pair.words)
+    *comments, text = to_conllu(pair).split("\n", 2)
+    assert comments[0] == f"# text = {pair.source}"
+    assert text.endswith("\n\n")
+    rows = [line.split("\t") for line in text.strip().split("\n")]
+    assert all(len(row) == 10 for row in rows)
+    assert [(row[1], int(row[6]), row[7]) for row in rows] == list(zip(pair.words, pair.heads, pair.labels, strict=True))
+    assert "".join(row[1] + ("" if row[9] == "SpaceAfter=No" else " ") for row in rows).strip() == pair.source
+
+
+def test_other_languages_and_splits_are_refused_in_words():
+    with pytest.raises(DataError, match="en-de, got de-en"):
+        toy_corpus(src="de", tgt="en")
+    with pytest.raises(DataError, match="did you mean 'valid'"):
+        toy_pairs("valids")

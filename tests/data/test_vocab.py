@@ -1,0 +1,107 @@
+"""Vocabularies: the same file from the same text, the same text back, and sizes that cannot be."""
+
+import pytest
+
+from data.parallel import DataError
+from data.vocab import BOS, EOS, PAD, UNK, Vocab
+
+LINES = [
+    "The quick brown fox jumps over the lazy dog.",
+    "Der flinke braune Fuchs springt über den faulen Hund.",
+    "Größe, Maß und „Zitat“ – naïve café, e-mail@example.org",
+    "Быстрая лиса прыгает. 敏捷的狐狸 🦊",
+] * 7
+
+
+@pytest.fixture(scope="module")
+def vocab(tmp_path_factory) -> Vocab:
+    return Vocab.train(LINES, size=211, path=tmp_path_factory.mktemp("vocab") / "vocab.model")
+
+
+def test_specials_have_the_ids_0_to_3(vocab):
+    assert vocab.pieces([PAD, BOS, EOS, UNK]) == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
+
+
+def test_text_comes_back_as_it_went_in(vocab):
+    assert vocab.decode(vocab.encode(LINES)) == LINES
+
+
+def test_encoding_adds_no_specials_and_knows_every_character_of_its_text(vocab):
+    assert min(i for ids in vocab.encode(LINES) for i in ids) > UNK
+
+
+def test_a_character_it_never_saw_is_unknown(vocab):
+    assert UNK in vocab.encode(["ǂ"])[0]
+
+
+def test_an_empty_line_is_no_pieces_and_comes_back_empty(vocab):
+    assert vocab.encode(["", "fox"])[0] == []
+    assert vocab.decode([[]]) == [""]
+
+
+def test_padding_begin_and_end_leave_no_trace_in_text(vocab):
+    ids = vocab.encode([LINES[0]])[0]
+    assert vocab.decode([[BOS, *ids, EOS, PAD, PAD]]) == [LINES[0]]
+
+
+def test_pieces_join_to_the_text(vocab):
+    assert "".join(vocab.pieces(vocab.encode([LINES[0]])[0])).replace("\u2581", " ").strip() == LINES[0]
+
+
+def test_ellipsis_and_ligature_become_plain_as_the_docstring_says(vocab):
+    assert vocab.decode(vocab.encode(["ﬂinke  fox\u200b"])) == ["flinke fox"]
+
+
+def test_the_size_is_the_one_asked_for_and_loading_gives_the_same(vocab):
+    again = Vocab.load(vocab.path)
+    assert len(again) == len(vocab) == 211
+    assert again.encode(LINES) == vocab.encode(LINES)
+
+
+def test_the_same_text_gives_the_same_file(vocab, tmp_path):
+    again = Vocab.train(LINES, size=211, path=tmp_path / "again.model")
+    assert again.path.read_bytes() == vocab.path.read_bytes()
+
+
+def test_training_leaves_the_model_alone_in_its_folder(vocab):
+    assert [path.name for path in vocab.path.parent.iterdir()] == ["vocab.model"]
+
+
+def test_a_text_too_small_for_the_size_warns_and_gives_what_there_is(tmp_path):
+    with pytest.warns(UserWarning, match=r"room for (\d+) pieces only, 8009 were asked for"):
+        small = Vocab.train(["ab ab cd"], size=8009, path=tmp_path / "v.model")
+    assert 4 < len(small) < 31
+    assert small.decode(small.encode(["ab cd"])) == ["ab cd"]
+
+
+def test_a_size_below_the_number_of_characters_says_how_many_are_needed(tmp_path):
+    with pytest.raises(DataError, match=r"vocabulary of 7 pieces is too small.*at least 9\b"):  # 4 specials, a to d, the word mark
+        Vocab.train(["a b c d"], size=7, path=tmp_path / "v.model")
+    assert list(tmp_path.iterdir()) == []
+    assert len(Vocab.train(["a b c d"], size=9, path=tmp_path / "v.model")) == 9
+
+
+@pytest.mark.parametrize("lines", [[], ["", "  "]])
+def test_no_text_is_an_error(tmp_path, lines):
+    with pytest.raises(DataError, match="no text to train a vocabulary on"):
+        Vocab.train(lines, size=101, path=tmp_path / "v.model")
+
+
+def test_loading_what_is_not_there_or_no_model_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no vocabulary at"):
+        Vocab.load(tmp_path / "v.model")
+    (tmp_path / "v.model").write_text("hello")
+    with pytest.raises(DataError, match="not a SentencePiece model"):
+        Vocab.load(tmp_path / "v.model")
+
+
+def test_a_model_with_other_special_ids_is_refused(tmp_path):
+    import sentencepiece
+
+    with (tmp_path / "v.model").open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES), model_writer=file, vocab_size=211, model_type="bpe", minloglevel=2
+        )
+    with pytest.raises(DataError, match=r"numbers pad, bos, eos, unk as \(-1, 1, 2, 0\)"):
+        Vocab.load(tmp_path / "v.model")

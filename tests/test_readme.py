@@ -1,0 +1,143 @@
+"""What the README tells people to type is right: flags parse, make targets, scripts, files and names exist."""
+
+import ast
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.cli import ConfigError, read
+from configs.schema import FitConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ROOMS = ("analysis", "configs", "data", "gates", "lightning_modules", "models", "pruning")
+CONFIGS = {"fit.py": FitConfig}  # other scripts: their --help must list the flags
+ELSEWHERE = {"git", "cd", "pip", "source", "sudo", "apt-get", "ls", "cat", "head", "less", "echo"}  # commands of the system, not ours
+INTERPRETERS = ("python", "python3", ".venv/bin/python")
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str = README) -> list[str]:
+    """Every command of the bash blocks: continued lines joined, `a && b` and `a | b` taken apart, comments off."""
+    found = []
+    for block in blocks("(?:bash|sh)", text):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            for part in re.split(r" (?:&&|;|\|) ", shlex.join(words).replace("'&&'", "&&").replace("'|'", "|").replace("';'", ";")):
+                if part.strip():
+                    found.append(part.strip())
+    return found
+
+
+def problem(command: str) -> str:
+    """What is wrong with a command, or an empty text."""
+    words = shlex.split(command)
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        words.pop(0)
+    if not words or words[0] in ELSEWHERE:
+        return ""
+    if words[0] == "make":
+        return make_problem(words[1:])
+    if words[0] in INTERPRETERS and words[1:2] != ["-m"]:
+        return script_problem(words[1:])
+    if words[0] in INTERPRETERS:
+        return "" if words[2:3] in (["pip"], ["pytest"], ["venv"]) else f"unknown module {words[2:3]}"
+    return "" if (ROOT / words[0]).is_file() else f"{words[0]} is neither a command known here (ELSEWHERE) nor a file"
+
+
+def make_problem(words: list[str]) -> str:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*):", makefile, flags=re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z_]+) \?=", makefile, flags=re.MULTILINE))
+    goals = [word for word in words if "=" not in word and not word.startswith("-")]
+    if missing := [goal for goal in goals if goal not in targets]:
+        return f"no target {missing} in the Makefile"
+    for name, _, value in (word.partition("=") for word in words if "=" in word):
+        if name not in variables:
+            return f"no variable {name} in the Makefile"
+        if name == "FLAGS" and "test" not in goals and (wrong := script_problem(["fit.py", *shlex.split(value)])):
+            return wrong
+    return ""
+
+
+def script_problem(words: list[str]) -> str:
+    script, argv = words[0], words[1:]
+    if not (ROOT / script).is_file():
+        return f"{script} does not exist"
+    if "--help" in argv:
+        return ""
+    if script in CONFIGS:
+        try:
+            read(CONFIGS[script], [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
+        except ConfigError as error:
+            return str(error)
+        return ""
+    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
+    known = set(re.findall(r"--[\w.-]+", done.stdout.replace("_", "-")))
+    missing = [flag for word in argv if word.startswith("--") and (flag := word.partition("=")[0].replace("_", "-")) not in known]
+    return f"{script} --help does not list {missing}" if missing or done.returncode else ""
+
+
+def named_paths() -> list[str]:
+    """Targets of links and pictures, and paths in code: with a known suffix or below a room; not what a run makes."""
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", README) for link in link if link]
+    links = [link for link in links if link and "://" not in link and not link.startswith("mailto:")]
+    code = re.findall(r"`([\w./-]+)`", README) + [word for command in commands() for word in shlex.split(command)]
+    inside = re.compile(rf"(?:{'|'.join(ROOMS)}|benchmarks|results|tests|notebooks|examples)/[\w./-]*|[\w-]+\.(?:py|md|toml|cff)")
+    return sorted({*links, *(word for word in code if inside.fullmatch(word))})
+
+
+def imports() -> list[tuple[str, str]]:
+    """(module, name) of every `from room import name` in the Python blocks, which must be Python."""
+    trees = [ast.parse(block) for block in blocks("python")]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return [(node.module, alias.name) for node in nodes if node.module and node.module.split(".")[0] in ROOMS for alias in node.names]
+
+
+def test_the_readme_shows_the_two_commands():
+    assert {"make fit", "make test"} <= set(commands())
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(commands()))
+def test_a_command_of_the_readme_can_be_typed(command):
+    assert problem(command) == ""
+
+
+def test_paths_named_in_the_readme_exist():
+    assert [path for path in named_paths() if not (ROOT / path).exists()] == []
+
+
+def test_names_imported_in_the_readme_exist():
+    missing = [(module, name) for module, name in imports() if not hasattr(importlib.import_module(module), name)]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python fit.py --lambd 1",
+        "python fit.py --lambda -1",
+        "python fit.py toy",
+        "python fot.py",
+        "make fot",
+        "make fit FLAGS='--gate l1'",
+        "make fit FLAG=1",
+        "fit --gate l0",
+    ],
+)
+def test_a_wrong_command_would_be_seen(command):
+    assert problem(command) != ""
+
+
+def test_commands_are_found_in_blocks_of_all_forms():
+    text = "```bash\n$ make fit  # 5 minutes\ncd x && python fit.py \\\n  --name 'a b'\n\n# only a comment\n```\n```\nmake nothing\n```\n"
+    assert commands(text) == ["make fit", "cd x", "python fit.py --name 'a b'"]
