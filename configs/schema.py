@@ -65,15 +65,15 @@ class ModelConfig:
     d_model: int = setting(128, "model width D", at_least=1)
     ffn: int = setting(512, "width of the feed-forward layers", at_least=1)
     heads: int = setting(8, "attention heads of every site; must divide d_model", at_least=1)
-    encoder_layers: int = setting(3, "encoder layers", at_least=1)
-    decoder_layers: int = setting(3, "decoder layers", at_least=1)
+    encoder_layers: int = setting(2, "encoder layers", at_least=1)
+    decoder_layers: int = setting(2, "decoder layers", at_least=1)
     norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
     positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "position vectors")
     max_positions: int = setting(256, "longest sequence, in tokens (rows of the learned table)", at_least=2)
     embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
         "tied", "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: target and output"
     )
-    dropout: float = setting(0.1, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1)
+    dropout: float = setting(0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1)
     attention_dropout: float = setting(0.0, "probability of dropping an attention weight", at_least=0, below=1)
 
 
@@ -81,26 +81,35 @@ class ModelConfig:
 class TextConfig:
     """Vocabulary and batches."""
 
-    vocab_size: int = setting(8000, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
+    vocab_size: int = setting(1000, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
     joint: bool = setting(True, "one vocabulary for both languages")
     max_length: int = setting(200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1)
-    max_tokens: int = setting(2500, "tokens of one batch, the longer side, padding counted; a step is `accumulate` batches", at_least=1)
+    max_tokens: int = setting(1200, "tokens of a batch, the longer side, padding counted; a step is `accumulate` batches", at_least=1)
     train_sentences: int = setting(0, "use only this many training pairs, 0 for all", at_least=0)
 
 
 @dataclass(frozen=True)
 class StageConfig:
-    """One training stage: the base (`--train.*`), or what follows it (`--finetune.*`: gates, greedy-finetuned and base-continued alike)."""
+    """Training of the base (`--train.*`)."""
 
-    epochs: int = setting(10, "passes over the training data", at_least=1)
-    lr: float = setting(2e-3, "peak learning rate of the model's weights", above=0)
-    warmup_steps: int = setting(600, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
+    epochs: int = setting(8, "passes over the training data", at_least=1)
+    lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
+    warmup_steps: int = setting(300, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
     weight_decay: float = setting(0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0)
     clip: float = setting(1.0, "largest gradient norm of the model's weights, 0 for none", at_least=0)
     label_smoothing: float = setting(0.1, "share of the target probability spread over the vocabulary", at_least=0, below=1)
     accumulate: int = setting(1, "batches of one optimiser step", at_least=1)
-    average: float = setting(0.0, "decay of the running average of the weights that is validated and kept, 0 for none", at_least=0, below=1)
-    bleu_sentences: int = setting(200, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0)
+    average: float = setting(0.99, "decay of the weights' running average, which is validated and kept; 0 for none", at_least=0, below=1)
+    bleu_sentences: int = setting(100, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0)
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(StageConfig):
+    """Training that starts from the base (`--finetune.*`): gates, greedy-finetuned and base-continued alike."""
+
+    epochs: int = setting(3, "passes over the training data", at_least=1)
+    lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
+    warmup_steps: int = setting(50, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,7 @@ class GateConfig:
     beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
     gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
     zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
-    lambda_warmup: int = setting(300, "steps over which lambda grows from 0 to its value", at_least=0)
+    lambda_warmup: int = setting(100, "steps over which lambda grows from 0 to its value", at_least=0)
 
 
 @dataclass(frozen=True)
@@ -159,7 +168,7 @@ class FitConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     text: TextConfig = field(default_factory=TextConfig)
     train: StageConfig = field(default_factory=StageConfig)
-    finetune: StageConfig = field(default_factory=StageConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     gates: GateConfig = field(default_factory=GateConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 

@@ -40,8 +40,8 @@ class Batch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        tensors = (change(tensor) for tensor in (self.source, self.target_in, self.target_out, self.index))
-        return Batch(*tensors, step_tokens=self.step_tokens, target_tokens=self.target_tokens)
+        source, target_in, target_out, index = map(change, (self.source, self.target_in, self.target_out, self.index))
+        return Batch(source, target_in, target_out, index, self.step_tokens, self.target_tokens)
 
 
 def pad(sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None) -> Tensor:

@@ -15,9 +15,10 @@ from .mask import HeadMask
 class GateBank(nn.Module):
     """Site -> gate. While attached it is a submodule of the model, so `.to()`, distributed training and trainers see it."""
 
-    def __init__(self, gates: Mapping[HeadSite, HeadGate], kind: str):
+    def __init__(self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module):
         super().__init__()
         self.kind = kind
+        self._model = [model]  # in a list: the bank is a submodule of the model, not the other way round
         self.sites = tuple(sorted(gates))
         # module names may not hold a dot
         self.gates = nn.ModuleDict({site.name.replace(".", "/"): gates[site] for site in self.sites})
@@ -55,16 +56,18 @@ class GateBank(nn.Module):
         """Give the masks of a bank of `gate="mask"` new values; sites not named stay as they are."""
         gates = dict(self.items())
         for site, row in xi.items():
+            if site not in gates:
+                raise ValueError(f"these gates have no site {site.name} of {site.heads} heads; known: {[known.name for known in gates]}")
             gate = gates[site]
             if not isinstance(gate, HeadMask):
                 raise ValueError(f"assign needs gates of kind 'mask', these are {self.kind!r}")
             gate.assign(row)
 
-    def param_groups(self, model: nn.Module, *, lr: float, gate_lr: float = 0.05, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Two optimiser groups, the weights of `model` and the gates (no weight decay), no parameter twice, frozen ones left out."""
+    def param_groups(self, *, lr: float, gate_lr: float = 0.05, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Two optimiser groups, the model's weights and the gates (no weight decay), no parameter twice, frozen ones left out."""
         mine = [parameter for parameter in self.parameters() if parameter.requires_grad]
         ids = {id(parameter) for parameter in mine}
-        others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in ids]
+        others = [parameter for parameter in self._model[0].parameters() if parameter.requires_grad and id(parameter) not in ids]
         groups: list[dict[str, Any]] = [{"params": others, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
         if mine:
             groups.append({"params": mine, "lr": gate_lr, "weight_decay": 0.0, "name": "gates"})

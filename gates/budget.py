@@ -51,13 +51,14 @@ class GateWatch:
         """The reason to stop the stage, or None. Raises NotANumber when `loss` is not finite."""
         if not math.isfinite(loss):
             raise NotANumber(
-                f"the loss is {loss} at step {step}: lower --finetune.lr or --gates.lr, raise --finetune.warmup-steps, or try --precision 32"
+                f"the loss is {loss} at step {step}: lower --finetune.lr or --gates.lr, raise --finetune.warmup-steps, "
+                "or try --precision 32"
             )
         open_heads = bank.open()
         if open_heads.count() == 0:
             return (
-                f"all {open_heads.heads_total} gated heads are shut at step {step}: lambda {self.budget.lam:g} is too large for this model; "
-                "lower --lambda, or raise --gates.lambda-warmup"
+                f"all {open_heads.heads_total} gated heads are shut at step {step}: lambda {self.budget.lam:g} is too large for this "
+                "model; lower --lambda, or raise --gates.lambda-warmup"
             )
         probabilities = bank.open_prob().flat().clamp(1e-12, 1 - 1e-12)
         position = (probabilities / (1 - probabilities)).log()  # log_alpha but for a constant, for every kind of gate
@@ -67,6 +68,7 @@ class GateWatch:
         if late and self.budget.lam > 0 and "stall" not in self._warned and float((position - self._start).abs().max()) < self.moved:
             self._warned.add("stall")
             warnings.warn(
-                f"no gate has moved by {self.moved} in {step} steps: raise --gates.lr (now too low to close a gate) or --lambda", stacklevel=2
+                f"no gate has moved by {self.moved} in {step} steps: raise --gates.lr (now too low to close a gate) or --lambda",
+                stacklevel=2,
             )
         return None

@@ -16,7 +16,9 @@ _U_MIN = 1e-6  # keeps logit(u) finite
 
 def check_stretch(gamma: float, zeta: float, beta: float) -> None:
     if not gamma < 0 < 1 < zeta:
-        raise ValueError(f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; Louizos et al. use -0.1, 1.1")
+        raise ValueError(
+            f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; Louizos et al. use -0.1, 1.1"
+        )
     if not beta > 0:
         raise ValueError(f"need a temperature beta > 0, got {beta=}; Louizos et al. use 2/3, Voita et al. 0.33")
 

@@ -49,10 +49,11 @@ class HeadSite:
 
 def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
     """`kinds` in the house's order, all of them for None. Raises ValueError at an unknown or empty list."""
-    chosen = set(KINDS if kinds is None else kinds)
+    chosen = set(KINDS if kinds is None else kinds.split(",") if isinstance(kinds, str) else kinds)
     for kind in sorted(chosen - set(KINDS)):
         nearest = get_close_matches(kind, KINDS, n=1, cutoff=0.3)
-        raise ValueError(f"unknown kind of attention {kind!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else "") + f" Known: {KINDS}")
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+        raise ValueError(f"unknown kind of attention {kind!r}{hint} Known: {', '.join(KINDS)}")
     if not chosen:
         raise ValueError(f"expected at least one kind of attention of {KINDS}, got none")
     return tuple(kind for kind in KINDS if kind in chosen)
@@ -65,7 +66,8 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         self._values: dict[HeadSite, Tensor] = {}
         for site in sorted(values):
             row = torch.as_tensor(values[site]).detach().cpu()
-            row = row if row.dtype == torch.bool else row.double()
+            if row.dtype != torch.bool:  # from the list itself: by way of its float32 tensor a score would not come back from its file
+                row = torch.as_tensor(values[site], dtype=torch.float64).detach().cpu()
             if row.shape != (site.heads,):
                 raise ValueError(f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got {tuple(row.shape)}")
             self._values[site] = row
@@ -130,7 +132,9 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
     def lowest(self, k: int) -> "HeadMap":
-        """True at exactly the k heads of least value; equal values go in the order of sites and heads. Raises ValueError unless 0 <= k <= heads."""
+        """True at exactly the k heads of least value; equal values go in the order of sites and heads.
+
+        Raises ValueError unless 0 <= k <= heads, or when a value is not finite."""
         if not 0 <= k <= self.heads_total:
             raise ValueError(f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}")
         flat = self.flat().double()
@@ -158,9 +162,10 @@ class HeadMap(Mapping[HeadSite, Tensor]):
 
     @classmethod
     def from_json(cls, mapping: Mapping[str, list[Any]]) -> "HeadMap":
-        if not isinstance(mapping, Mapping) or not all(isinstance(row, list) for row in mapping.values()):
-            raise ValueError("expected a mapping from site names to lists, such as {'encoder.0.enc-self': [1.0, 0.0]}")
-        return cls({HeadSite.parse(name, len(row)): torch.tensor(row) for name, row in mapping.items()})
+        rows = list(mapping.values()) if isinstance(mapping, Mapping) else [None]
+        if not all(isinstance(row, list) and all(isinstance(value, (int, float)) for value in row) for row in rows):
+            raise ValueError("expected a mapping from site names to lists of numbers, such as {'encoder.0.enc-self': [1.0, 0.0]}")
+        return cls({HeadSite.parse(name, len(row)): row for name, row in mapping.items()})
 
     def save(self, path: str | Path) -> None:
         """Write JSON: site name -> list of H values."""

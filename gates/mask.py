@@ -25,7 +25,7 @@ class HeadMask(HeadGate):
 
     def assign(self, xi: Tensor) -> None:
         """Set xi. Raises ValueError unless its shape is (H,), (B, H) or (B, H, L)."""
-        xi = torch.as_tensor(xi)
+        xi = torch.as_tensor(xi, device=self.xi.device)  # a HeadMap's rows are on the CPU
         if xi.dim() not in (1, 2, 3) or xi.shape[min(xi.dim() - 1, 1)] != self.heads:
             raise ValueError(f"expected xi of shape (H,), (B, H) or (B, H, L) with H = {self.heads}, got {tuple(xi.shape)}")
         self.xi = xi if xi.is_floating_point() and xi.dtype != torch.float64 else xi.to(torch.float32)

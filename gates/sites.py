@@ -45,7 +45,10 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
             raise ValueError(f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention")
         stack, layer, name = place[1], int(place[2]), place[3]
         kind = "cross" if "cross" in name or "encoder" in name else ("enc-self" if stack == "encoder" else "dec-self")
-        found[HeadSite.at(kind, layer, getattr(module, rule.heads))] = module
+        site = HeadSite.at(kind, layer, getattr(module, rule.heads))
+        if site in found:
+            raise ValueError(f"{path!r} and another attention are both {site.name}; gate the two models one by one")
+        found[site] = module
     if not found:
         classes = sorted({type(module).__name__ for module in model.modules() if "attention" in type(module).__name__.lower()})
         raise ValueError(
@@ -71,13 +74,16 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
         raise ValueError(f"the model has no heads of the kinds {chosen}")
     gates = {}
     for site in modules:
+        for name, value in options.items():
+            if isinstance(value, HeadMap) and site not in value:
+                raise ValueError(f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or other kinds")
         own = {name: value[site] if isinstance(value, HeadMap) else value for name, value in options.items()}
         try:
             gates[site] = GATES[gate](site.heads, **own)
         except TypeError as error:
             raise ValueError(f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}") from error
     device = next((parameter.device for parameter in model.parameters()), None)
-    bank = GateBank(gates, gate).to(device).train(model.training)
+    bank = GateBank(gates, gate, model).to(device).train(model.training)
     setattr(model, BANK, bank)
     for site, module in modules.items():
         # not registered a second time: the bank owns the gate, the slot only points to it

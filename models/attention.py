@@ -45,8 +45,8 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The attention's output (B, L, D) for queries x (B, L, D), and on request the weights (B, H, L, S), else None.
 
-        bias: added to the scores, broadcast to (B, H, L, S); -inf where a key is not to be seen. rows (B,), span (start, length): the sentence of
-        each row and the positions of the queries, for gates that differ by them; the plain batch unless given."""
+        bias: added to the scores, broadcast to (B, H, L, S); -inf where a key is not to be seen. rows (B,), span (start, length): the
+        sentence of each row and the positions of the queries, for gates that differ by them; the plain batch unless given."""
         q = self.split(self.q_proj(x))  # (B, H, L, K)
         weights = None
         if need_weights or written_out(q):
@@ -56,14 +56,20 @@ class MultiHeadAttention(nn.Module):
         else:
             p = self.dropout.p if self.training else 0.0
             z = F.scaled_dot_product_attention(q, keys, values, None if bias is None else bias.to(q.dtype), dropout_p=p)
-        if self.gate is not None:
-            z = gate_heads(z, self.gate(rows, span))
-        return self.out_proj(z.transpose(1, 2).flatten(2)), weights if need_weights else None
+        xi = None if self.gate is None else self.gate(rows, span)
+        if xi is not None and xi.dim() > 1:
+            z = gate_heads(z, xi)
+        flat = z.transpose(1, 2).flatten(2)  # (B, L, H * K)
+        if xi is not None and xi.dim() == 1:
+            # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
+            columns = self.out_proj.weight * xi.repeat_interleave(self.head_width)
+            out = F.linear(flat, columns, self.out_proj.bias)
+        else:
+            out = self.out_proj(flat)
+        return out, weights if need_weights else None
 
 
 def written_out(q: Tensor) -> bool:
     """Whether two batched products and a softmax beat the fused kernel: they do on a CPU for sentences (the fused backward is slow
     there; benchmarks/training_speed.py measures it), the fused one wins on a GPU and on long inputs, where it saves memory."""
     return q.device.type == "cpu" and q.shape[2] <= 512
-
-

@@ -1,7 +1,6 @@
 """Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
 
 import os
-import pickle
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,11 @@ def save_file(path: str | Path, content: dict[str, Any]) -> None:
     """torch.save to a temporary name, then rename: a crash leaves the old file whole."""
     path = Path(path)
     partial = path.with_name(path.name + ".part")
-    torch.save(content, partial)
-    os.replace(partial, path)
+    try:
+        torch.save(content, partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def load_file(path: str | Path) -> dict[str, Any]:
@@ -27,8 +29,9 @@ def load_file(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"no checkpoint at {path}; is the run finished? (fit.py ... --resume continues it)")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({str(error).splitlines()[0]}); write it again") from error
+    except Exception as error:  # strange bytes send torch's unpickler anywhere: IndexError, KeyError, EOFError without a word
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({reason}); write it again") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}; expected a dict with 'architecture' and 'model'")
     return content

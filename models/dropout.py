@@ -17,7 +17,7 @@ class Dropout(nn.Module):
         if not 0 <= p < 1:
             raise ValueError(f"expected a dropout probability in [0, 1), got {p}")
         self.p = p
-        self.threshold = round(p * 256)
+        self.threshold = min(round(p * 256), 255)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:

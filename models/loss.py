@@ -16,10 +16,12 @@ CHUNK = 256  # tokens; at V = 8,000 a chunk's logits take 8 MB in fp32: they sta
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """sum_n [(1 - e) (lse_n - logit_n,y) + e (lse_n - mean_v logit_n,v)],   logits = h W^T; d/dlogits = softmax - (1 - e) onehot - e / V."""
+    """sum_n [(1 - e) (lse_n - logit_n,y) + e (lse_n - mean_v logit_n,v)], logits = h W^T; d/dlogits = softmax - (1 - e) onehot - e / V."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, dtype: torch.dtype, want_grad: bool, want_w: bool) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, dtype: torch.dtype, want_grad: bool, want_w: bool
+    ) -> Tensor:
         h, w = hidden.to(dtype), weight.to(dtype)
         total = torch.zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32, device=hidden.device)
         grad_h = torch.empty_like(hidden) if want_grad else None

@@ -21,6 +21,8 @@ import yaml
 
 from gates.headmap import write_json
 
+# the folders of an absolute path, alone or within a word (--data-dir=/a/b, "/a/b/c.en,/a/b/c.de"); not of ../a/b or http://a/b
+_FOLDERS = re.compile(r"(?<![\w.~:/])/[^,'\"\s]*/")
 _PACKAGES = ("torch", "pytorch-lightning", "sentencepiece", "sacrebleu", "numpy")
 
 
@@ -40,16 +42,15 @@ class RunFolder:
         if not (folder / "config.yaml").is_file():
             siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
             nearest = get_close_matches(Path(path).name, siblings, n=1)
-            raise ValueError(
-                f"no run at {path} (a run folder holds config.yaml)" + (f"; did you mean {Path(path).parent / nearest[0]}?" if nearest else "")
-            )
+            hint = f"; did you mean {Path(path).parent / nearest[0]}?" if nearest else ""
+            raise ValueError(f"no run at {path} (a run folder holds config.yaml){hint}")
         return folder
 
     def config(self) -> dict[str, Any]:
         try:
             content = yaml.safe_load((self / "config.yaml").read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise ValueError(f"cannot read {self / 'config.yaml'}: {error}") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ValueError(f"cannot read {self / 'config.yaml'}: {' '.join(str(error).split())}") from error
         if not isinstance(content, dict):
             raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
         return content
@@ -59,7 +60,7 @@ class RunFolder:
             return json.loads((self / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ValueError(f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)") from None
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self / name} is broken ({error}); repeat the run with --fresh") from error
 
     def write_json(self, name: str, content: Any) -> None:
@@ -108,7 +109,7 @@ def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
             versions[package] = "not installed"
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {
-        "command": "python " + " ".join(shlex.quote(re.sub(r"^/.*/", ".../", word)) for word in words),
+        "command": "python " + " ".join(shlex.quote(_FOLDERS.sub(".../", word)) for word in words),
         "commit": commit(),
         "seed": seed,
         "device": device,
@@ -123,8 +124,10 @@ def commit() -> str:
     """The checked-out commit, with + where files differ from it; 'unknown' outside a git checkout."""
     where = Path(__file__).resolve().parent
     try:
-        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
+        head, dirty = (
+            subprocess.run(["git", *words], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "-uno"])
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if dirty else "")

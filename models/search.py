@@ -22,16 +22,19 @@ class Hypothesis:
     score: float
 
 
-def length_limits(source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
-    """(B,) longest target of each source in pieces, the end included: max_ratio * source pieces + max_extra."""
+def length_limits(model: Transformer, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
+    """(B,) longest target of each source in pieces, the end included: max_ratio * source pieces + max_extra, or all learned positions."""
     pieces = (source != PAD).sum(1) - 1
-    return (pieces * max_ratio).long() + max_extra
+    limits = (pieces * max_ratio).long() + max_extra
+    return limits.clamp(max=model.config.max_positions) if model.config.positions == "learned" else limits
 
 
 @torch.inference_mode()
-def greedy_search(model: Transformer, source: Tensor, *, max_ratio: float = 2.0, max_extra: int = 10) -> list[Hypothesis]:
+def greedy_search(
+    model: Transformer, source: Tensor, *, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
+) -> list[Hypothesis]:
     """The most probable next token at every step, for every source (B, S)."""
-    limits = length_limits(source, max_ratio, max_extra)
+    limits = length_limits(model, source, max_ratio, max_extra)
     state = model.start(source)
     ids = torch.full((len(source),), BOS, device=source.device)
     out = torch.full((len(source), int(limits.max())), PAD, device=source.device)
@@ -51,7 +54,7 @@ def greedy_search(model: Transformer, source: Tensor, *, max_ratio: float = 2.0,
     results = []
     for row, total in zip(out.tolist(), log_prob.tolist(), strict=True):
         n = row.index(EOS)
-        results.append(Hypothesis(row[:n], total, total / (n + 1)))
+        results.append(Hypothesis(row[:n], total, total / (n + 1) ** length_penalty))
     return results
 
 
@@ -64,7 +67,7 @@ def beam_search(
         raise ValueError(f"expected a beam of at least 1, got {beam}")
     k = min(beam, model.target_vocab - 1)
     device = source.device
-    limits = length_limits(source, max_ratio, max_extra)
+    limits = length_limits(model, source, max_ratio, max_extra)
     state = model.start(source, k)
     finished: list[list[Hypothesis]] = [[] for _ in source]
     ids = torch.full((len(source) * k,), BOS, device=device)
@@ -105,6 +108,8 @@ def beam_search(
         else:
             state.select(rows.flatten())
         ids = token.flatten()
+    if not all(finished):
+        raise ValueError("the model gives no finite probability to any next token; its weights hold NaN, so load another checkpoint")
     return [sorted(done, key=lambda hypothesis: -hypothesis.score) for done in finished]
 
 

@@ -6,6 +6,7 @@ Letters: B sentences, N rows (a sentence's beams are rows of their own), S sourc
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -149,6 +150,8 @@ class Transformer(nn.Module):
     heads: heads of each site that has fewer than `config.heads` ("decoder.1.cross" -> 3). Raises ValueError at settings that do not
     fit together."""
 
+    sinusoids: Tensor  # (L, D), unless positions are learned
+
     def __init__(self, config: ModelConfig, source_vocab: int, target_vocab: int, heads: dict[str, int] | None = None):
         super().__init__()
         if config.d_model % config.heads:
@@ -228,14 +231,14 @@ class Transformer(nn.Module):
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
         memory, bias = self.encode(source)
         sentences = torch.arange(len(source), device=source.device)
-        cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder.layers]
+        cross = [cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder.layers]
         return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
         x = self.embed(ids[:, None], "target", state.length)
         for i, layer in enumerate(self.decoder.layers):
-            x = layer.step(x, state, i)
+            x = cast(DecoderLayer, layer).step(x, state, i)
         state.length += 1
         return self.output(self.decoder.norm(x)).squeeze(1)
 

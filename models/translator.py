@@ -50,9 +50,8 @@ class Translator:
         name = system or folder.read_json("result.json").get("system", "base")
         if name not in systems:
             nearest = get_close_matches(name, systems, n=1)
-            raise ValueError(
-                f"run {folder.path} has no system {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else f"; it has {sorted(systems)}")
-            )
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {sorted(systems)}"
+            raise ValueError(f"run {folder.path} has no system {name!r}; {hint}")
         model = load_model(folder / systems[name]["weights"])
         if systems[name]["xi"] is not None:
             attach(model, gate="mask", xi=HeadMap.from_json(systems[name]["xi"])).requires_grad_(False)
@@ -82,17 +81,19 @@ class Translator:
         """The `beam` best translations of every line, best first, with their scores."""
         beam = self.search.beam if beam is None else beam
         penalty = self.search.length_penalty if length_penalty is None else length_penalty
+        if beam < 1:
+            raise ValueError(f"expected a beam of at least 1, got {beam}")
         ids = self.encode(lines)
         results: list[list[Translation]] = [[Translation("", 0.0, 0.0, 0)] for _ in ids]
         was_training = self.model.training
         self.model.eval()
         for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
             source = pad([ids[i] for i in chosen], after=EOS).to(self.device)
-            limits: dict[str, Any] = {"max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
+            options: dict[str, Any] = {"length_penalty": penalty, "max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
             if beam == 1:
-                found: list[list[Hypothesis]] = [[one] for one in greedy_search(self.model, source, **limits)]
+                found: list[list[Hypothesis]] = [[one] for one in greedy_search(self.model, source, **options)]
             else:
-                found = beam_search(self.model, source, beam=beam, length_penalty=penalty, **limits)
+                found = beam_search(self.model, source, beam=beam, **options)
             texts = iter(self.target_vocab.decode([hypothesis.ids for best in found for hypothesis in best]))
             for i, best in zip(chosen, found, strict=True):
                 results[i] = [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]

@@ -1,0 +1,96 @@
+"""The product's own training step without Lightning's Trainer, so that it can be timed alone, batch by batch.
+
+What a step is in `fit.py`: forward under autocast and loss (`training_step`), gradients, clipping, AdamW, the schedule, and what the module
+does at the end of a batch (every LOOK_EVERY steps it reads the loss and, with gates, the gates). Validation, checkpoints, progress bars and
+the running average of the weights are left out.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from pytorch_lightning.plugins.precision import MixedPrecision, Precision
+
+from configs.schema import GateConfig, StageConfig
+from data.batch import Batch
+from gates import LambdaBudget, attach
+from lightning_modules.gated import GatedModule
+from lightning_modules.translation import TranslationModule
+from models.transformer import Transformer
+from models.translator import Translator
+
+NO_WORDS: Any = None  # in a vocabulary's place: nothing is encoded or translated here
+
+
+class Alone(TranslationModule):
+    """What the modules ask their trainer for."""
+
+    steps_done = 0
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def global_step(self) -> int:
+        return self.steps_done
+
+    def scale(self) -> float:
+        return 1.0
+
+    def optimizers(self, *_: Any, **__: Any) -> Any:
+        return self.optimizer
+
+    def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+        float(value)  # loggers want a number, which on a GPU waits for it
+
+
+class AloneGated(Alone, GatedModule):
+    """The same with gates."""
+
+
+class ProductStep:
+    """One optimiser step a call."""
+
+    def __init__(self, module: Alone, precision: str):
+        """precision: "32" or "bf16"."""
+        self.module = module.train()
+        configured = module.configure_optimizers()
+        self.optimizer = module.optimizer = configured["optimizer"]
+        self.scheduler = configured["lr_scheduler"]["scheduler"]
+        device = next(module.parameters()).device.type
+        # Lightning's own plugin: its autocast keeps no cache of cast weights, which costs time
+        self.plugin = MixedPrecision("bf16-mixed", device) if precision == "bf16" else Precision()
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """The step's loss per target token, with the penalty where there are gates."""
+        context: AbstractContextManager[Any] = self.plugin.forward_context()
+        with context:
+            loss = self.module.training_step(batch, 0)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.module.configure_gradient_clipping(self.optimizer)
+        self.optimizer.step()
+        self.scheduler.step()
+        self.module.steps_done += 1
+        loss = loss.detach()
+        self.module.on_train_batch_end({"loss": loss}, batch, 0)
+        return loss
+
+    def block(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self(batch)
+
+
+def plain_step(model: Transformer, stage: StageConfig, precision: str) -> ProductStep:
+    """Steps of a model without gates."""
+    return ProductStep(Alone(Translator(model, NO_WORDS, NO_WORDS), stage, seed=1).to(model.output.weight.device), precision)
+
+
+def gated_step(
+    model: Transformer, stage: StageConfig, gates: GateConfig, *, lam: float, kinds: Sequence[str], precision: str
+) -> ProductStep:
+    """Puts Hard Concrete gates on the model and gives its steps."""
+    options = {"log_alpha": gates.log_alpha, "beta": gates.beta, "gamma": gates.gamma, "zeta": gates.zeta}
+    attach(model, gate="l0", kinds=kinds, **options)
+    budget = LambdaBudget(lam, gates.lambda_warmup)
+    module = AloneGated(Translator(model, NO_WORDS, NO_WORDS), stage, gates, budget, seed=1)
+    return ProductStep(module.to(model.output.weight.device), precision)

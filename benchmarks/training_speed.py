@@ -1,0 +1,202 @@
+"""How fast do we train beside `torch.nn.Transformer` in a plain fp32 loop?   The aim: at least 2 times, on one CPU thread and on two.
+
+3+3 layers, d=256, ffn 1024, 8 heads, tied vocabulary of 8,000, dropout 0.1, label smoothing 0.1, AdamW, clipping; about 2,000 target tokens
+a batch of sentences of 15 (sd 4) tokens. All take the same padded batches in turns, each number of threads in a process of its own. Before
+the clock starts both models are shown to compute the same: equal numbers of parameters, and with copied weights and no dropout equal losses
+and gradients. Attention dropout is what nn.Transformer does (0.1), in both models; our product's default, 0, is shown too.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+
+if TYPE_CHECKING:
+    from data.batch import Batch
+
+QUESTION = "training speed, d=256: target tokens/s of ours over torch.nn.Transformer in a plain fp32 loop, same batches: at least 2"
+AIM = 2.0
+SEED = 1
+VOCAB = 8000
+MAX_TOKENS = 2350  # of a batch, padding counted: gives about 2,000 target tokens
+OURS, OURS_32, PEER_32, PEER_BF16 = "ours", "ours fp32", "nn.Transformer fp32", "nn.Transformer bf16"
+
+
+def make_batches(count: int) -> "list[Batch]":
+    """Batches of sentences of Multi30k's lengths, cut and padded as in training; words are drawn by Zipf's law."""
+    import itertools
+
+    import numpy as np
+
+    from data.batch import collate
+    from data.batching import TokenBatches
+
+    rng = np.random.default_rng(SEED)
+    pairs = 20_000
+    source = np.clip(rng.normal(14, 4, pairs).round(), 3, 40).astype(int)  # the end of sentence makes it 15
+    target = np.clip((source + rng.normal(0, 2, pairs)).round(), 3, 40).astype(int)
+    share = 1 / np.arange(10, VOCAB + 6)  # ids 4 to V - 1
+    words = rng.choice(np.arange(4, VOCAB), size=int(source.sum() + target.sum()), p=share / share.sum())
+    pieces = iter(words.tolist())
+    text = [(list(itertools.islice(pieces, int(s))), list(itertools.islice(pieces, int(t)))) for s, t in zip(source, target, strict=True)]
+    sampler = TokenBatches(source + 1, target + 1, max_tokens=MAX_TOKENS, seed=SEED)
+    return [collate([text[i] for i in chosen], chosen, tokens) for chosen, tokens in itertools.islice(sampler, count)]
+
+
+def check_parity(batch: "Batch") -> dict[str, float]:
+    """Raises ValueError unless both models have as many parameters and, with the same weights, the same loss and gradient."""
+    import torch
+
+    from benchmarks.product_step import plain_step
+    from benchmarks.torch_peer import PlainLoop, TorchTransformer, copy_weights
+    from configs.schema import ModelConfig, StageConfig
+    from models.transformer import Transformer
+
+    config = ModelConfig(d_model=256, ffn=1024, dropout=0.0)
+    torch.manual_seed(SEED)
+    ours, theirs = Transformer(config, VOCAB, VOCAB), TorchTransformer(config, VOCAB)
+    copy_weights(ours, theirs)
+    sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in (ours, theirs)]
+    ours.to(batch.source.device)
+    theirs.to(batch.source.device)
+    module = plain_step(ours, StageConfig(), "32").module
+    losses = [module.training_step(batch, 0), PlainLoop(theirs, StageConfig(), bf16=False).loss(batch)]
+    norms = []
+    for model, loss in zip((ours, theirs), losses, strict=True):
+        loss.backward()
+        norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])))
+    first, second = (float(loss.detach()) for loss in losses)
+    if sizes[0] != sizes[1] or not math.isclose(first, second, rel_tol=1e-5) or not math.isclose(*norms, rel_tol=1e-3):
+        seen = f"{sizes} parameters, losses {first} and {second}, gradient norms {norms}"
+        raise ValueError(f"ours and the peer do not compute the same: {seen}; mend benchmarks/torch_peer.py")
+    return {"parameters": sizes[0], "loss_ours": first, "loss_peer": second, "gradient_norm_ours": norms[0], "gradient_norm_peer": norms[1]}
+
+
+def measure(attention_dropout: float, batches: "list[Batch]", *, precision: str, rounds: int) -> dict[str, Any]:
+    """Target tokens per second of each trainer, ratios, and each one's loss on the first batch before and after."""
+    import torch
+
+    from benchmarks.product_step import plain_step
+    from benchmarks.torch_peer import PlainLoop, TorchTransformer, copy_weights
+    from configs.schema import ModelConfig, StageConfig
+    from models.transformer import Transformer
+
+    config = ModelConfig(d_model=256, ffn=1024, dropout=0.1, attention_dropout=attention_dropout)
+    stage = StageConfig(lr=1e-3, warmup_steps=10)
+    device = batches[0].source.device
+    torch.manual_seed(SEED)
+    start = Transformer(config, VOCAB, VOCAB)
+
+    def our_model() -> Transformer:
+        model = Transformer(config, VOCAB, VOCAB)
+        model.load_state_dict(start.state_dict())
+        return model.to(device)
+
+    def their_model() -> TorchTransformer:
+        model = TorchTransformer(config, VOCAB)
+        copy_weights(start, model)
+        return model.to(device)
+
+    steps: dict[str, Any] = {
+        OURS: plain_step(our_model(), stage, precision),
+        OURS_32: plain_step(our_model(), stage, "32"),
+        PEER_32: PlainLoop(their_model(), stage, bf16=False),
+        PEER_BF16: PlainLoop(their_model(), stage, bf16=True),
+    }
+    if precision == "32":
+        del steps[OURS_32]  # the same as ours
+    before = {name: float(step(batches[0])) for name, step in steps.items()}
+    seconds = alternate({name: partial(step.block, batches) for name, step in steps.items()}, rounds=rounds)
+    after = {name: float(step(batches[0])) for name, step in steps.items()}
+    for name in steps:
+        # random weights: logits of variance about 1 lie half a nat above log V
+        if abs(before[name] - math.log(VOCAB)) > 1 or not after[name] < before[name]:
+            raise ValueError(f"{name} does not train: loss {before[name]:.3f} (log V is {math.log(VOCAB):.3f}), then {after[name]:.3f}")
+    tokens = sum(batch.target_tokens for batch in batches)
+    return {
+        "attention_dropout": attention_dropout,
+        "tokens_per_second": {name: spread([tokens / s for s in each]) for name, each in seconds.items()},
+        "ratio_to_fp32": ratio(seconds[PEER_32], seconds[OURS]),
+        "ratio_to_bf16": ratio(seconds[PEER_BF16], seconds[OURS]),
+        "losses": {name: [before[name], after[name]] for name in steps},
+    }
+
+
+def worker(options: argparse.Namespace) -> dict[str, Any]:
+    """All measurements at one number of threads."""
+    import torch
+
+    from lightning_modules.stage import resolve_precision
+
+    set_threads(options.worker)
+    precision = resolve_precision(options.precision)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    batches = [batch.to(device) for batch in make_batches(options.steps)]
+    padded = sum(batch.target_out.numel() for batch in batches)
+    tokens = sum(batch.target_tokens for batch in batches)
+    return {
+        "threads": torch.get_num_threads(),
+        "precision": precision,
+        "target_tokens_per_batch": tokens / len(batches),
+        "padding_share": 1 - tokens / padded,
+        "parity": check_parity(batches[0]),
+        "runs": [measure(p, batches, precision=precision, rounds=options.rounds) for p in options.attention_dropout],
+    }
+
+
+def run_worker(threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """`worker` in a process of its own, since OpenMP reads its settings when it starts."""
+    flags = [f"--worker={threads}", f"--steps={options.steps}", f"--rounds={options.rounds}", f"--precision={options.precision}"]
+    flags += ["--attention-dropout", *map(str, options.attention_dropout)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-m", "benchmarks.training_speed", *flags]
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise ValueError(f"the measurement with {threads} threads failed (exit status {done.returncode}); its message is above")
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(result, dict)
+    return result
+
+
+def main() -> int:
+    parser = arguments("training_speed", __doc__)
+    parser.add_argument("--threads", type=at_least_one, nargs="+", default=[1, 2], help="(default: 1 2)")
+    parser.add_argument("--steps", type=at_least_one, default=5, help="steps, and batches, of a block (default: %(default)s)")
+    parser.add_argument("--rounds", type=at_least_one, default=5, help="timed blocks of each trainer (default: %(default)s)")
+    parser.add_argument("--attention-dropout", type=float, nargs="+", default=[0.1, 0.0], help="(default: 0.1 0.0)")
+    parser.add_argument("--precision", choices=["auto", "32", "bf16"], default="auto", help="of ours (default: %(default)s)")
+    parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    load = load_average()
+    try:
+        if options.worker:
+            print(json.dumps(worker(options)))
+            return 0
+        results = [run_worker(threads, options) for threads in options.threads]
+    except ValueError as error:
+        print(f"training_speed: error: {error}", file=sys.stderr)
+        return 1
+    rows = []
+    for result in results:
+        for run in result["runs"]:
+            speed, faster, bf16 = run["tokens_per_second"], run["ratio_to_fp32"], run["ratio_to_bf16"]
+            quick = [f"{speed[name]['median']:,.0f}" if name in speed else "same" for name in (OURS, OURS_32, PEER_32, PEER_BF16)]
+            both = [f"{r['median']:.2f} ({r['lowest']:.2f} to {r['highest']:.2f})" for r in (faster, bf16)]
+            rows.append([result["threads"], f"{run['attention_dropout']:g}", *quick, *both, "yes" if faster["median"] >= AIM else "no"])
+    precision = results[0]["precision"]
+    print(f"target tokens/s, median of {options.rounds}; ours in {'fp32' if precision == '32' else precision}")
+    header = ["threads", "attention dropout", OURS, OURS_32, PEER_32, PEER_BF16, "ours / fp32", "ours / bf16", f"at least {AIM:g}"]
+    show(header, rows)
+    answer = {"aim": AIM, "measurements": results, "steps_per_block": options.steps, "rounds": options.rounds, "load_average_before": load}
+    record(options.out, "training_speed", QUESTION, answer, precision=precision, seed=SEED, threads=options.threads)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

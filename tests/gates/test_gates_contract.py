@@ -1,0 +1,76 @@
+"""What every entry of GATES must keep, whatever it learns: shapes, ranges, no noise at test time."""
+
+import copy
+
+import pytest
+import torch
+
+from gates import GATES
+
+HEADS = 7
+
+
+@pytest.fixture(params=sorted(GATES))
+def gate(request):
+    torch.manual_seed(0)
+    return GATES[request.param](HEADS)
+
+
+def test_xi_has_one_number_a_head_in_the_unit_interval(gate):
+    for mode in (True, False):
+        xi = gate.train(mode)()
+        assert xi.shape == (HEADS,)
+        assert ((xi >= 0) & (xi <= 1)).all()
+
+
+def test_evaluation_gives_the_test_value(gate):
+    assert torch.equal(gate.eval()(), gate.test_value())
+
+
+def test_the_test_value_is_the_same_twice(gate):
+    assert torch.equal(gate.test_value(), gate.test_value())
+
+
+def test_a_fresh_gate_is_open(gate):
+    assert torch.equal(gate.test_value(), torch.ones(HEADS))
+
+
+def test_open_prob_is_a_probability_a_head(gate):
+    p = gate.open_prob()
+    assert p.shape == (HEADS,)
+    assert ((p >= 0) & (p <= 1)).all()
+
+
+def test_the_penalty_is_a_scalar_between_no_head_and_all(gate):
+    penalty = gate.penalty()
+    assert penalty.shape == ()
+    assert 0 <= penalty.item() <= HEADS
+
+
+def test_the_decision_is_a_bool_a_head(gate):
+    decision = gate.decision()
+    assert decision.shape == (HEADS,)
+    assert decision.dtype == torch.bool
+
+
+def test_the_gradient_reaches_every_parameter_through_xi_or_the_penalty(gate):
+    parameters = list(gate.parameters())
+    if not parameters:
+        pytest.skip("this gate learns nothing")
+    (gate.train()().sum() + gate.penalty()).backward()
+    assert all(parameter.grad is not None and (parameter.grad != 0).any() for parameter in parameters)
+
+
+def test_its_numbers_are_columns_of_one_value_a_head_without_gradient(gate):
+    numbers = gate.numbers()
+    assert {"open_prob", "value", "open"} <= set(numbers)
+    assert all(column.shape == (HEADS,) and not column.requires_grad for column in numbers.values())
+
+
+def test_its_state_dict_restores_it(gate):
+    other = copy.deepcopy(gate)
+    state = {name: tensor * 0 - 3 for name, tensor in gate.state_dict().items()}
+    other.load_state_dict(state)
+    assert not torch.equal(other.test_value(), gate.test_value())
+    other.load_state_dict(gate.state_dict())
+    assert torch.equal(other.test_value(), gate.test_value())

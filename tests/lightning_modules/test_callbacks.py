@@ -1,0 +1,41 @@
+"""Convergence as the house defines it, and what is said at the terminal."""
+
+import pytest
+
+from configs.schema import StageConfig
+from lightning_modules.callbacks import is_converged, minutes
+from lightning_modules.stage import Machine, run_stage
+from lightning_modules.translation import TranslationModule
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([], False),
+        ([2.0] * 4, False),  # no four epochs to look back on yet
+        ([2.0] * 5, True),
+        ([2.0, 1.99, 1.99, 1.99, 1.989], False),  # 0.55% in four epochs
+        ([2.0, 1.999, 1.998, 1.997, 1.991], True),  # 0.45%
+        ([3.0, 2.0, 2.0, 2.0, 2.0, 1.9905], True),
+        ([2.0, 1.9, 2.1, 2.2, 2.3, 2.4, 2.5], True),  # it rises: nothing was gained for four epochs
+        ([2.0, 1.0, 2.0, 2.0, 2.0], False),  # the best came within the last four
+        ([5.0, 4.0, 3.0, 2.0, 1.0], False),
+    ],
+)
+def test_converged_is_a_fall_of_less_than_half_a_percent_in_four_epochs(losses, expected):
+    assert is_converged(losses) is expected
+
+
+def test_durations_are_in_seconds_or_minutes():
+    assert (minutes(7.4), minutes(89), minutes(150)) == ("7 s", "89 s", "2.5 min")
+
+
+def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data, corpus, folder, capsys):
+    stage = StageConfig(epochs=4, lr=0.003, warmup_steps=3)
+    sample = (corpus.valid.sources[:3], corpus.valid.targets[:3])
+    run_stage("base", TranslationModule(translator, stage, seed=1, sample=sample), data, folder, Machine(1, "32", "csv"), stage)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("base: ") and "about" in line and "and the validations" in line for line in lines)
+    epochs = [line for line in lines if "base: epoch" in line]
+    assert [line.split(":")[1].strip() for line in epochs] == [f"epoch {i} of 4" for i in (1, 2, 3, 4)]
+    assert all("loss" in line and "bleu" in line for line in epochs)

@@ -1,0 +1,28 @@
+"""Learning-rate schedules against their formula."""
+
+from math import sqrt
+
+import pytest
+
+from lightning_modules.schedules import constant, inverse_sqrt
+
+
+@pytest.mark.parametrize("warmup", [1, 7, 4000])
+def test_inverse_sqrt_is_vaswanis_formula_with_peak_one(warmup):
+    for step in [0, 1, 5, 6, 7, 11, 3999, 4000, 100_003]:
+        number = step + 1  # the paper counts from 1: d^-0.5 min(n^-0.5, n warmup^-1.5), over its value at n = warmup
+        paper = min(number**-0.5, number * warmup**-1.5) / warmup**-0.5
+        assert inverse_sqrt(step, warmup) == pytest.approx(paper)
+
+
+def test_the_peak_is_reached_at_the_end_of_the_warm_up():
+    assert inverse_sqrt(6, 7) == 1
+    assert inverse_sqrt(27, 7) == sqrt(7 / 28) == 0.5
+
+
+def test_no_warm_up_begins_at_the_peak():
+    assert inverse_sqrt(0, 0) == 1
+
+
+def test_gates_keep_their_rate():
+    assert {constant(step) for step in (0, 10, 1_000_003)} == {1.0}

@@ -1,0 +1,123 @@
+"""Precision, and that a resumed stage ends where an uninterrupted one does."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from configs.schema import GateConfig, StageConfig
+from gates import LambdaBudget, attach
+from lightning_modules import stage as stages
+from lightning_modules.gated import GatedModule
+from lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
+from lightning_modules.translation import TranslationModule
+from models.checkpoint import load_file, load_model
+from models.run import RunFolder
+from models.transformer import Transformer
+from models.translator import Translator
+
+MACHINE = Machine(devices=1, precision="32", logger="csv")
+STAGE = StageConfig(epochs=3, lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)
+
+
+@pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "32")])
+def test_auto_takes_bf16_only_where_the_hardware_has_it(monkeypatch, native, expected):
+    monkeypatch.setattr(stages, "native_bf16", lambda: native)
+    assert resolve_precision("auto") == expected
+    assert (resolve_precision("32"), resolve_precision("bf16")) == ("32", "bf16")
+
+
+class PowerCut(Exception):
+    pass
+
+
+def cut_power(monkeypatch, *, epoch, batch):
+    """Training ends with PowerCut at this batch of this epoch (both from 0)."""
+    step = TranslationModule.training_step
+
+    def training_step(self, given, index):
+        if (self.current_epoch, index) == (epoch, batch):
+            raise PowerCut
+        return step(self, given, index)
+
+    monkeypatch.setattr(TranslationModule, "training_step", training_step)
+
+
+def stage(translator, data, path, *, gated, resume=False):
+    path.mkdir(exist_ok=True)
+    if gated:
+        attach(translator.model, gate="l0")
+        module = GatedModule(translator, STAGE, GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), seed=1)
+    else:
+        module = TranslationModule(translator, STAGE, seed=1)
+    return run_stage("gates", module, data, RunFolder(path), MACHINE, STAGE, resume=resume)
+
+
+def untrained(translator):
+    """Always the same weights, and dropout."""
+    pl.seed_everything(0, verbose=False)
+    config = replace(translator.model.config, dropout=0.2, attention_dropout=0.2)
+    model = Transformer(config, len(translator.source_vocab), len(translator.target_vocab))
+    return Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["base", "gates"])
+def test_a_resumed_stage_ends_with_exactly_the_weights_of_an_uninterrupted_one(translator, data, tmp_path, monkeypatch, gated):
+    whole = stage(untrained(translator), data, tmp_path / "whole", gated=gated)
+    with monkeypatch.context() as patched:
+        cut_power(patched, epoch=1, batch=3)
+        with pytest.raises(PowerCut):
+            stage(untrained(translator), data, tmp_path / "cut", gated=gated)
+    resumed = stage(untrained(translator), data, tmp_path / "cut", gated=gated, resume=True)
+    assert (resumed.losses, resumed.steps, resumed.best_epoch) == (whole.losses, whole.steps, whole.best_epoch)
+    for name in ("best.pt", "last.pt"):
+        left, right = (load_file(tmp_path / run / name) for run in ("whole", "cut"))
+        key = "model" if name == "best.pt" else "state_dict"
+        assert left[key].keys() == right[key].keys()
+        assert all(torch.equal(left[key][each], right[key][each]) for each in left[key])
+        assert all(torch.equal(tensor, right["gates"][each]) for each, tensor in left.get("gates", {}).items())
+    with (tmp_path / "whole" / "metrics.csv").open() as left, (tmp_path / "cut" / "metrics.csv").open() as right:
+        assert [row["step"] for row in csv.DictReader(left)] == [row["step"] for row in csv.DictReader(right)]
+    if gated:
+        with np.load(tmp_path / "whole" / "gates_history.npz") as left, np.load(tmp_path / "cut" / "gates_history.npz") as right:
+            assert left["steps"].tolist() == right["steps"].tolist()
+            assert np.array_equal(left["log_alpha"], right["log_alpha"])
+
+
+def test_a_power_cut_leaves_only_whole_files(translator, data, tmp_path, monkeypatch):
+    cut_power(monkeypatch, epoch=2, batch=0)
+    with pytest.raises(PowerCut):
+        stage(translator, data, tmp_path / "cut", gated=False)
+    assert not list((tmp_path / "cut").glob("*.part"))
+    load_model(tmp_path / "cut" / "best.pt")
+    assert load_file(tmp_path / "cut" / "last.pt")["epoch"] == 1
+
+
+def test_the_model_is_left_with_the_best_weights_and_not_the_last(translator, data, folder):
+    diverging = StageConfig(epochs=3, lr=0.3, warmup_steps=0, clip=0.0, bleu_sentences=0)
+    module = TranslationModule(translator, diverging, seed=1)
+    result = run_stage("base", module, data, folder, MACHINE, diverging)
+    assert result.best_epoch == result.losses.index(min(result.losses))
+    best = load_model(folder / result.weights)
+    assert all(torch.equal(tensor, best.state_dict()[name]) for name, tensor in translator.model.state_dict().items())
+    assert not translator.model.training
+
+
+def test_the_result_survives_json(translator, data, folder):
+    result = run_stage("base", TranslationModule(translator, STAGE, seed=1), data, folder, MACHINE, STAGE)
+    folder.write_json("stage.json", result.to_json())
+    again = StageResult(**folder.read_json("stage.json"))
+    assert again.losses == pytest.approx(result.losses, abs=1e-5)
+    assert again.to_json() == result.to_json()
+    assert result.steps == 3 * data.sampler().steps
+    assert result.tokens_per_second == pytest.approx(3 * sum(len(target) + 1 for _, target in data.train_pairs) / result.seconds)
+
+
+def test_a_stage_logs_to_tensorboard_on_request(translator, data, folder):
+    one = StageConfig(epochs=1, bleu_sentences=0)
+    run_stage("base", TranslationModule(translator, one, seed=1), data, folder, Machine(1, "32", "tensorboard"), one)
+    assert list(folder.path.glob("tensorboard/base/events.out.tfevents.*"))
+    assert (folder / "metrics.csv").is_file()

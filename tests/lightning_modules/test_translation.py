@@ -1,0 +1,151 @@
+"""The loss, its scale over micro-batches, clipping, the optimiser's groups, validation, and NaN."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import pytorch_lightning as pl
+import sacrebleu
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from configs.schema import GateConfig, StageConfig
+from data.batch import collate
+from gates import HardConcrete, LambdaBudget, NotANumber, attach
+from lightning_modules.gated import GatedModule
+from lightning_modules.schedules import inverse_sqrt
+from lightning_modules.translation import TranslationModule
+from models.transformer import PAD
+
+STAGE = StageConfig(epochs=1, lr=0.01, warmup_steps=7, clip=0.0, label_smoothing=0.1, bleu_sentences=0, weight_decay=0.03)
+BUDGET = LambdaBudget(0.7, warmup=4)
+
+
+class Gradients(pl.Callback):
+    """A copy of every gradient just before the optimiser's first step."""
+
+    def __init__(self):
+        self.found = {}
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        if not self.found:
+            self.found = {name: p.grad.clone() for name, p in module.model.named_parameters() if p.grad is not None}
+
+
+def as_it_is(item):
+    return item
+
+
+def one_step(module, batches, quiet_trainer):
+    gradients = Gradients()
+    loader = DataLoader(batches, batch_size=None, collate_fn=as_it_is)
+    quiet_trainer(gradients, accumulate_grad_batches=len(batches), limit_val_batches=0).fit(module.train(), train_dataloaders=loader)
+    return gradients.found
+
+
+def cut(pairs, sizes):
+    """Micro-batches of one optimiser step, of these numbers of pairs."""
+    tokens = sum(len(target) + 1 for _, target in pairs[: sum(sizes)])
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [collate(pairs[a : a + n], list(range(a, a + n)), tokens) for a, n in zip(starts, sizes, strict=True)]
+
+
+def smoothed(model, batch):
+    """Label-smoothed cross-entropy per target token, torch's own."""
+    logits = model(batch.source, batch.target_in).flatten(0, 1)
+    return F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="mean")
+
+
+def test_the_loss_is_torchs_label_smoothed_cross_entropy_per_target_token(translator, data, quiet_trainer):
+    (batch,) = cut(data.train_pairs, [17])
+    weights = dict(translator.model.named_parameters())
+    expected = dict(zip(weights, torch.autograd.grad(smoothed(translator.model, batch), list(weights.values())), strict=True))
+    found = one_step(TranslationModule(translator, STAGE, seed=1), [batch], quiet_trainer)
+    for name in weights:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[5, 12], [2, 11, 4]])
+def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, data, quiet_trainer, sizes):
+    start = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
+    whole = one_step(TranslationModule(translator, STAGE, seed=1), cut(data.train_pairs, [17]), quiet_trainer)
+    translator.model.load_state_dict(start)
+    stage = replace(STAGE, accumulate=len(sizes))
+    parts = one_step(TranslationModule(translator, stage, seed=1), cut(data.train_pairs, sizes), quiet_trainer)
+    for name in whole:
+        torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[17], [5, 12], [2, 11, 4]])
+def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_trainer, monkeypatch, sizes):
+    # without noise and at 2.5 a gate is exactly 1: cross-entropy gives it no gradient, the penalty lambda * p (1 - p)
+    monkeypatch.setattr(HardConcrete, "sample", HardConcrete.test_value)
+    bank = attach(translator.model, gate="l0")
+    p = bank.open_prob().flat()[0]
+    module = GatedModule(translator, replace(STAGE, accumulate=len(sizes)), GateConfig(), BUDGET, seed=1)
+    found = one_step(module, cut(data.train_pairs, sizes), quiet_trainer)
+    gates = torch.cat([grad for name, grad in found.items() if name.startswith("head_gates.")])
+    expected = BUDGET.weight(0) * p * (1 - p)
+    torch.testing.assert_close(gates.double(), torch.full((21,), float(expected), dtype=torch.float64), rtol=1e-4, atol=0)
+
+
+def gated(translator, **stage):
+    attach(translator.model, gate="l0")
+    return GatedModule(translator, replace(STAGE, **stage), GateConfig(lr=0.3), BUDGET, seed=1)
+
+
+def test_gates_are_a_group_of_their_own_with_their_own_constant_rate_and_no_weight_decay(translator):
+    module = gated(translator)
+    made = module.configure_optimizers()
+    optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
+    assert made["lr_scheduler"]["interval"] == "step"
+    for step in range(23):
+        groups = {group["name"]: group for group in optimizer.param_groups}
+        assert groups["model"]["lr"] == pytest.approx(STAGE.lr * inverse_sqrt(step, STAGE.warmup_steps))
+        assert groups["gates"]["lr"] == pytest.approx(0.3)
+        optimizer.step()
+        scheduler.step()
+    assert (groups["model"]["weight_decay"], groups["gates"]["weight_decay"]) == (0.03, 0)
+    assert sum(p.numel() for p in groups["gates"]["params"]) == 21
+    ids = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert len(set(ids)) == len(ids) == len(list(module.model.parameters()))
+
+
+@pytest.mark.parametrize("clip", [0.01, 0.0])
+def test_clipping_bounds_the_model_and_leaves_the_gates_alone(translator, clip):
+    module = gated(translator, clip=clip)
+    optimizer = module.configure_optimizers()["optimizer"]
+    for p in module.model.parameters():
+        p.grad = torch.ones_like(p)
+    weights = [p for name, p in module.model.named_parameters() if not name.startswith("head_gates.")]
+    before = math.sqrt(sum(p.numel() for p in weights))
+    module.configure_gradient_clipping(optimizer, None, None)
+    norm = float(torch.cat([p.grad.flatten() for p in weights]).norm())
+    assert norm == pytest.approx(clip or before, rel=1e-4)
+    assert all((gate.log_alpha.grad == 1).all() for _, gate in module.attached.items())
+
+
+def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(translator, data, corpus, quiet_trainer):
+    sample = (corpus.valid.sources[:5], corpus.valid.targets[:5])
+    module = TranslationModule(translator, STAGE, seed=1, sample=sample)
+    (found,) = quiet_trainer().validate(module, datamodule=data, verbose=False)
+    pairs = data.split("valid").pairs
+    batch = collate(pairs, list(range(len(pairs))), 1)
+    with torch.no_grad():
+        logits = translator.model.eval()(batch.source, batch.target_in).flatten(0, 1)
+    loss = float(F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD))  # no smoothing
+    real = batch.target_out.flatten() != PAD
+    assert found["val/loss"] == pytest.approx(loss, rel=1e-5)
+    assert found["val/perplexity"] == pytest.approx(math.exp(loss), rel=1e-5)
+    assert found["val/token_accuracy"] == pytest.approx(float((logits.argmax(1) == batch.target_out.flatten())[real].float().mean()))
+    bleu = sacrebleu.corpus_bleu(translator.translate(sample[0], beam=1), [sample[1]], force=True).score
+    assert found["val/bleu"] == pytest.approx(bleu, rel=1e-4)
+
+
+@pytest.mark.parametrize("epochs", [1, 5], ids=["a stage shorter than the look", "a long stage"])
+def test_a_loss_that_is_not_a_number_stops_with_advice(translator, data, quiet_trainer, epochs):
+    translator.model.output.weight.data[5, 3] = float("nan")
+    module = TranslationModule(translator, STAGE, seed=1)
+    with pytest.raises(NotANumber, match=r"loss is nan.*lower .*lr"):
+        quiet_trainer(max_epochs=epochs).fit(module.train(), datamodule=data)

@@ -1,0 +1,139 @@
+"""Checkpoints come back whole, hold plain tensors only, and a broken one is one clear line."""
+
+import pickle
+
+import pytest
+import torch
+
+from gates import attach
+from models.checkpoint import architecture, build, load_file, load_model, save_file, save_model
+from models.transformer import Transformer
+
+
+@pytest.mark.parametrize("settings", [{}, {"norm": "post", "positions": "learned", "max_positions": 17, "embeddings": "separate"}])
+def test_a_model_comes_back_from_its_file(make_model, batch, tmp_path, settings):
+    model = make_model(**settings)
+    save_model(tmp_path / "best.pt", model)
+    loaded = load_model(tmp_path / "best.pt")
+    assert loaded.config == model.config
+    assert torch.equal(loaded(*batch), model(*batch))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_model_with_fewer_heads_in_some_sites_comes_back_from_its_file(model, batch, tmp_path):
+    smaller = Transformer(model.config, 23, 19, {"decoder.0.cross": 0, "encoder.1.enc-self": 2}).eval()
+    save_model(tmp_path / "best.pt", smaller)
+    assert torch.equal(load_model(tmp_path / "best.pt")(*batch), smaller(*batch))
+
+
+def test_a_loaded_model_is_in_evaluation_mode(model, tmp_path):
+    save_model(tmp_path / "best.pt", model.train())
+    assert not load_model(tmp_path / "best.pt").training
+
+
+def test_shared_tables_are_shared_after_loading(model, tmp_path):
+    save_model(tmp_path / "best.pt", model)
+    loaded = load_model(tmp_path / "best.pt")
+    assert loaded.output.weight is loaded.target_embedding.weight
+
+
+def test_a_file_holds_plain_tensors_and_its_architecture(model, tmp_path):
+    save_model(tmp_path / "best.pt", model, step=17)
+    content = torch.load(tmp_path / "best.pt", weights_only=True)
+    assert set(content) == {"architecture", "model", "step"}
+    assert content["architecture"] == architecture(model)
+    assert all(isinstance(tensor, torch.Tensor) for tensor in content["model"].values())
+
+
+def one_line(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 0.6, 0.9, 0.99, 0.999])
+def test_a_file_cut_short_is_one_line_that_names_it(model, tmp_path, share):
+    path = tmp_path / "best.pt"
+    save_model(path, model)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="not a whole checkpoint") as error:
+        load_model(path)
+    assert str(path) in one_line(error)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("content", [b"hello", b"\x80\x04", b"PK\x03\x04", bytes(range(256)), b"(lp0\n.", pickle.dumps({"model": 1})])
+def test_a_file_that_is_no_checkpoint_is_one_line_that_names_it(tmp_path, content):
+    (tmp_path / "best.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"best\.pt") as error:
+        load_model(tmp_path / "best.pt")
+    one_line(error)
+
+
+class Anything:
+    """An object of a class that torch does not know."""
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path):
+    torch.save({"architecture": {}, "model": Anything()}, tmp_path / "best.pt")
+    with pytest.raises(ValueError, match="not a whole checkpoint of plain tensors") as error:
+        load_model(tmp_path / "best.pt")
+    one_line(error)
+
+
+def test_a_missing_file_asks_whether_the_run_is_finished(tmp_path):
+    with pytest.raises(ValueError, match=r"no checkpoint at .*best\.pt; is the run finished"):
+        load_file(tmp_path / "best.pt")
+
+
+def test_a_list_is_no_checkpoint(tmp_path):
+    torch.save([1, 2], tmp_path / "best.pt")
+    with pytest.raises(ValueError, match="holds a list; expected a dict"):
+        load_file(tmp_path / "best.pt")
+
+
+def test_a_file_without_an_architecture_says_what_it_holds(tmp_path):
+    save_file(tmp_path / "best.pt", {"model": {}, "step": 3})
+    with pytest.raises(ValueError, match=r"holds \['model', 'step'\]"):
+        load_model(tmp_path / "best.pt")
+
+
+def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_path):
+    model = make_model()
+    save_file(tmp_path / "best.pt", {"architecture": architecture(model) | {"target_vocab": 29}, "model": model.state_dict()})
+    with pytest.raises(ValueError, match="do not fit its architecture") as error:
+        load_model(tmp_path / "best.pt")
+    one_line(error)
+
+
+def test_a_gated_model_s_file_does_not_load_as_an_ungated_one(model, tmp_path):
+    attach(model)
+    save_model(tmp_path / "best.pt", model)
+    with pytest.raises(ValueError, match="do not fit its architecture"):
+        load_model(tmp_path / "best.pt")
+
+
+@pytest.mark.parametrize("change", [{"model": {"width": 3}}, {"model": None}])
+def test_an_architecture_of_another_version_is_named_as_such(model, change):
+    with pytest.raises(ValueError, match="written by another version"):
+        build(architecture(model) | change)
+
+
+def test_saving_leaves_no_temporary_file(model, tmp_path):
+    save_model(tmp_path / "best.pt", model)
+    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
+
+
+def test_saving_that_fails_halfway_keeps_the_old_file_alone(tmp_path, monkeypatch):
+    save_file(tmp_path / "best.pt", {"step": 1})
+
+    def full_disk(content, path):
+        path.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch, "save", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save_file(tmp_path / "best.pt", {"step": 2})
+    assert load_file(tmp_path / "best.pt") == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]

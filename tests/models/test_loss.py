@@ -1,0 +1,105 @@
+"""The loss without logits against torch's own cross-entropy on the whole logits."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from models.loss import CHUNK, PAD, linear_cross_entropy
+
+D, V = 7, 31
+
+
+def case(tokens: int = 13, *, dtype=torch.float64, seed: int = 0):
+    """hidden (3, tokens, D), weight (V, D), targets (3, tokens) with padding at the ends of two rows."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(3, tokens, D, generator=generator, dtype=dtype).requires_grad_()
+    weight = torch.randn(V, D, generator=generator, dtype=dtype).requires_grad_()
+    targets = torch.randint(1, V, (3, tokens), generator=generator)
+    targets[1, tokens // 2 :] = PAD
+    targets[2, 1:] = PAD
+    return hidden, weight, targets
+
+
+def reference(hidden, weight, targets, smoothing):
+    logits = (hidden @ weight.T).flatten(0, 1)
+    return F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_the_loss_is_the_cross_entropy_of_the_tokens_that_are_not_padding(smoothing):
+    hidden, weight, targets = case()
+    torch.testing.assert_close(
+        linear_cross_entropy(hidden, weight, targets, smoothing=smoothing), reference(hidden, weight, targets, smoothing)
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_its_gradients_are_those_of_the_cross_entropy(smoothing):
+    inputs = case()
+    ours = torch.autograd.grad(linear_cross_entropy(*inputs, smoothing=smoothing) / 11, inputs[:2])
+    theirs = torch.autograd.grad(reference(*inputs, smoothing) / 11, inputs[:2])
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_padding_gets_no_gradient():
+    hidden, weight, targets = case()
+    linear_cross_entropy(hidden, weight, targets, smoothing=0.1).backward()
+    assert not hidden.grad[targets == PAD].any()
+    assert hidden.grad[targets != PAD].any(-1).all()
+
+
+@pytest.mark.parametrize("tokens", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+def test_chunks_leave_no_seam(tokens):
+    generator = torch.Generator().manual_seed(tokens)
+    hidden = torch.randn(1, tokens, D, generator=generator, dtype=torch.float64).requires_grad_()
+    weight = torch.randn(V, D, generator=generator, dtype=torch.float64).requires_grad_()
+    targets = torch.randint(1, V, (1, tokens), generator=generator)
+    ours, theirs = linear_cross_entropy(hidden, weight, targets, smoothing=0.1), reference(hidden, weight, targets, 0.1)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, (hidden, weight)), torch.autograd.grad(theirs, (hidden, weight)))
+
+
+def test_a_frozen_weight_gets_no_gradient_and_the_states_still_do():
+    hidden, weight, targets = case()
+    weight.requires_grad_(False)
+    linear_cross_entropy(hidden, weight, targets, smoothing=0.1).backward()
+    assert weight.grad is None
+    torch.testing.assert_close(hidden.grad, torch.autograd.grad(reference(hidden, weight, targets, 0.1), hidden)[0])
+
+
+def test_without_gradient_the_value_is_the_same():
+    inputs = case()
+    with torch.no_grad():
+        value = linear_cross_entropy(*inputs, smoothing=0.1)
+    assert not value.requires_grad
+    torch.testing.assert_close(value, linear_cross_entropy(*inputs, smoothing=0.1).detach())
+
+
+def test_a_batch_of_padding_alone_costs_nothing():
+    hidden, weight, targets = case()
+    loss = linear_cross_entropy(hidden, weight, torch.full_like(targets, PAD), smoothing=0.1)
+    loss.backward()
+    assert loss.item() == 0
+    assert not hidden.grad.any()
+    assert not weight.grad.any()
+
+
+def test_logits_far_beyond_the_range_of_exp_stay_finite():
+    hidden, weight, targets = case(dtype=torch.float32)
+    loss = linear_cross_entropy(hidden * 1000, weight, targets, smoothing=0.1)
+    assert torch.isfinite(loss)
+    torch.testing.assert_close(loss, reference(hidden * 1000, weight, targets, 0.1))
+
+
+def test_bfloat16_autocast_agrees_to_its_own_precision():
+    hidden, weight, targets = case(101, dtype=torch.float32)
+    exact = reference(hidden, weight, targets, 0.1)
+    exact_grads = torch.autograd.grad(exact, (hidden, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = linear_cross_entropy(hidden, weight, targets, smoothing=0.1)
+    grads = torch.autograd.grad(loss, (hidden, weight))
+    assert loss.dtype == torch.float32
+    assert abs(loss.item() / exact.item() - 1) < 0.01
+    for ours, theirs in zip(grads, exact_grads, strict=True):
+        assert ours.dtype == torch.float32
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.02  # bf16 keeps 8 bits

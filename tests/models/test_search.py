@@ -1,0 +1,196 @@
+"""Cached, batched search against plain searches that run the whole model again for every token."""
+
+import pytest
+import torch
+from torch import nn
+
+from models.search import beam_search, greedy_search
+from models.transformer import BOS, EOS, PAD
+
+LIMITS = {"max_ratio": 1.0, "max_extra": 3}
+
+
+@pytest.fixture
+def model(make_model):
+    """Random, but with an end of sentence that comes now and then, so that hypotheses differ in length."""
+    model = make_model(seed=20)
+    model.output = biased(model, EOS, 1.0)
+    return model
+
+
+def biased(model, token: int, by: float) -> nn.Linear:
+    """The model's output projection with a constant added to one token's logit."""
+    output = nn.Linear(model.output.in_features, model.output.out_features)
+    with torch.no_grad():
+        output.weight.copy_(model.output.weight)
+        output.bias.zero_()[token] = by
+    return output
+
+
+@pytest.fixture
+def source() -> torch.Tensor:
+    """Sources (5, 7): four sentences and an empty one."""
+    return torch.tensor(
+        [[7, 5, 11, 4, 9, 13, 2], [8, 6, 22, 2, 0, 0, 0], [12, 4, 4, 17, 2, 0, 0], [2, 0, 0, 0, 0, 0, 0], [9, 9, 15, 16, 3, 2, 0]]
+    )
+
+
+@torch.no_grad()
+def log_probs(model, row, ids):
+    """log p of each token after `ids`, by a whole pass over one sentence without padding."""
+    log_p = model(row[row != PAD][None], torch.tensor([[BOS, *ids]]))[0, -1].double().log_softmax(-1)
+    log_p[[PAD, BOS]] = -torch.inf
+    return log_p.tolist()
+
+
+def limit_of(row) -> int:
+    return int((row != PAD).sum()) - 1 + 3  # LIMITS, the end counted
+
+
+def plain_greedy(model, row):
+    ids, total = [], 0.0
+    while True:
+        log_p = log_probs(model, row, ids)
+        best = max(range(len(log_p)), key=log_p.__getitem__) if len(ids) + 1 < limit_of(row) else EOS
+        total += log_p[best]
+        if best == EOS:
+            return ids, total
+        ids.append(best)
+
+
+def plain_beam(model, row, beam: int):
+    """[(ids, log probability)] in the order in which they ended."""
+    live, ended = [([], 0.0)], []
+    for n in range(1, limit_of(row) + 1):
+        candidates = [
+            (total + value, ids, token)
+            for ids, total in live
+            for token, value in enumerate(log_probs(model, row, ids))
+            if token not in (PAD, BOS) and (n < limit_of(row) or token == EOS)
+        ]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        ended += [(ids, total) for total, ids, token in candidates[:beam] if token == EOS]
+        if len(ended) >= beam:
+            break
+        live = [([*ids, token], total) for total, ids, token in candidates if token != EOS][:beam]
+    return ended[:beam]
+
+
+def test_greedy_search_equals_whole_passes(model, source):
+    expected = [plain_greedy(model, row) for row in source]
+    found = greedy_search(model, source, **LIMITS)
+    assert [one.ids for one in found] == [ids for ids, _ in expected]
+    assert [one.log_prob for one in found] == pytest.approx([total for _, total in expected], rel=1e-4)
+    assert len({len(one.ids) for one in found}) > 2  # sentences leave the batch at different steps
+
+
+@pytest.mark.parametrize("beam", [2, 3, 5])
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, length_penalty):
+    found = beam_search(model, source, beam=beam, length_penalty=length_penalty, **LIMITS)
+    for row, best in zip(source, found, strict=True):
+        expected = sorted(plain_beam(model, row, beam), key=lambda one: -one[1] / (len(one[0]) + 1) ** length_penalty)
+        assert [one.ids for one in best] == [ids for ids, _ in expected]
+        assert [one.log_prob for one in best] == pytest.approx([total for _, total in expected], rel=1e-4)
+
+
+def test_hypotheses_of_the_fixture_end_both_early_and_at_the_limit(model, source):
+    found = beam_search(model, source, beam=3, **LIMITS)
+    at_limit = [len(one.ids) + 1 == limit_of(row) for row, best in zip(source, found, strict=True) for one in best]
+    assert any(at_limit)
+    assert not all(at_limit)
+
+
+def test_a_beam_of_one_is_greedy_search(model, source):
+    beams = [best[0] for best in beam_search(model, source, beam=1, length_penalty=0.6, **LIMITS)]
+    greedy = greedy_search(model, source, length_penalty=0.6, **LIMITS)
+    assert [one.ids for one in beams] == [one.ids for one in greedy]
+    assert [one.score for one in beams] == pytest.approx([one.score for one in greedy], rel=1e-5)
+
+
+def test_greedy_search_of_a_batch_equals_one_sentence_at_a_time(model, source):
+    alone = [greedy_search(model, row[row != PAD][None])[0].ids for row in source]
+    assert [one.ids for one in greedy_search(model, source)] == alone
+
+
+def test_beam_search_of_a_batch_equals_one_sentence_at_a_time(model, source):
+    alone = [[one.ids for one in beam_search(model, row[row != PAD][None], beam=3)[0]] for row in source]
+    assert [[one.ids for one in best] for best in beam_search(model, source, beam=3)] == alone
+
+
+def test_more_source_padding_changes_no_translation(model, source):
+    wider = nn.functional.pad(source, (0, 5), value=PAD)
+    assert [[one.ids for one in best] for best in beam_search(model, wider, beam=3)] == [
+        [one.ids for one in best] for best in beam_search(model, source, beam=3)
+    ]
+
+
+def test_the_order_of_sentences_does_not_matter(model, source):
+    order = torch.tensor([3, 0, 4, 2, 1])
+    found = beam_search(model, source, beam=3)
+    again = beam_search(model, source[order], beam=3)
+    assert [[one.ids for one in best] for best in again] == [[one.ids for one in found[i]] for i in order.tolist()]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_end_is_forced_at_the_length_limit(model, source, beam):
+    model.output = biased(model, EOS, -100.0)  # it would never come by itself
+    best = [one[0] for one in beam_search(model, source, beam=beam, **LIMITS)] if beam > 1 else greedy_search(model, source, **LIMITS)
+    assert [len(one.ids) + 1 for one in best] == [limit_of(row) for row in source]
+    assert all(one.log_prob < -50 for one in best)  # the forced end is paid for
+
+
+def test_a_limit_of_one_token_leaves_the_end_alone(model, source):
+    found = beam_search(model, source, beam=3, max_ratio=0.0, max_extra=1)
+    assert [[one.ids for one in best] for best in found] == [[[]]] * 5
+
+
+def test_n_best_are_sorted_by_score_and_distinct(model, source):
+    for best in beam_search(model, source, beam=5, **LIMITS):
+        scores = [one.score for one in best]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(one.ids) for one in best}) == len(best) == 5
+
+
+def test_the_score_is_the_log_probability_over_the_length_to_the_penalty(model, source):
+    for best in beam_search(model, source, beam=5, length_penalty=0.7):
+        for one in best:
+            assert one.score == pytest.approx(one.log_prob / (len(one.ids) + 1) ** 0.7)
+
+
+def test_a_larger_length_penalty_never_chooses_shorter_translations(model, source):
+    lengths = [
+        [len(best[0].ids) for best in beam_search(model, source, beam=5, length_penalty=penalty, **LIMITS)] for penalty in (0.0, 1.0, 2.0)
+    ]
+    assert all(short <= middle <= long for short, middle, long in zip(*lengths, strict=True))
+    assert sum(lengths[0]) < sum(lengths[2])
+
+
+def test_special_tokens_are_never_produced(model, source):
+    model.output = biased(model, PAD, 100.0)
+    model.output.bias.data[BOS] = 100.0
+    found = [*greedy_search(model, source), *(one for best in beam_search(model, source, beam=3) for one in best)]
+    assert not any({PAD, BOS, EOS} & set(one.ids) for one in found)
+
+
+def test_a_beam_wider_than_the_vocabulary_gives_what_there_is(model, source):
+    found = beam_search(model, source, beam=1009, **LIMITS)
+    assert all(len({tuple(one.ids) for one in best}) == len(best) > 5 for best in found)
+
+
+def test_a_beam_below_one_is_refused(model, source):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        beam_search(model, source, beam=0)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_model_with_learned_positions_ends_its_translations_before_it_runs_out_of_them(make_model, source, beam):
+    model = make_model(positions="learned", max_positions=7)
+    model.output = biased(model, EOS, -100.0)
+    best = [one[0] for one in beam_search(model, source, beam=beam)] if beam > 1 else greedy_search(model, source)
+    assert max(len(one.ids) + 1 for one in best) == 7
+
+
+def test_search_needs_no_gradient_and_leaves_none(model, source):
+    beam_search(model, source, beam=2)
+    assert all(parameter.grad is None for parameter in model.parameters())

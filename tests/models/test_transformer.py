@@ -1,0 +1,210 @@
+"""The whole Transformer against one assembled from torch's layers, and what it promises about positions, tables and weights."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from configs.schema import ModelConfig
+from models.transformer import PAD, Transformer
+
+HEADS = 3
+
+
+def copy_attention(theirs: nn.MultiheadAttention, ours):
+    theirs.in_proj_weight.copy_(torch.cat([ours.q_proj.weight, ours.k_proj.weight, ours.v_proj.weight]))
+    theirs.in_proj_bias.copy_(torch.cat([ours.q_proj.bias, ours.k_proj.bias, ours.v_proj.bias]))
+    theirs.out_proj.load_state_dict(ours.out_proj.state_dict())
+
+
+def copy_layer(theirs, ours):
+    copy_attention(theirs.self_attn, ours.self_attention)
+    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+    norms = [ours.self_residual, ours.feed_residual]
+    if isinstance(theirs, nn.TransformerDecoderLayer):
+        copy_attention(theirs.multihead_attn, ours.cross_attention)
+        norms.insert(1, ours.cross_residual)
+    for i, residual in enumerate(norms, start=1):
+        getattr(theirs, f"norm{i}").load_state_dict(residual.norm.state_dict())
+
+
+@torch.no_grad()
+def reference(model: Transformer, source, target_in):
+    """Logits by torch's layers with the weights of ours; embeddings and positions one number at a time."""
+    config = model.config
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": config.norm == "pre"}
+    sizes = (config.d_model, config.heads, config.ffn)
+
+    def embed(ids, table, positions):
+        x = torch.zeros(*ids.shape, config.d_model)
+        for b, row in enumerate(ids.tolist()):
+            for t, token in enumerate(row):
+                for d in range(config.d_model):
+                    angle = t / 10000 ** ((d - d % 2) / config.d_model)
+                    place = (math.cos(angle) if d % 2 else math.sin(angle)) if positions is None else float(positions[t, d])
+                    x[b, t, d] = float(table[token, d]) * math.sqrt(config.d_model) + place
+        return x
+
+    learned = config.positions == "learned"
+    x = embed(source, model.source_embedding.weight, model.source_positions.weight if learned else None)
+    for ours in model.encoder.layers:
+        layer = nn.TransformerEncoderLayer(*sizes, **options).eval()
+        copy_layer(layer, ours)
+        x = layer(x, src_key_padding_mask=source == PAD)
+    memory = model.encoder.norm(x) if config.norm == "pre" else x
+    y = embed(target_in, model.target_embedding.weight, model.target_positions.weight if learned else None)
+    later = torch.ones(target_in.shape[1], target_in.shape[1], dtype=torch.bool).triu(1)
+    for ours in model.decoder.layers:
+        layer = nn.TransformerDecoderLayer(*sizes, **options).eval()
+        copy_layer(layer, ours)
+        y = layer(y, memory, tgt_mask=later, memory_key_padding_mask=source == PAD)
+    y = model.decoder.norm(y) if config.norm == "pre" else y
+    return y @ model.output.weight.T
+
+
+def assert_equal_at_tokens(got, expected, ids):
+    """Equal wherever there is a token: what stands at padding is nobody's business."""
+    torch.testing.assert_close(got[ids != PAD], expected[ids != PAD], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_logits_equal_those_of_torch_s_layers(make_model, batch, norm, positions):
+    model = make_model(norm=norm, positions=positions, max_positions=11)
+    assert_equal_at_tokens(model(*batch), reference(model, *batch), batch[1])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_cached_steps_equal_the_whole_pass(make_model, batch, norm):
+    model = make_model(norm=norm)
+    source, target_in = batch
+    state = model.start(source)
+    steps = torch.stack([model.step(ids, state) for ids in target_in.T], dim=1)
+    assert_equal_at_tokens(steps, model(source, target_in), target_in)
+
+
+def test_cached_steps_of_several_beams_equal_each_beam_s_whole_pass(model, batch):
+    source = batch[0]
+    beams = torch.randint(3, 19, (6, 5), generator=torch.Generator().manual_seed(0))  # two rows a sentence
+    beams[:, 0] = 1
+    state = model.start(source, beam=2)
+    steps = torch.stack([model.step(ids, state) for ids in beams.T], dim=1)
+    torch.testing.assert_close(steps, model(source.repeat_interleave(2, 0), beams), rtol=1e-4, atol=1e-4)
+
+
+def test_a_later_target_token_changes_no_earlier_logit(model, batch):
+    source, target_in = batch
+    changed = target_in.clone()
+    changed[:, 3] = 17
+    assert torch.equal(model(source, changed)[:, :3], model(source, target_in)[:, :3])
+
+
+def test_padding_changes_no_token_s_logits(model, batch):
+    source, target_in = batch
+    alone = model(source[1:2, :4], target_in[1:2])
+    torch.testing.assert_close(model(source, target_in)[1:2], alone)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_more_tokens_than_learned_positions_says_how_many_there_are(make_model, batch, side):
+    model = make_model(positions="learned", max_positions=7 if side == "source" else 8)
+    long = torch.full((1, 9), 5)
+    source, target_in = (long, batch[1][:1]) if side == "source" else (batch[0][:1], long)
+    with pytest.raises(ValueError, match=rf"a {side} of 9 tokens is longer than the [78] learned positions"):
+        model(source, target_in)
+
+
+def test_sinusoids_go_on_beyond_max_positions(make_model, batch):
+    short, long = make_model(max_positions=3), make_model(max_positions=64)
+    assert torch.equal(short(*batch), long(*batch))
+
+
+def test_sinusoids_grown_in_inference_mode_can_be_trained_with_and_copied(make_model, batch):
+    model = make_model(max_positions=3)
+    with torch.inference_mode():
+        model(*batch)
+    model.train()(*batch).sum().backward()
+    assert torch.equal(copy.deepcopy(model).eval()(*batch), model.eval()(*batch))
+
+
+def test_sinusoids_are_no_part_of_the_state_dict(make_model):
+    assert not any("sinusoids" in name for name in make_model().state_dict())
+
+
+def tables(embeddings: str) -> Transformer:
+    config = ModelConfig(d_model=21, heads=HEADS, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings)
+    return Transformer(config, 23, 23)
+
+
+@pytest.mark.parametrize(("embeddings", "count"), [("tied", 1), ("tied-decoder", 2), ("separate", 3)])
+def test_embedding_tables_are_shared_as_the_setting_says(embeddings, count):
+    model = tables(embeddings)
+    assert len({id(weight) for weight in (model.source_embedding.weight, model.target_embedding.weight, model.output.weight)}) == count
+
+
+def test_tied_decoder_shares_the_target_s_table_with_the_output():
+    model = tables("tied-decoder")
+    assert model.output.weight is model.target_embedding.weight
+
+
+@pytest.mark.parametrize("embeddings", ["tied", "tied-decoder", "separate"])
+def test_embeddings_start_with_variance_one_over_the_width(embeddings):
+    config = ModelConfig(d_model=64, heads=4, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings)
+    torch.manual_seed(0)
+    model = Transformer(config, 997, 997)
+    assert 8 * model.target_embedding.weight.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_one_table_for_two_vocabularies_is_refused():
+    with pytest.raises(ValueError, match="need one vocabulary for both"):
+        Transformer(ModelConfig(d_model=21, heads=HEADS, embeddings="tied"), 23, 19)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(ValueError, match="d_model 21 cannot be split into 5 heads"):
+        Transformer(ModelConfig(d_model=21, heads=5), 23, 23)
+
+
+def test_the_weights_of_every_site_come_in_the_shape_of_its_attention(model, batch):
+    weights = {}
+    model(*batch, weights)
+    expected = {f"encoder.{i}.enc-self": (3, HEADS, 7, 7) for i in range(2)}
+    expected |= {f"decoder.{i}.dec-self": (3, HEADS, 5, 5) for i in range(2)} | {f"decoder.{i}.cross": (3, HEADS, 5, 7) for i in range(2)}
+    assert {name: tuple(weight.shape) for name, weight in weights.items()} == expected
+
+
+def test_the_weights_of_every_query_sum_to_one(model, batch):
+    weights = {}
+    model(*batch, weights)
+    for weight in weights.values():
+        torch.testing.assert_close(weight.sum(-1), torch.ones(weight.shape[:-1]))
+
+
+def test_source_padding_is_never_looked_at(model, batch):
+    weights = {}
+    model(*batch, weights)
+    padding = batch[0] == PAD
+    for name, weight in weights.items():
+        if not name.endswith("dec-self"):
+            assert not weight.transpose(1, 3)[padding].any()
+
+
+def test_later_target_positions_are_never_looked_at(model, batch):
+    weights = {}
+    model(*batch, weights)
+    assert not weights["decoder.1.dec-self"].triu(1).any()
+
+
+def test_asking_for_weights_changes_no_logit(model, batch):
+    assert torch.equal(model(*batch, {}), model(*batch))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_sites_may_have_fewer_heads_than_the_rest(model, batch):
+    smaller = Transformer(model.config, 23, 19, {"encoder.1.enc-self": 1, "decoder.0.cross": 0}).eval()
+    weights = {}
+    assert smaller(*batch, weights).isfinite().all()
+    assert [weights[name].shape[1] for name in ("encoder.0.enc-self", "encoder.1.enc-self", "decoder.0.cross")] == [HEADS, 1, 0]

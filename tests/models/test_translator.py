@@ -1,0 +1,209 @@
+"""Translator: one face that loads a run, translates lines and scores pairs. The model is untrained; what it says does not matter here."""
+
+import pytest
+import torch
+import yaml
+
+from configs.schema import ModelConfig, SearchConfig
+from data.vocab import BOS, EOS, Vocab
+from gates import HeadMap, attach, find_sites
+from models.checkpoint import save_model
+from models.run import RunFolder
+from models.transformer import Transformer
+from models.translator import Translator
+
+SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
+TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
+SEARCH = SearchConfig(beam=3, max_ratio=1.0, max_extra=5, batch_tokens=29)  # so few tokens that lines come in several batches
+
+
+@pytest.fixture(scope="module")
+def vocabs(tmp_path_factory) -> tuple[Vocab, Vocab]:
+    folder = tmp_path_factory.mktemp("vocabs")
+    return (
+        Vocab.train([line for line in SOURCES if line.strip()] * 3, size=37, path=folder / "vocab.src.model"),
+        Vocab.train([line for line in TARGETS if line] * 3, size=41, path=folder / "vocab.tgt.model"),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(vocabs) -> Transformer:
+    torch.manual_seed(0)
+    config = ModelConfig(d_model=21, heads=3, ffn=13, encoder_layers=2, decoder_layers=2, embeddings="separate", dropout=0.3)
+    model = Transformer(config, len(vocabs[0]), len(vocabs[1]))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def translator(model, vocabs) -> Translator:
+    return Translator(model, *vocabs, SEARCH)
+
+
+@pytest.fixture
+def run(model, vocabs, tmp_path) -> RunFolder:
+    """A finished run with the systems base and l0 (whose heads are half closed)."""
+    folder = RunFolder(tmp_path / "toy-en-de-l0-s1")
+    search = {"beam": 3, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 5, "batch_tokens": 29}
+    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": search}))
+    for vocab, name in zip(vocabs, ("vocab.src.model", "vocab.tgt.model"), strict=True):
+        (folder / name).write_bytes(vocab.path.read_bytes())
+    save_model(folder / "best.pt", model)
+    folder.add_system("base", folder / "best.pt", None)
+    folder.add_system("l0", folder / "best.pt", closed(model).to_json())
+    folder.write_json("result.json", {"system": "l0", "finished": True})
+    return folder
+
+
+def closed(model) -> HeadMap:
+    return HeadMap({site: [1.0, 0.0, 0.0] if site.layer else [0.0, 1.0, 1.0] for site in find_sites(model)})
+
+
+def plain_score(translator: Translator, source: str, target: str) -> list[float]:
+    """log p of each piece and the end, token by token, one sentence at a time."""
+    source_ids = torch.tensor([[*translator.encode([source])[0], EOS]])
+    pieces = [*translator.target_vocab.encode([target])[0], EOS]
+    values = []
+    with torch.no_grad():
+        for i, piece in enumerate(pieces):
+            logits = translator.model(source_ids, torch.tensor([[BOS, *pieces[:i]]]))[0, -1]
+            values.append(float(logits.double().log_softmax(-1)[piece]))
+    return values
+
+
+def test_every_line_gives_one_line_and_empty_lines_stay_empty(translator):
+    lines = translator.translate(SOURCES)
+    assert [bool(line) for line in lines] == [True, False, True, True, False, True]
+
+
+def test_no_lines_give_no_lines(translator):
+    assert translator.translate([]) == []
+    assert translator.score([], []) == []
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation_does_not_depend_on_the_lines_around_it(translator, beam):
+    alone = [translator.translate([line], beam=beam)[0] for line in SOURCES]
+    assert translator.translate(SOURCES, beam=beam) == alone
+
+
+def test_the_best_of_n_is_the_translation(translator):
+    assert [best[0].text for best in translator.translate_n_best(SOURCES)] == translator.translate(SOURCES)
+
+
+def test_n_best_gives_beam_translations_a_line_best_first(translator):
+    for line, best in zip(SOURCES, translator.translate_n_best(SOURCES), strict=True):
+        assert len(best) == (3 if line.strip() else 1)
+        assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_score_of_n_best_is_the_log_probability_over_its_length_to_the_penalty(translator, beam):
+    for best in translator.translate_n_best(SOURCES, beam=beam, length_penalty=0.6):
+        for one in best:
+            assert one.score == pytest.approx(one.log_prob / max(one.tokens, 1) ** 0.6)
+
+
+def test_search_settings_are_used_unless_a_call_names_others(translator):
+    assert translator.translate_n_best(SOURCES[:1]) == translator.translate_n_best(SOURCES[:1], beam=3, length_penalty=1.0)
+    assert len(translator.translate_n_best(SOURCES[:1], beam=2)[0]) == 2
+
+
+def test_a_beam_below_one_is_refused(translator):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        translator.translate(SOURCES, beam=0)
+
+
+def test_scores_equal_a_loop_over_log_softmax(translator):
+    expected = [plain_score(translator, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    for ours, theirs in zip(translator.score(SOURCES, TARGETS), expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-4)
+
+
+def test_an_empty_target_has_the_score_of_its_end_alone(translator):
+    assert [len(scores) for scores in translator.score(SOURCES, [""] * 6)] == [1] * 6
+
+
+def test_scores_of_fewer_targets_than_sources_are_refused(translator):
+    with pytest.raises(ValueError, match="got 6 sources and 5 targets"):
+        translator.score(SOURCES, TARGETS[:5])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_translating_and_scoring_leave_the_model_s_mode_and_use_no_dropout(translator, training):
+    expected = translator.score(SOURCES, TARGETS), translator.translate(SOURCES)
+    translator.model.train(training)
+    assert (translator.score(SOURCES, TARGETS), translator.translate(SOURCES)) == expected
+    assert translator.model.training == training
+    translator.model.eval()
+
+
+def test_batches_hold_every_line_that_is_not_empty_once_longest_first(translator):
+    lengths = [3, 0, 11, 5, 100, 0, 1]
+    batches = translator.search_batches(lengths, beam=2)
+    assert [i for batch in batches for i in batch] == [4, 2, 3, 0, 6]
+
+
+def test_batches_stay_within_their_tokens_unless_one_line_alone_is_longer(translator):
+    lengths = [3, 4, 11, 5, 100, 2, 1, 9]
+    for batch in translator.search_batches(lengths, beam=2):
+        assert len(batch) == 1 or (max(lengths[i] for i in batch) + 1) * len(batch) * 2 <= SEARCH.batch_tokens
+
+
+def test_the_sites_are_those_of_the_model(translator):
+    assert [site.name for site in translator.sites] == [site.name for site in find_sites(translator.model)]
+
+
+def test_a_loaded_base_translates_as_the_model_did(run, translator):
+    assert Translator.load(run.path, "base").translate_n_best(SOURCES) == translator.translate_n_best(SOURCES)
+
+
+def test_a_run_s_own_system_is_the_one_its_result_names(run):
+    assert Translator.load(run.path).score(SOURCES, TARGETS) == Translator.load(run.path, "l0").score(SOURCES, TARGETS)
+
+
+def test_a_system_with_a_mask_has_its_heads_closed(run, model, vocabs):
+    loaded = Translator.load(run.path, "l0").score(SOURCES, TARGETS)
+    base = Translator.load(run.path, "base")
+    attach(base.model, gate="mask", xi=closed(model))
+    assert loaded == base.score(SOURCES, TARGETS)
+    assert loaded != Translator(model, *vocabs, SEARCH).score(SOURCES, TARGETS)
+
+
+def test_a_loaded_system_has_no_dropout_and_learns_no_mask(run):
+    translator = Translator.load(run.path)
+    assert not any(module.training for module in translator.model.modules())
+    assert not any(parameter.requires_grad for parameter in translator.model.head_gates.parameters())
+
+
+def test_search_settings_come_from_the_run(run):
+    assert Translator.load(run.path).search == SEARCH
+
+
+def test_a_joint_vocabulary_serves_both_sides(run, vocabs):
+    (run / "vocab.model").write_bytes(vocabs[0].path.read_bytes())
+    translator = Translator.load(run.path, "base")
+    assert translator.source_vocab is translator.target_vocab
+
+
+def test_an_unknown_system_names_the_nearest(run):
+    with pytest.raises(ValueError, match="has no system 'bse'; did you mean 'base'"):
+        Translator.load(run.path, "bse")
+
+
+def test_a_system_like_no_other_lists_those_there_are(run):
+    with pytest.raises(ValueError, match=r"has no system 'zzz'; it has \['base', 'l0'\]"):
+        Translator.load(run.path, "zzz")
+
+
+def test_an_unknown_run_names_the_nearest(run):
+    with pytest.raises(ValueError, match=r"did you mean .*toy-en-de-l0-s1"):
+        Translator.load(run.path.with_name("toy-en-de-10-s1"))
+
+
+def test_a_run_without_its_weights_says_so(run):
+    (run / "best.pt").unlink()
+    with pytest.raises(ValueError, match="no checkpoint at"):
+        Translator.load(run.path)
