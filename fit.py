@@ -17,7 +17,7 @@ def main() -> int:
 
     try:
         run = Experiment(config).run()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"fit.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

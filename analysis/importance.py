@@ -34,8 +34,8 @@ def importance(
     Raises ValueError without any batch. The model must have no gates; it is left as it was."""
     trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
     was_training = model.training
+    bank = attach(model, gate="mask", kinds=kinds)  # first: it refuses a model with gates
     model.eval()
-    bank = attach(model, gate="mask", kinds=kinds)
     model.requires_grad_(False)
     totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in bank.sites}
     counts = dict.fromkeys(bank.sites, 0)

@@ -142,8 +142,8 @@ class Words(pl.Callback):
             self._first = time.perf_counter()
         if self._seen == 3 + self.MEASURE:
             a_step = (time.perf_counter() - self._first) / self.MEASURE
-            left = (trainer.max_epochs or 0) * self.steps * trainer.accumulate_grad_batches - self._seen
             epochs = (trainer.max_epochs or 0) - trainer.current_epoch
+            left = ((trainer.max_epochs or 0) * self.steps - trainer.global_step) * trainer.accumulate_grad_batches
             if trainer.is_global_zero:
                 say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(a_step * left)} and the validations")
 

@@ -3,6 +3,7 @@
 A row holds BLEU and chrF with signatures, intervals and p-values by paired bootstrap, heads, parameters and speed.
 """
 
+import hashlib
 import time
 import warnings
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Evaluation:
 
     def settings(self) -> dict[str, Any]:
         """What a translation depends on beside the model."""
-        return {"search": to_dict(self.search), "sentences": len(self.test[0])}
+        return {"search": to_dict(self.search), "sentences": len(self.test[0]), "test_digest": digest_lines(*self.test)}
 
     def add(self, system: str, translator: Translator, open_heads: HeadMap | None, **facts: Any) -> dict[str, Any]:
         """Translate, score, and write the hypotheses. open_heads: of the gated sites; others are open."""
@@ -76,7 +77,7 @@ class Evaluation:
         result = run.result() or {"rows": []}
         for row in result["rows"]:
             if row["system"] == system and row["evaluation"] == self.settings():
-                text = (run / f"hypotheses/{system}.txt").read_text(encoding="utf-8")
+                text = (run / f"hypotheses/{system}.txt").read_bytes().decode()  # read_text would make a line end of "\r"
                 self.folder.write_text(f"hypotheses/{system}.txt", text)
                 self.folder.add_system(system, run / "best.pt", None)
                 clean = {key: value for key, value in row.items() if "p_value" not in key and "difference" not in key and "ci95" not in key}
@@ -110,3 +111,12 @@ class Evaluation:
                 "give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
                 stacklevel=2,
             )
+
+
+def digest_lines(*texts: Sequence[str]) -> str:
+    """12 hexadecimal digits of the SHA-256 of texts, each a list of lines."""
+    sha = hashlib.sha256()
+    for lines in texts:
+        sha.update("\n".join(lines).encode())
+        sha.update(b"\0")
+    return sha.hexdigest()[:12]

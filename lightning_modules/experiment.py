@@ -4,29 +4,27 @@ Every stage ends with its files in the run folder and a rewritten result.json, s
 goes on from there.
 """
 
-import hashlib
 import shutil
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
 from analysis.importance import importance
-from configs.cli import config_hash, to_yaml
 from configs.schema import FitConfig, StageConfig
 from configs.settings import to_dict
 from data import Corpus, load_corpus
 from data.corpus import TranslationData, make_vocabs
 from gates import HeadMap, LambdaBudget, attach, detach
 from lightning_modules.callbacks import minutes, say
-from lightning_modules.evaluation import Evaluation
+from lightning_modules.claim import claim, run_hash
+from lightning_modules.evaluation import Evaluation, digest_lines
 from lightning_modules.gated import GatedModule
-from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
+from lightning_modules.stage import Machine, StageResult, best_device, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_model
-from models.run import RunFolder, device_name, find_runs, provenance
+from models.run import RunFolder, device_name, provenance
 from models.transformer import Transformer
 from models.translator import Translator, load_vocabs
 from pruning.greedy import lowest_closed
@@ -39,7 +37,6 @@ class Experiment:
 
     def __init__(self, config: FitConfig):
         self.config = config
-        self.root = Path(config.runs)
         self.precision = resolve_precision(config.precision)
         self.machine = Machine(config.devices, self.precision, config.logger)
         if config.threads:
@@ -58,6 +55,7 @@ class Experiment:
         if config.test_sentences:
             self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
         self._data: TranslationData | None = None
+        self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
 
     # ---------------------------------------------------------------- what makes runs the same
 
@@ -72,9 +70,10 @@ class Experiment:
         config = self.config
         identity: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": digest(self.corpus), "text": to_dict(config.text)}
         identity |= {"seed": config.seed, "precision": self.precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
-        identity |= {"search": to_dict(config.search), "test_sentences": config.test_sentences, "freeze_decoder": config.freeze_decoder}
-        if gate == "l0":
+        identity |= {"freeze_decoder": config.freeze_decoder}
+        if gate == "l0":  # the continued base is shared by runs that differ in these, and translated anew for them
             names = ("lam", "kinds", "systems", "greedy_sentences")
+            identity |= {"search": to_dict(config.search), "test_digest": digest_lines(*self.test)}
             identity |= {name: getattr(config, name) for name in names} | {"gates": to_dict(config.gates)}
         return identity
 
@@ -128,6 +127,8 @@ class Experiment:
             return folder
         say(f"base-continued: training {folder.path}")
         translator = self.load(base)
+        if config.freeze_decoder:
+            freeze_decoder(translator.model)
         result = self.train("base-continued", self.plain(translator, config.finetune, offset=1), folder, config.finetune)
         folder.add_system("base-continued", folder / "best.pt", None)
         self.finish_plain(folder, "base-continued", translator, result)
@@ -173,7 +174,7 @@ class Experiment:
             evaluation.add("l0-soft", translator, nonzero, expected_open_heads=expected, stage=result.to_json())
         detach(translator.model)
         folder.add_system("l0", folder / "best.pt", open_heads.map(lambda row: row.double()).to_json())
-        attach(translator.model, gate="mask", xi=open_heads)
+        attach(translator.model, gate="mask", kinds=config.kinds, xi=open_heads)
         evaluation.add("l0", translator, open_heads, expected_open_heads=expected, stage=result.to_json())
         evaluation.warn_about_binarising()
 
@@ -191,7 +192,7 @@ class Experiment:
         folder.write_json("scores/gradient.json", scores.to_json())
         xi = (~closed).map(lambda row: row.double())
         translator = self.load(base)
-        attach(translator.model, gate="mask", xi=xi)
+        attach(translator.model, gate="mask", kinds=config.kinds, xi=xi)
         if "greedy" in config.systems:
             folder.add_system("greedy", base / "best.pt", xi.to_json())
             evaluation.add("greedy", translator, ~closed)
@@ -207,10 +208,10 @@ class Experiment:
     def gradient_scores(self, base: RunFolder) -> HeadMap:
         """Michel's importance of the base's heads, per sentence, over the training pairs; kept with the base."""
         count = self.config.greedy_sentences
-        name = "scores/gradient.json" if not count else f"scores/gradient-{count}.json"
+        name = f"scores/gradient-{digest(self.corpus)}{f'-{count}' if count else ''}.json"  # another text, other scores
         if (base / name).is_file():
             return HeadMap.load(base / name)
-        data = self.data()
+        data = self.data(base)
         if count:
             data = TranslationData(**(self.data_arguments(base) | {"train_sentences": count}))
         say(f"importance: one forward and backward pass over {len(data.train_pairs):,} training pairs")
@@ -220,55 +221,15 @@ class Experiment:
 
     # ---------------------------------------------------------------- parts
 
-    def claim(
-        self,
-        name: str,
-        identity: dict[str, Any],
-        *,
-        gate: Literal["l0", "none"],
-        base: RunFolder | None = None,
-        fresh: bool = False,
-        strict: bool = False,
-    ) -> tuple[RunFolder, bool]:
-        """The folder for a run with this identity, and whether it is finished already.
-
-        A finished run of the same identity is found under any name. `strict`: a name taken by another configuration is refused, else
-        the new run's name gets a hash."""
-        wanted = config_hash(identity)
-        found = [folder for folder in find_runs(self.root) if folder.config().get("run_hash") == wanted]
-        finished = [folder for folder in found if folder.finished()]
-        if finished and not fresh:
-            return finished[0], True
-        folder = found[0] if found else RunFolder(self.root / name)
-        if not found and (folder / "config.yaml").exists():
-            if strict or self.config.name == name:
-                raise ValueError(
-                    f"{folder.path} holds a run with another configuration; give this one a --name of its own, or remove that folder"
-                )
-            folder = RunFolder(self.root / f"{name}-{wanted[:6]}")
-        unfinished = (folder / "last.pt").is_file() and not folder.finished()
-        if unfinished and not self.config.resume and not fresh:
-            raise ValueError(f"{folder.path} is unfinished: --resume continues it after its last epoch, --fresh begins again")
-        if fresh and folder.path.exists():
-            shutil.rmtree(folder.path)
-        folder.path.mkdir(parents=True, exist_ok=True)
-        recorded: dict[str, Any] = {"run_hash": wanted}
-        if base is not None:
-            recorded |= {"base_hash": self.hash_of(base)}
-            for vocab in base.path.glob("vocab*.model"):
-                shutil.copyfile(vocab, folder / vocab.name)
-        settings = replace(self.config, gate=gate, base=str(base.path) if base else None, name=folder.path.name, resume=False, fresh=False)
-        folder.write_text("config.yaml", to_yaml(settings, **recorded))
-        facts = provenance(device_name(), self.precision, self.config.seed)
-        folder.write_text("command.txt", "\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")
-        return folder, False
+    def claim(self, name: str, identity: dict[str, Any], **how: Any) -> tuple[RunFolder, bool]:
+        return claim(self.config, name, identity, facts=self.facts, **how)
 
     def hash_of(self, base: RunFolder) -> str:
-        return str(base.config()["run_hash"])
+        return str(run_hash(base))
 
     def load(self, base: RunFolder) -> Translator:
         """A fresh copy of a base's best model."""
-        return Translator(load_model(base / "best.pt"), *load_vocabs(base.path), self.config.search)
+        return Translator(load_model(base / "best.pt").to(best_device()), *load_vocabs(base.path), self.config.search)
 
     def data_arguments(self, folder: RunFolder) -> dict[str, Any]:
         source_vocab, target_vocab = load_vocabs(folder.path)
@@ -308,6 +269,7 @@ class Experiment:
         if record.is_file():
             result = StageResult(**folder.read_json(record.name))
             load_best(module, folder, result.weights)
+            module.model.to(best_device())
             return result
         data = self.data(folder)
         data.accumulate = stage.accumulate
@@ -315,6 +277,7 @@ class Experiment:
         data.seed = module.seed
         arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "config": to_dict(self.config)}
         result = run_stage(name, module, data, folder, self.machine, stage, **arguments)
+        module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())
         end = "converged" if result.converged else "not converged"
         say(
@@ -331,16 +294,10 @@ class Experiment:
         self.write_result(folder, evaluation.rows, system=system, reference=evaluation.reference, finished=True)
 
     def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
-        facts = provenance(device_name(), self.precision, self.config.seed)
         about = {"corpus": self.corpus.name, "description": self.corpus.description, **self.data(folder).report}
-        folder.write_json("result.json", {"rows": rows, **extra, **facts, "data": about})
+        folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": about})
 
 
 def digest(corpus: Corpus) -> str:
     """12 hexadecimal digits of the SHA-256 of the training and validation text."""
-    sha = hashlib.sha256()
-    for split in (corpus.train, corpus.valid):
-        for lines in (split.sources, split.targets):
-            sha.update("\n".join(lines).encode())
-            sha.update(b"\0")
-    return sha.hexdigest()[:12]
+    return digest_lines(corpus.train.sources, corpus.train.targets, corpus.valid.sources, corpus.valid.targets)

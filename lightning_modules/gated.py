@@ -7,7 +7,7 @@ from torch import Tensor
 from configs.schema import GateConfig, StageConfig
 from data.batch import Batch
 from gates import GateBank, GateWatch, LambdaBudget
-from lightning_modules.translation import LOOK_EVERY, TranslationModule
+from lightning_modules.translation import TranslationModule
 from models.translator import Translator
 
 
@@ -34,14 +34,13 @@ class GatedModule(TranslationModule):
         share = batch.target_tokens / batch.step_tokens * self.scale()
         return loss + share * self.budget.loss(self.attached, self.global_step)
 
-    def on_train_batch_end(self, outputs: Any, *rest: Any) -> None:
-        super().on_train_batch_end(outputs, *rest)
-        if self.global_step % LOOK_EVERY == 0:
-            loss = float(outputs["loss"]) if isinstance(outputs, dict) else float(outputs)
-            self.stopped = self.watch.observe(self.global_step, loss, self.attached)
-            if self.stopped:
-                self.trainer.should_stop = True
-            self.log_gates()
+    def look(self) -> float:
+        loss = super().look()
+        self.stopped = self.watch.observe(self.global_step, loss, self.attached)
+        if self.stopped:
+            self.trainer.should_stop = True
+        self.log_gates()
+        return loss
 
     def log_gates(self) -> None:
         bank = self.attached

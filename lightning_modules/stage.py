@@ -35,6 +35,11 @@ def native_bf16() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def best_device() -> torch.device:
+    """The first GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def resolve_precision(precision: str) -> str:
     """'32' or 'bf16'; auto takes bf16 only where the hardware has it."""
     return ("bf16" if native_bf16() else "32") if precision == "auto" else precision
@@ -101,7 +106,10 @@ def run_stage(
     )
     again = str(folder / last) if resume and (folder / last).is_file() else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
-    trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
+    except SystemExit as stop:  # what Lightning makes of an interrupt
+        raise KeyboardInterrupt from stop
     # from the file, not from memory: with several devices the training ran in processes of its own
     checkpoints.load_state_dict(load_file(folder / last)["callbacks"][checkpoints.state_key])
     if checkpoints.stopped:

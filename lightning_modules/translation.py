@@ -37,7 +37,8 @@ class TranslationModule(pl.LightningModule):
         self.stage, self.sample = stage, sample
         self.perplexity = Perplexity(ignore_index=PAD)
         self.accuracy = MulticlassAccuracy(self.model.target_vocab, ignore_index=PAD, average="micro", validate_args=False)
-        self.train_loss = MeanMetric()
+        self.train_loss = MeanMetric(nan_strategy="disable")  # its default drops NaN before it can be seen
+        self._looked = 0
 
     @property
     def bank(self) -> GateBank | None:
@@ -62,15 +63,25 @@ class TranslationModule(pl.LightningModule):
         return loss / batch.step_tokens * self.scale()
 
     def on_train_batch_end(self, *_: Any) -> None:
-        if self.global_step % LOOK_EVERY == 0:
-            loss = float(self.train_loss.compute())
-            self.train_loss.reset()
-            if not math.isfinite(loss):
-                raise NotANumber(
-                    f"the loss is {loss} at step {self.global_step}: lower the stage's lr, raise its warmup-steps, or try --precision 32"
-                )
-            self.log("train/loss", loss)
-            self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        # once an optimiser step: its later micro-batches still see the number of the step before
+        if self.global_step % LOOK_EVERY == 0 and self.global_step > self._looked:
+            self._looked = self.global_step
+            self.look()
+
+    def look(self) -> float:
+        """Log, and stop at a loss that is not a number; every LOOK_EVERY optimiser steps. Gives the mean loss since the last look."""
+        loss = float(self.train_loss.compute())
+        self.train_loss.reset()
+        self.check(loss)
+        self.log("train/loss", loss)
+        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        return loss
+
+    def check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise NotANumber(
+                f"the loss is {loss} at step {self.global_step}: lower the stage's lr, raise its warmup-steps, or try --precision 32"
+            )
 
     def validation_step(self, batch: Batch, index: int) -> None:
         with torch.autocast(self.device.type, enabled=False):
@@ -80,6 +91,7 @@ class TranslationModule(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         perplexity = self.perplexity.compute()
+        self.check(float(perplexity.log()))  # a stage may be shorter than LOOK_EVERY
         self.log("val/loss", perplexity.log(), sync_dist=True)  # equal on all ranks already
         self.log("val/perplexity", perplexity, sync_dist=True)
         self.log("val/token_accuracy", self.accuracy.compute(), sync_dist=True)
@@ -113,6 +125,8 @@ class TranslationModule(pl.LightningModule):
             weights = [p for group in optimizer.param_groups if group["name"] == "model" for p in group["params"]]
             nn.utils.clip_grad_norm_(weights, self.stage.clip)
 
-    def on_train_epoch_start(self) -> None:
+    def on_train_batch_start(self, batch: Batch, index: int) -> None:
+        # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
         # noise depends on seed and epoch alone, so a resumed epoch draws what an uninterrupted one would
-        torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
+        if index == 0:
+            torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)

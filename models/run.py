@@ -71,7 +71,7 @@ class RunFolder:
         path = self / name
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".part")
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(text.encode())
         os.replace(partial, path)
 
     def result(self) -> dict[str, Any] | None:

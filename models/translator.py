@@ -42,9 +42,10 @@ class Translator:
         self.search = search or SearchConfig()
 
     @classmethod
-    def load(cls, source: str | Path, system: str | None = None) -> "Translator":
+    def load(cls, source: str | Path, system: str | None = None, *, device: str | None = None) -> "Translator":
         """The translator of a run folder. system: one of the run's (base, l0, greedy, ...), by default the run's own: l0 of a gate run,
-        base of a base run. Raises ValueError if the run or the system does not exist."""
+        base of a base run. device: the first GPU if there is one, else the CPU, unless given. Raises ValueError if the run or the system
+        does not exist."""
         folder = RunFolder.open(source)
         systems = folder.systems()
         name = system or folder.read_json("result.json").get("system", "base")
@@ -52,9 +53,10 @@ class Translator:
             nearest = get_close_matches(name, systems, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {sorted(systems)}"
             raise ValueError(f"run {folder.path} has no system {name!r}; {hint}")
-        model = load_model(folder / systems[name]["weights"])
+        model = load_model(folder / systems[name]["weights"]).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if systems[name]["xi"] is not None:
-            attach(model, gate="mask", xi=HeadMap.from_json(systems[name]["xi"])).requires_grad_(False)
+            xi = HeadMap.from_json(systems[name]["xi"])
+            attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
             model.eval()
         search = SearchConfig(**folder.config().get("search", {}))
         return cls(model, *load_vocabs(folder.path), search)

@@ -32,7 +32,7 @@ def rows(folder):
 
 
 def test_a_price_on_heads_closes_some_and_the_files_say_which(translator, data, folder):
-    result, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.3, lambda_warmup=2))
+    result, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.12, lambda_warmup=2))
     assert bank.open().count() < 21
     assert result.stopped is None
     assert (result.epochs, result.steps) == (3, 3 * data.sampler().steps)
@@ -51,7 +51,7 @@ def test_a_price_on_heads_closes_some_and_the_files_say_which(translator, data, 
 
 
 def test_the_best_checkpoint_is_chosen_by_loss_plus_the_price_of_the_heads(translator, data, folder):
-    result, _ = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.3, lambda_warmup=2))
+    result, _ = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.12, lambda_warmup=2))
     objective = [float(row["val/objective"]) for row in rows(folder) if row["val/objective"]]
     assert len(objective) == 3
     assert result.best_epoch == int(np.argmin(objective))
@@ -59,7 +59,7 @@ def test_the_best_checkpoint_is_chosen_by_loss_plus_the_price_of_the_heads(trans
 
 def test_the_gates_history_begins_open_and_has_a_name_for_every_head(translator, data, folder):
     stage = replace(STAGE, epochs=5)
-    _, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.3, lambda_warmup=2), stage=stage)
+    _, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.04, lambda_warmup=2), stage=stage)
     with np.load(folder / "gates_history.npz") as history:
         steps, log_alpha, heads = history["steps"], history["log_alpha"], history["heads"]
     assert steps.tolist() == list(range(0, 5 * data.sampler().steps + 1, 20))
