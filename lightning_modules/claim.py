@@ -1,14 +1,55 @@
-"""Which folder a run gets: a finished one of the same configuration, an unfinished one to resume, or a new one."""
+"""Which folder a run gets: a finished one of the same configuration, an unfinished one to resume, or a new one.
 
+Two processes never make one run at once: the second waits, and finds it finished.
+"""
+
+import hashlib
+import os
 import shutil
+import tempfile
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from configs.cli import config_hash, to_yaml
 from configs.schema import FitConfig
+from lightning_modules.callbacks import say
 from models.run import RunFolder, find_runs
+
+
+class Locks:
+    """The runs that this process is making. The system gives a lock back when the process ends, however it ends."""
+
+    def __init__(self) -> None:
+        self.files: list[IO[str]] = []
+
+    def hold(self, root: Path, run_hash: str) -> None:
+        """Wait until no other process makes the run of this hash, then keep others from it until `release`."""
+        try:
+            import fcntl
+        except ImportError:  # Windows has none: there, do not start two at once
+            return
+        # beside other temporary files: the folder of the runs holds runs alone
+        name = hashlib.sha256(f"{root.resolve()} {run_hash}".encode()).hexdigest()[:16]
+        file = (Path(tempfile.gettempdir()) / f"headgates-{os.getuid()}-{name}.lock").open("w")
+        said = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not said:
+                    say(f"another process is making the run {run_hash} in {root}; waiting for it")
+                    said = True
+                time.sleep(1)
+        self.files.append(file)
+
+    def release(self) -> None:
+        for file in self.files:
+            file.close()
+        self.files.clear()
 
 
 def claim(
@@ -17,20 +58,23 @@ def claim(
     identity: dict[str, Any],
     *,
     facts: dict[str, Any],
+    locks: "Locks",
     gate: Literal["l0", "none"],
     base: RunFolder | None = None,
     fresh: bool = False,
     strict: bool = False,
 ) -> tuple[RunFolder, bool]:
-    """The folder for a run with this identity, and whether it is finished already.
+    """The folder for a run with this identity, and whether it is finished already. `locks` keeps other processes from making it meanwhile.
 
     A finished run of the same identity is found under any name. `strict`: a name taken by another configuration is refused, else
     the new run's name gets a hash."""
     root = Path(config.runs)
     wanted = config_hash(identity)
+    locks.hold(root, wanted)
     found = [folder for folder in find_runs(root) if run_hash(folder) == wanted]
     finished = [folder for folder in found if folder.finished()]
     if finished and not fresh:
+        locks.release()  # others may use it at the same time
         return finished[0], True
     folder = found[0] if found else RunFolder(root / name)
     if fresh and config.name == name:  # repeated under a name of its own, the first stays

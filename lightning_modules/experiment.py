@@ -18,7 +18,7 @@ from data import Corpus, load_corpus
 from data.corpus import TranslationData, make_vocabs
 from gates import HeadMap, LambdaBudget, attach, detach
 from lightning_modules.callbacks import minutes, say
-from lightning_modules.claim import claim, run_hash
+from lightning_modules.claim import Locks, claim, run_hash
 from lightning_modules.evaluation import Evaluation, digest_lines
 from lightning_modules.gated import GatedModule
 from lightning_modules.stage import Machine, StageResult, best_device, freeze_decoder, load_best, resolve_precision, run_stage
@@ -55,6 +55,7 @@ class Experiment:
         if config.test_sentences:
             self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
         self._data: TranslationData | None = None
+        self.locks = Locks()
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
 
     # ---------------------------------------------------------------- what makes runs the same
@@ -81,11 +82,14 @@ class Experiment:
 
     def run(self) -> RunFolder:
         """The finished run of the configuration."""
-        base = self.base()
-        if self.config.gate == "none":
-            return base
-        continued = self.continued(base) if "base-continued" in self.config.systems else None
-        return self.gated(base, continued)
+        try:
+            base = self.base()
+            if self.config.gate == "none":
+                return base
+            continued = self.continued(base) if "base-continued" in self.config.systems else None
+            return self.gated(base, continued)
+        finally:
+            self.locks.release()
 
     def base(self) -> RunFolder:
         """A finished base: the one named by --base, one in --runs with the same configuration, or a new one."""
@@ -222,7 +226,7 @@ class Experiment:
     # ---------------------------------------------------------------- parts
 
     def claim(self, name: str, identity: dict[str, Any], **how: Any) -> tuple[RunFolder, bool]:
-        return claim(self.config, name, identity, facts=self.facts, **how)
+        return claim(self.config, name, identity, facts=self.facts, locks=self.locks, **how)
 
     def hash_of(self, base: RunFolder) -> str:
         return str(run_hash(base))
@@ -292,6 +296,7 @@ class Experiment:
         evaluation.add(system, translator, None, stage=result.to_json())
         evaluation.choose_reference()
         self.write_result(folder, evaluation.rows, system=system, reference=evaluation.reference, finished=True)
+        self.locks.release()  # others may now build on it
 
     def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
         about = {"corpus": self.corpus.name, "description": self.corpus.description, **self.data(folder).report}
