@@ -122,6 +122,12 @@ class GateConfig:
     gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
     zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
     lambda_warmup: int = setting(100, "steps over which lambda grows from 0 to its value", at_least=0)
+    settle: float = setting(
+        0.34,
+        "share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights train; 0 is the paper's way",
+        at_least=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import HeadGate
+from .hard_concrete import HardConcrete
 from .headmap import HeadMap, HeadSite, write_json
 from .mask import HeadMask
 
@@ -51,6 +52,13 @@ class GateBank(nn.Module):
     def closed(self) -> HeadMap:
         """True where the head goes once the gates are made exactly 0 or 1."""
         return ~self.open()
+
+    def settle(self) -> None:
+        """Make learned gates exactly 0 or 1 for the rest of training. Raises ValueError if these gates are not learned."""
+        for site, gate in self.items():
+            if not isinstance(gate, HardConcrete):
+                raise ValueError(f"settle needs learned gates, those of {site.name} are {type(gate).__name__}")
+            gate.settle()
 
     def assign(self, xi: Mapping[HeadSite, Any]) -> None:
         """Give the masks of a bank of `gate="mask"` new values; sites not named stay as they are."""

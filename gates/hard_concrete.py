@@ -63,9 +63,16 @@ class HardConcrete(HeadGate):
         super().__init__(heads)
         check_stretch(gamma, zeta, beta)
         self.beta, self.gamma, self.zeta = beta, gamma, zeta
+        self.settled = False
         self.log_alpha = nn.Parameter(torch.full((heads,), float(log_alpha)))
 
+    def settle(self) -> None:
+        """From now on xi is the decision, 0 or 1, in training too: log_alpha gets no gradient, and the weights adapt to what is left."""
+        self.settled = True
+
     def forward(self, rows: Tensor | None = None, span: tuple[int, int] | None = None) -> Tensor:
+        if self.settled:
+            return self.decision().to(self.log_alpha.dtype)
         return self.sample() if self.training else self.test_value()
 
     def sample(self) -> Tensor:

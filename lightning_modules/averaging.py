@@ -20,7 +20,8 @@ class AverageWeights(pl.Callback):
             raise ValueError(f"expected an averaging decay in [0, 1), got {decay}")
         self.decay = decay
         self.average: dict[str, Tensor] = {}
-        self.step = 0
+        self.step = 0  # the last one taken in
+        self.begin = 0  # the step at which the average began
 
     def weights(self, module: pl.LightningModule) -> dict[str, Tensor]:
         assert isinstance(module, TranslationModule)
@@ -33,11 +34,18 @@ class AverageWeights(pl.Callback):
         else:
             self.average = {name: weight.clone() for name, weight in weights.items()}
 
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, TranslationModule)
+        if module.average_begins:
+            self.average = {name: weight.clone() for name, weight in self.weights(module).items()}
+            self.begin = trainer.global_step
+
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         if trainer.global_step == self.step:
             return
         self.step = trainer.global_step
-        decay = min(self.decay, (1 + self.step) / (10 + self.step))  # short at first, or the random start would stay in it
+        taken = self.step - self.begin
+        decay = min(self.decay, (1 + taken) / (10 + taken))  # short at first, or the start would stay in it
         weights = self.weights(module)
         torch._foreach_lerp_([self.average[name] for name in weights], list(weights.values()), 1 - decay)
 
@@ -54,7 +62,7 @@ class AverageWeights(pl.Callback):
         self.swap(module)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"average": self.average, "step": self.step}
+        return {"average": self.average, "step": self.step, "begin": self.begin}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average, self.step = state["average"], state["step"]
+        self.average, self.step, self.begin = state["average"], state["step"], state["begin"]

@@ -54,7 +54,7 @@ class Checkpoints(pl.Callback):
         assert isinstance(module, TranslationModule)
         self.losses.append(float(trainer.callback_metrics["val/loss"]))
         value = float(trainer.callback_metrics[self.monitor])
-        if value < self.best and trainer.is_global_zero:
+        if module.eligible and value < self.best and trainer.is_global_zero:
             self.best, self.best_epoch = value, trainer.current_epoch
             state = module.model.state_dict()
             gates = {name: state.pop(name) for name in list(state) if name.startswith("head_gates.")}

@@ -21,6 +21,8 @@ class GatedModule(TranslationModule):
         self.gates, self.budget = gates, budget
         self.watch = GateWatch(budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
+        # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: the last epochs are without both
+        self.settle_epoch = stage.epochs - round(gates.settle * stage.epochs)
 
     @property
     def attached(self) -> GateBank:
@@ -28,8 +30,27 @@ class GatedModule(TranslationModule):
         assert bank is not None, "attach gates before training them"
         return bank
 
+    @property
+    def settled(self) -> bool:
+        return self.current_epoch >= self.settle_epoch
+
+    @property
+    def eligible(self) -> bool:
+        """Once gates are to settle, a checkpoint from before is not the stage's result."""
+        return self.settled or self.settle_epoch == self.stage.epochs or self.stopped is not None
+
+    @property
+    def average_begins(self) -> bool:
+        return self.current_epoch == self.settle_epoch
+
+    def on_train_epoch_start(self) -> None:
+        if self.settled:
+            self.attached.settle()
+
     def training_step(self, batch: Batch, index: int) -> Tensor:
         loss = super().training_step(batch, index)
+        if self.settled:
+            return loss
         # a batch carries the share of the penalty that its tokens are of the step's
         share = batch.target_tokens / batch.step_tokens * self.scale()
         return loss + share * self.budget.loss(self.attached, self.global_step)

@@ -41,6 +41,16 @@ class TranslationModule(pl.LightningModule):
         self._looked = 0
 
     @property
+    def eligible(self) -> bool:
+        """Whether the weights as they are now may be the stage's result."""
+        return True
+
+    @property
+    def average_begins(self) -> bool:
+        """Whether the running average of the weights begins anew with this epoch."""
+        return False
+
+    @property
     def bank(self) -> GateBank | None:
         bank = getattr(self.model, "head_gates", None)
         assert bank is None or isinstance(bank, GateBank)

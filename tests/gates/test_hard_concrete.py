@@ -142,3 +142,12 @@ def test_a_stretch_that_cannot_reach_0_and_1_is_refused(stretch):
 def test_a_temperature_of_zero_is_refused():
     with pytest.raises(ValueError, match="temperature"):
         HardConcrete(5, beta=0.0)
+
+
+def test_a_settled_gate_is_its_decision_in_training_and_gives_log_alpha_no_gradient():
+    gate = HardConcrete(3)
+    with torch.no_grad():
+        gate.log_alpha.copy_(torch.tensor([-0.5, 0.5, 3.0]))
+    gate.settle()
+    assert gate.train()().tolist() == [0.0, 1.0, 1.0]
+    assert not gate().requires_grad

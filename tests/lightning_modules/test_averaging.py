@@ -42,7 +42,7 @@ class Trace(pl.Callback):
 @pytest.fixture(params=[1, 3], ids=["one batch a step", "three batches a step"])
 def traced(request, translator, data, quiet_trainer):
     bank = attach(translator.model, gate="l0")
-    module = GatedModule(translator, replace(STAGE, accumulate=request.param), GateConfig(), LambdaBudget(0.1), seed=1)
+    module = GatedModule(translator, replace(STAGE, accumulate=request.param), GateConfig(settle=0.0), LambdaBudget(0.1), seed=1)
     data.accumulate = request.param
     trace, average = Trace(), AverageWeights(0.8)
     trainer = quiet_trainer(trace, average, max_epochs=2, accumulate_grad_batches=request.param)

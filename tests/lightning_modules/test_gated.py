@@ -32,7 +32,7 @@ def rows(folder):
 
 
 def test_a_price_on_heads_closes_some_and_the_files_say_which(translator, data, folder):
-    result, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.12, lambda_warmup=2))
+    result, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(settle=0.0, lr=0.12, lambda_warmup=2))
     assert bank.open().count() < 21
     assert result.stopped is None
     assert (result.epochs, result.steps) == (3, 3 * data.sampler().steps)
@@ -51,7 +51,7 @@ def test_a_price_on_heads_closes_some_and_the_files_say_which(translator, data, 
 
 
 def test_the_best_checkpoint_is_chosen_by_loss_plus_the_price_of_the_heads(translator, data, folder):
-    result, _ = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.12, lambda_warmup=2))
+    result, _ = train(translator, data, folder, lam=0.1, gates=GateConfig(settle=0.0, lr=0.12, lambda_warmup=2))
     objective = [float(row["val/objective"]) for row in rows(folder) if row["val/objective"]]
     assert len(objective) == 3
     assert result.best_epoch == int(np.argmin(objective))
@@ -59,7 +59,7 @@ def test_the_best_checkpoint_is_chosen_by_loss_plus_the_price_of_the_heads(trans
 
 def test_the_gates_history_begins_open_and_has_a_name_for_every_head(translator, data, folder):
     stage = replace(STAGE, epochs=5)
-    _, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.04, lambda_warmup=2), stage=stage)
+    _, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(settle=0.0, lr=0.04, lambda_warmup=2), stage=stage)
     with np.load(folder / "gates_history.npz") as history:
         steps, log_alpha, heads = history["steps"], history["log_alpha"], history["heads"]
     assert steps.tolist() == list(range(0, 5 * data.sampler().steps + 1, 20))
@@ -73,7 +73,7 @@ def test_the_gates_history_begins_open_and_has_a_name_for_every_head(translator,
 def test_a_collapse_stops_the_stage_and_says_what_to_change(translator, data, folder):
     stage = replace(STAGE, epochs=31)
     with pytest.warns(UserWarning, match=r"all 21 gated heads are shut at step \d+: lambda 50 is too large .* lower --lambda"):
-        result, bank = train(translator, data, folder, lam=50.0, gates=GateConfig(lr=1.0, lambda_warmup=0), stage=stage)
+        result, bank = train(translator, data, folder, lam=50.0, gates=GateConfig(settle=0.0, lr=1.0, lambda_warmup=0), stage=stage)
     assert result.stopped is not None
     assert result.stopped.startswith("all 21 gated heads are shut")
     assert result.epochs < 31
@@ -84,7 +84,8 @@ def test_a_stall_is_said_once_and_does_not_stop_the_stage(translator, data, fold
     stage = replace(STAGE, epochs=9)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result, _ = train(translator, data, folder, lam=0.01, gates=GateConfig(lr=1e-7, lambda_warmup=0), stage=stage, patience=11)
+        still = GateConfig(settle=0.0, lr=1e-7, lambda_warmup=0)
+        result, _ = train(translator, data, folder, lam=0.01, gates=still, stage=stage, patience=11)
     stalls = [str(each.message) for each in caught if "no gate has moved" in str(each.message)]
     assert len(stalls) == 1
     assert "--gates.lr" in stalls[0]
@@ -95,7 +96,7 @@ def test_a_stall_is_said_once_and_does_not_stop_the_stage(translator, data, fold
 def test_a_loss_that_is_not_a_number_is_named_with_what_to_change(translator, data, folder):
     translator.model.output.weight.data[5, 3] = float("nan")
     with pytest.raises(NotANumber, match="loss is nan"):
-        train(translator, data, folder, lam=0.01, gates=GateConfig())
+        train(translator, data, folder, lam=0.01, gates=GateConfig(settle=0.0))
 
 
 def test_a_frozen_decoder_leaves_encoder_source_embeddings_and_gates_to_train(data, folder, translator):
@@ -112,7 +113,21 @@ def test_a_frozen_decoder_leaves_encoder_source_embeddings_and_gates_to_train(da
         assert frozen == {"decoder", "target_embedding", "output"} | ({"target_positions"} if learned else set())
     translator.model = model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    train_frozen = GatedModule(translator, STAGE, GateConfig(), LambdaBudget(0.1), seed=1)
+    train_frozen = GatedModule(translator, STAGE, GateConfig(settle=0.0), LambdaBudget(0.1), seed=1)
     run_stage("gates", train_frozen, data, folder, MACHINE, replace(STAGE, epochs=1))
     moved = {name.split(".")[0] for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
     assert moved == {"encoder", "source_embedding", "source_positions", "head_gates"}
+
+
+def test_gates_that_settle_stand_still_at_0_or_1_and_the_result_is_of_their_time(translator, data, folder):
+    stage = replace(STAGE, epochs=4)
+    result, bank = train(translator, data, folder, lam=0.1, gates=GateConfig(lr=0.12, lambda_warmup=2, settle=0.5), stage=stage)
+    assert result.best_epoch >= 2
+    final = torch.cat([gate.log_alpha.detach() for _, gate in bank.items()])
+    assert (final != GateConfig().log_alpha).any()
+    state = load_file(folder / "last.pt")["state_dict"]
+    last = torch.cat([value for name, value in sorted(state.items()) if name.endswith("log_alpha")])
+    assert sorted(final.tolist()) == sorted(last.tolist())  # of the best epoch and of the last: nothing moved between
+    bank.train()
+    for _, gate in bank.items():
+        assert torch.equal(gate(), gate.decision().float())
