@@ -7,6 +7,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from configs.schema import SearchConfig
@@ -88,6 +89,15 @@ class Evaluation:
         self.folder.add_system(system, run / "best.pt", None)
         stage: dict[str, Any] = next((row["stage"] for row in result["rows"] if row["system"] == system), {})
         self.add(system, translator, None, stage=stage)
+
+    def repeat(self, system: str, other: str, weights: Path) -> None:
+        """A row for a system that is the same model as another of this run."""
+        row = next(row for row in self.rows if row["system"] == other)
+        text = (self.folder / f"hypotheses/{other}.txt").read_bytes().decode()
+        self.folder.write_text(f"hypotheses/{system}.txt", text)
+        self.folder.add_system(system, weights, None)
+        self.take({**row, "system": system, "same_as": other}, text.split("\n")[:-1])
+        say(f"{system}: no head is closed, so it is {other}, BLEU {row['bleu']:.2f}")
 
     def choose_reference(self) -> None:
         """The base with the lower full-validation loss is what every row is compared with."""

@@ -183,7 +183,11 @@ class Experiment:
         evaluation.warn_about_binarising()
 
         greedy = [system for system in config.systems if system.startswith("greedy")]
-        if greedy:
+        if greedy and continued is not None and open_heads.count() == open_heads.heads_total:
+            for system in greedy:
+                other, run = ("base", base) if system == "greedy" else ("base-continued", continued)
+                evaluation.repeat(system, other, run / "best.pt")
+        elif greedy:
             self.greedy(folder, base, keep=open_heads.count(), evaluation=evaluation, finetuned="greedy-finetuned" in greedy)
         self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
         return folder
@@ -285,7 +289,8 @@ class Experiment:
         folder.write_json(record.name, result.to_json())
         end = "converged" if result.converged else "not converged"
         say(
-            f"{name}: best epoch {result.best_epoch + 1} of {result.epochs}, validation loss {min(result.losses):.4f} ({end}), "
+            f"{name}: best epoch {result.best_epoch + 1} of {result.epochs}, "
+            f"validation loss {result.losses[result.best_epoch]:.4f} ({end}), "
             f"{minutes(result.seconds)} of training, {result.tokens_per_second:,.0f} target tokens/s"
         )
         return result
