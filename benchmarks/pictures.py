@@ -101,16 +101,16 @@ def draw_heads(axes: Any, sweep: "Sweep", lam: float) -> None:
             for number, is_open in enumerate(open_heads):
                 face = colour if is_open else "none"
                 strength = 1 if is_open else 0.55
-                axes.scatter(number + 1, row, s=95, marker="o", facecolor=face, edgecolor=colour, linewidth=1.4, alpha=strength)
-            ticks.append((row, f"layer {layer + 1}"))
+                axes.scatter(number, row, s=95, marker="o", facecolor=face, edgecolor=colour, linewidth=1.4, alpha=strength)
+            ticks.append((row, f"layer {layer}"))
             row += 1
         number_open, number = sum(sum(each) for _, each in sites), sum(len(each) for _, each in sites)
         widest = max(len(each) for each in heads.values())
         words = f"{KIND_WORDS[kind]}\n{number_open} of {number}"
-        axes.text(widest + 0.9, row - 0.5 - len(sites) / 2, words, color=colour, va="center", fontsize=11)
+        axes.text(widest - 0.1, row - 0.5 - len(sites) / 2, words, color=colour, va="center", fontsize=11)
         row += 0.55
     widest = max(len(each) for each in heads.values())
-    axes.set(xlim=(0.3, widest + 3.6), ylim=(row - 0.6, -0.8), xticks=range(1, widest + 1), xlabel="head")
+    axes.set(xlim=(-0.7, widest + 2.6), ylim=(row - 0.6, -0.8), xticks=range(widest), xlabel="head")
     axes.xaxis.set_label_coords((widest / 2 + 0.2) / (widest + 3.3), -0.09)
     axes.set_yticks([place for place, _ in ticks], [words for _, words in ticks])
     axes.tick_params(length=0)
