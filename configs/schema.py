@@ -116,14 +116,14 @@ class FinetuneConfig(StageConfig):
 class GateConfig:
     """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
 
-    lr: float = setting(0.05, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
+    lr: float = setting(0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
     log_alpha: float = setting(2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed")
     beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
     gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
     zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
-    lambda_warmup: int = setting(100, "steps over which lambda grows from 0 to its value", at_least=0)
+    lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
     settle: float = setting(
-        0.34,
+        0.67,
         "share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights train; 0 is the paper's way",
         at_least=0,
         below=1,

@@ -22,7 +22,7 @@ class GatedModule(TranslationModule):
         self.watch = GateWatch(budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: the last epochs are without both
-        self.settle_epoch = stage.epochs - round(gates.settle * stage.epochs)
+        self.settle_epoch = max(1, stage.epochs - round(gates.settle * stage.epochs))
 
     @property
     def attached(self) -> GateBank:
