@@ -81,7 +81,7 @@ class ModelConfig:
 class TextConfig:
     """Vocabulary and batches."""
 
-    vocab_size: int = setting(1000, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
+    vocab_size: int = setting(1500, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
     joint: bool = setting(True, "one vocabulary for both languages")
     max_length: int = setting(200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1)
     max_tokens: int = setting(1200, "tokens of a batch, the longer side, padding counted; a step is `accumulate` batches", at_least=1)
@@ -92,7 +92,7 @@ class TextConfig:
 class StageConfig:
     """Training of the base (`--train.*`)."""
 
-    epochs: int = setting(8, "passes over the training data", at_least=1)
+    epochs: int = setting(7, "passes over the training data", at_least=1)
     lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
     warmup_steps: int = setting(300, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
     weight_decay: float = setting(0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0)
