@@ -71,5 +71,5 @@ class MultiHeadAttention(nn.Module):
 
 def written_out(q: Tensor) -> bool:
     """Whether two batched products and a softmax beat the fused kernel: they do on a CPU for sentences (the fused backward is slow
-    there; benchmarks/training_speed.py measures it), the fused one wins on a GPU and on long inputs, where it saves memory."""
+    there; benchmarks/attention_paths.py measures it), the fused one wins on a GPU and on long inputs, where it saves memory."""
     return q.device.type == "cpu" and q.shape[2] <= 512
