@@ -58,7 +58,7 @@ assert len(find_sites(model)) == 2
 bank = attach(model, gate="l0")
 penalty = bank.penalty()
 assert 0 < float(penalty.detach()) <= 10, penalty
-optimiser = torch.optim.Adam(bank.param_groups(model, lr=0.0, gate_lr=0.5))
+optimiser = torch.optim.Adam(bank.param_groups(lr=0.0, gate_lr=0.5))
 for _ in range(50):
     optimiser.zero_grad()
     bank.penalty().backward()
