@@ -282,22 +282,26 @@ def test_runs_that_cannot_be_written_are_one_line(text, tmp_path, fit_here):
 
 def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(text, tmp_path):
     flags = [*small(text, tmp_path / "runs"), "--train.epochs", "2000"]
-    process = subprocess.Popen(command(*flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment())
+    process = subprocess.Popen(
+        command(*flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        # tests started in the background inherit an ignored interrupt, which Python would then ignore too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if "epoch 1 of 2000" in line:
             break
     time.sleep(0.2)
-    for _ in range(5):  # Python drops an interrupt that comes in a destructor; a person presses the keys again
-        process.send_signal(signal.SIGINT)
-        try:
-            _, error = process.communicate(timeout=10)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-    else:
+    process.send_signal(signal.SIGINT)
+    try:
+        _, error = process.communicate(timeout=120)
+    finally:
         process.kill()
-        pytest.fail("five interrupts did not stop fit.py")
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert "--resume continues" in error
