@@ -75,7 +75,7 @@ def draw_bleu(axes: Any, sweep: "Sweep") -> None:
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.yaxis.grid(True, color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.legend(loc="lower right", frameon=True, framealpha=0.9, edgecolor="none", fontsize=9.5, handlelength=2.6)
+    axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=9.5, handlelength=2.6)
     axes.set_title("BLEU by the number of open heads", loc="left", fontsize=12)
 
 
