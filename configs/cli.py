@@ -16,7 +16,7 @@ import textwrap
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -46,12 +46,13 @@ def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str
 def read(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
     settings = {setting.name: setting for setting in walk(config_class)}
-    flags = _flags(argv, settings)
+    words = list(argv)
+    flags = _positionals(words, settings) + _flags(words, settings)
     parser = _parser(settings.values())
     config = parser.get_defaults()
     for path in (text for name, text in flags if name == "config"):
         config = _of_mapping(parser, config, load_yaml(path), settings, origin=f"{path}: ")
-    return _build(config_class, _of_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings))
+    return _build(config_class, _of_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings), settings)
 
 
 def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:
@@ -60,7 +61,7 @@ def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str 
     settings = {setting.name: setting for setting in walk(config_class)}
     parser = _parser(settings.values())
     values = _of_mapping(parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else "")
-    return _build(config_class, values)
+    return _build(config_class, values, settings)
 
 
 def to_yaml(config: Any, **recorded: Any) -> str:
@@ -80,7 +81,13 @@ def help_text(config_class: type, *, prog: str, description: str = "") -> str:
     """Every flag with its help, type and default, in the groups of the dataclass."""
     about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
     about += "\n\n--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
-    parser = _parser(walk(config_class), prog=prog, usage=f"python {prog} [--config FILE] [--flag VALUE ...]", description=about)
+    settings = list(walk(config_class))
+    named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
+    usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
+    parser = _parser((setting for setting in settings if not setting.positional), prog=prog, usage=usage, description=about)
+    for setting in settings:
+        if setting.positional:  # `read` takes these words itself; here they are only listed
+            parser.add_argument(setting.name, type=str, nargs="+" if setting.is_list else None, metavar=setting.shown, help=setting.help)
     headings = {f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)}
     for group in parser._action_groups:
         if heading := headings.get(group.title or ""):
@@ -100,13 +107,32 @@ def _parser(settings: Iterable[Setting], **options: Any) -> ArgumentParser:
     return parser
 
 
-def _flags(argv: Sequence[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+def _usage(setting: Setting) -> str:
+    words = f"{setting.shown} [{setting.shown} ...]" if setting.is_list else setting.shown
+    return words if setting.required else f"[{words}]"
+
+
+def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """(name, text) of the positional settings, whose words, those before the first flag, are taken out of `words`."""
+    found = []
+    for setting in (setting for setting in settings.values() if setting.positional):
+        taken: list[str] = []
+        while words and not words[0].startswith("-") and (setting.is_list or not taken):
+            taken.append(words.pop(0))
+        if taken:
+            found.append((setting.name, json.dumps(taken) if setting.is_list else taken[0]))
+    return found
+
+
+def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     """(name, text) of every flag, names spelt as in YAML, lists as JSON."""
-    flags, words = [], list(argv)
+    flags: list[tuple[str, str]] = []
+    first = " and ".join(setting.shown for setting in settings.values() if setting.positional)
     while words:
         word = words.pop(0)
         if not word.startswith("-"):
-            raise ConfigError(f"unexpected {word!r}: settings are given as --flag VALUE")
+            before = f"{first} before the flags, then " if first else ""
+            raise ConfigError(f"unexpected {word!r}: {before}settings are given as --flag VALUE")
         option, equals, text = word.partition("=")
         name = option.lstrip("-").replace("-", "_")
         if name == "config":
@@ -158,10 +184,9 @@ def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin
 def _plain(setting: Setting, value: Any, origin: str) -> Any:
     if value is None and not setting.may_be_none:
         raise ConfigError(f"{origin}{setting.name}: expected {setting.expected()}, got nothing")
-    if setting.is_list and isinstance(value, str):
-        return _names([value])
-    texts = setting.hint is str or str in typing.get_args(setting.hint) or typing.get_origin(setting.hint) is Literal
-    if texts and type(value) is int:  # precision: 32
+    if setting.is_list and (isinstance(value, str) or type(value) is int):  # kinds: cross, dynamics: 3
+        return _names([str(value)])
+    if (setting.inner is str or setting.choices) and type(value) is int:  # precision: 32
         return str(value)
     return value
 
@@ -190,13 +215,12 @@ def _of_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[s
             try:
                 parser.parse_args([word])
             except ArgumentError:
-                raise ConfigError(_wrong(settings[name].flag, settings[name], text)) from None
+                raise ConfigError(_wrong(settings[name].shown, settings[name], text)) from None
         raise ConfigError(" ".join(str(error).split())) from None
 
 
 def _wrong(name: str, setting: Setting, value: Any) -> str:
-    choices = typing.get_args(setting.hint) if typing.get_origin(setting.hint) is Literal else ()
-    near = get_close_matches(str(value), choices, n=1)
+    near = get_close_matches(str(value), setting.choices, n=1)
     return f"{name}: expected {setting.expected()}, got {_shown(value)}" + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -233,12 +257,20 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _build(config_class: type[C], values: Namespace) -> C:
+def _build(config_class: type[C], values: Namespace, settings: Mapping[str, Setting]) -> C:
+    """The instance; raises ConfigError where a required setting is missing or __post_init__ refuses."""
+    if missing := [setting for setting in settings.values() if setting.required and not values[setting.name]]:
+        cure = " before the first flag" if missing[0].positional else ""
+        raise ConfigError(f"{missing[0].shown} is missing: give {missing[0].help}{cure}")
+    return _instance(config_class, values)
+
+
+def _instance(config_class: type[C], values: Namespace) -> C:
     hints = typing.get_type_hints(config_class)
     arguments = {}
     for field in dataclasses.fields(typing.cast(Any, config_class)):
         value, hint = values[SPELT.get(field.name, field.name)], hints[field.name]
-        arguments[field.name] = _build(typing.cast(type, hint), value) if dataclasses.is_dataclass(hint) else value
+        arguments[field.name] = _instance(typing.cast(type, hint), value) if dataclasses.is_dataclass(hint) else value
     try:
         return config_class(**arguments)
     except ValueError as error:  # of __post_init__: out of range, or at odds with another setting

@@ -4,11 +4,12 @@ A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lam
 """
 
 import math
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
 KINDS = ["enc-self", "dec-self", "cross"]
+REQUIRED = MISSING  # for `setting`: a default that is none
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "greedy", "greedy-finetuned"]
 
 
@@ -21,11 +22,15 @@ def setting(
     at_most: float | None = None,
     below: float | None = None,
     items: list[str] | None = None,
+    positional: bool = False,
 ) -> Any:
     """A dataclass field with its text for `--help`, the range of a number and the known `items` of a list; mutable defaults are copied for
-    every instance."""
+    every instance. positional: the words before the first flag, one or, for a list, any number; REQUIRED as default: they must be given."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    metadata = {"help": help, "limits": {words: limit for words, limit in limits.items() if limit is not None}, "items": items}
+    limits = {words: limit for words, limit in limits.items() if limit is not None}
+    metadata = {"help": help, "limits": limits, "items": items, "positional": positional}
+    if default is REQUIRED:
+        return field(metadata=metadata)
     if isinstance(default, (list, dict)):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -48,7 +53,8 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
                 raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
         if items is not None:
             unknown = [item for item in value if item not in items]
-            if unknown or not value or len(set(value)) < len(value):
+            may_be_empty = each.default_factory is not MISSING and not each.default_factory()
+            if unknown or not (value or may_be_empty) or len(set(value)) < len(value):
                 expected = f"expected some of {', '.join(items)}, each once and separated by commas"
                 raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{_nearest(unknown, items)}")
 
@@ -93,7 +99,9 @@ class StageConfig:
     """Training of the base (`--train.*`)."""
 
     epochs: int = setting(7, "passes over the training data", at_least=1)
+    optimizer: Literal["adamw", "muon"] = setting("muon", "muon: Muon for the hidden matrices, AdamW for the other weights")
     lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
+    muon_lr: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
     warmup_steps: int = setting(300, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
     weight_decay: float = setting(0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0)
     clip: float = setting(1.0, "largest gradient norm of the model's weights, 0 for none", at_least=0)
@@ -109,6 +117,7 @@ class FinetuneConfig(StageConfig):
 
     epochs: int = setting(3, "passes over the training data", at_least=1)
     lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
+    muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0)
     warmup_steps: int = setting(50, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
 
 
@@ -167,6 +176,9 @@ class FitConfig:
     resume: bool = setting(False, "continue an interrupted run from its last epoch")
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(0, "training sentences for greedy pruning's importance, 0 for all", at_least=0)
+    dynamics: list[int] = setting([], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)")
+    dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, 0 for all", at_least=0)
+    dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
     systems: list[str] = setting(
         SYSTEMS, "rows of the comparison, comma-separated", items=SYSTEMS
     )
@@ -198,7 +210,14 @@ class FitConfig:
                 "--freeze-decoder trains the source embeddings, which --model.embeddings tied shares with the decoder; "
                 "take tied-decoder or separate"
             )
+        self._check_dynamics()
         self._check_files()
+
+    def _check_dynamics(self) -> None:
+        wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]
+        if wrong or len(set(self.dynamics)) < len(self.dynamics):
+            got = ", ".join(map(str, wrong)) + f"; raise --train.epochs {self.train.epochs} or leave it out" if wrong else "one twice"
+            raise ValueError(f"--dynamics: expected epochs of the base's training, 1 to {self.train.epochs}, each once, got {got}")
 
     def _check_files(self) -> None:
         given = {"--train-files": self.train_files, "--valid-files": self.valid_files, "--test-files": self.test_files}

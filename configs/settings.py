@@ -18,6 +18,8 @@ class Setting:
     default: Any
     help: str
     group: str  # heading in --help; "" for the top level
+    positional: bool = False  # given by the words before the first flag
+    required: bool = False
 
     @property
     def flag(self) -> str:
@@ -28,17 +30,33 @@ class Setting:
         return typing.get_origin(self.hint) is list
 
     @property
+    def shown(self) -> str:
+        """As it is called in the terminal: --train.lr, or SOURCE for words before the flags."""
+        return self.name.upper() if self.positional else self.flag
+
+    @property
     def may_be_none(self) -> bool:
         return type(None) in typing.get_args(self.hint)
 
+    @property
+    def inner(self) -> Any:
+        """The type without its None."""
+        if typing.get_origin(self.hint) in (types.UnionType, typing.Union):  # `str | None`; `Literal[...] | None` is the other
+            return next(h for h in typing.get_args(self.hint) if h is not type(None))
+        return self.hint
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What a Literal takes; none for any other type."""
+        return typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ()
+
     def expected(self) -> str:
         """What the setting takes, in words."""
-        hint = next(h for h in typing.get_args(self.hint) if h is not type(None)) if isinstance(self.hint, types.UnionType) else self.hint
-        if typing.get_origin(hint) is Literal:
-            text = "one of " + ", ".join(typing.get_args(hint))
+        if self.choices:
+            text = "one of " + ", ".join(self.choices)
         else:
             words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-            text = "a list of names" if self.is_list else words[hint]
+            text = words[self.inner] if not self.is_list else "a list of whole numbers" if self.hint == list[int] else "a list of names"
         return text + (" or null" if self.may_be_none else "")
 
 
@@ -51,7 +69,11 @@ def walk(config_class: type, prefix: str = "", group: str = "") -> Iterator[Sett
             yield from walk(typing.cast(type, hint), f"{name}.", name)
             continue
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        yield Setting(name, hint, default, field.metadata.get("help", ""), group)
+        required = default is dataclasses.MISSING
+        if required:  # what stands there until it is given, of the right type
+            default = [] if typing.get_origin(hint) is list else ""
+        positional = field.metadata.get("positional", False)
+        yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

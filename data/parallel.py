@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,19 @@ class Corpus:
         if name not in splits:
             raise DataError(f"{self.name} has no split {name!r}{nearest(name, list(splits))}; it has {', '.join(splits)}")
         return splits[name]
+
+    def digest(self) -> str:
+        """Which text a model was trained on: `digest_lines` of the training and validation text."""
+        return digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
+
+
+def digest_lines(*texts: Sequence[str]) -> str:
+    """12 hexadecimal digits of the SHA-256 of texts, each a list of lines."""
+    sha = hashlib.sha256()
+    for lines in texts:
+        sha.update("\n".join(lines).encode())
+        sha.update(b"\0")
+    return sha.hexdigest()[:12]
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 A row holds BLEU and chrF with signatures, intervals and p-values by paired bootstrap, heads, parameters and speed.
 """
 
-import hashlib
 import time
 import warnings
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from configs.schema import SearchConfig
 from configs.settings import to_dict
+from data.parallel import digest_lines
 from gates import HeadMap, find_sites
 from lightning_modules.callbacks import say
 from models.run import RunFolder
@@ -121,12 +121,3 @@ class Evaluation:
                 "give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
                 stacklevel=2,
             )
-
-
-def digest_lines(*texts: Sequence[str]) -> str:
-    """12 hexadecimal digits of the SHA-256 of texts, each a list of lines."""
-    sha = hashlib.sha256()
-    for lines in texts:
-        sha.update("\n".join(lines).encode())
-        sha.update(b"\0")
-    return sha.hexdigest()[:12]

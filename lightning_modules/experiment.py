@@ -5,6 +5,8 @@ goes on from there.
 """
 
 import shutil
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from configs.schema import FitConfig, StageConfig
 from configs.settings import to_dict
 from data import Corpus, load_corpus
 from data.corpus import TranslationData, make_vocabs
+from data.parallel import digest_lines
 from gates import HeadMap, LambdaBudget, attach, detach
 from lightning_modules.callbacks import minutes, say
 from lightning_modules.claim import Locks, claim, run_hash
-from lightning_modules.evaluation import Evaluation, digest_lines
+from lightning_modules.dynamics import Dynamics, draw
+from lightning_modules.evaluation import Evaluation
 from lightning_modules.gated import GatedModule
 from lightning_modules.stage import Machine, StageResult, best_device, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.translation import TranslationModule
@@ -64,12 +68,16 @@ class Experiment:
         """All that a base model depends on: the text itself, not where it lies."""
         config = self.config
         settings = {name: to_dict(getattr(config, name)) for name in ("model", "text", "train")}
-        return {"text_digest": digest(self.corpus), "seed": config.seed, "precision": self.precision, "devices": config.devices, **settings}
+        identity = {"text_digest": self.corpus.digest(), "seed": config.seed, "precision": self.precision, "devices": config.devices}
+        if config.dynamics:  # pruned on the way: only a base that is trained anew can be
+            names = ("dynamics_sentences", "dynamics_valid_sentences")
+            identity |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}
+        return identity | settings
 
     def stage_identity(self, base_hash: str, gate: str) -> dict[str, Any]:
         """All that a run on a base depends on."""
         config = self.config
-        identity: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": digest(self.corpus), "text": to_dict(config.text)}
+        identity: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": self.corpus.digest(), "text": to_dict(config.text)}
         identity |= {"seed": config.seed, "precision": self.precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
         identity |= {"freeze_decoder": config.freeze_decoder}
         if gate == "l0":  # the continued base is shared by runs that differ in these, and translated anew for them
@@ -100,6 +108,8 @@ class Experiment:
                 raise ValueError(f"the base {config.base} is not finished; the command in its command.txt with --resume continues it")
             if folder.config().get("gate", "none") != "none":
                 raise ValueError(f"{config.base} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
+            if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
+                raise ValueError(f"--dynamics prunes a base while it trains, and {config.base} was trained without; leave one of them out")
             return folder
         name = config.name if config.name and config.gate == "none" else f"{self.prefix}-none-s{config.seed}"
         folder, done = self.claim(name, self.base_identity(), gate="none", fresh=config.fresh and config.gate == "none")
@@ -116,7 +126,10 @@ class Experiment:
         pl.seed_everything(config.seed, verbose=False)
         model = Transformer(config.model, len(source_vocab), len(target_vocab))
         translator = Translator(model, source_vocab, target_vocab, config.search)
-        result = self.train("base", self.plain(translator, config.train, offset=0), folder, config.train)
+        module, watchers = self.plain(translator, config.train, offset=0), self.dynamics(folder)
+        result = self.train("base", module, folder, config.train, watchers=watchers)
+        if watchers:
+            draw(folder, title=f"{folder.path.name}: heads pruned while the base trains")
         folder.add_system("base", folder / "best.pt", None)
         self.finish_plain(folder, "base", translator, result)
         return folder
@@ -216,12 +229,10 @@ class Experiment:
     def gradient_scores(self, base: RunFolder) -> HeadMap:
         """Michel's importance of the base's heads, per sentence, over the training pairs; kept with the base."""
         count = self.config.greedy_sentences
-        name = f"scores/gradient-{digest(self.corpus)}{f'-{count}' if count else ''}.json"  # another text, other scores
+        name = f"scores/gradient-{self.corpus.digest()}{f'-{count}' if count else ''}.json"  # another text, other scores
         if (base / name).is_file():
             return HeadMap.load(base / name)
-        data = self.data(base)
-        if count:
-            data = TranslationData(**(self.data_arguments(base) | {"train_sentences": count}))
+        data = self.first(count, base)
         say(f"importance: one forward and backward pass over {len(data.train_pairs):,} training pairs")
         scores = importance(self.load(base).model, data.batches("train", IMPORTANCE_TOKENS))
         base.write_json(name, scores.to_json())
@@ -252,6 +263,23 @@ class Experiment:
             "train_sentences": text.train_sentences,
         }
 
+    def first(self, count: int, folder: RunFolder) -> TranslationData:
+        """The data with its first `count` training pairs alone, 0 for all."""
+        if not count:
+            return self.data(folder)
+        return TranslationData(**(self.data_arguments(folder) | {"train_sentences": count}))
+
+    def dynamics(self, folder: RunFolder) -> list[pl.Callback]:
+        """What prunes the base while it trains, where it is asked for."""
+        config = self.config
+        if not config.dynamics:
+            return []
+        data = self.first(config.dynamics_sentences, folder)
+        numbers = data.split("valid").numbers[: config.dynamics_valid_sentences or None]  # the pairs that are validated
+        valid = ([self.corpus.valid.sources[i] for i in numbers], [self.corpus.valid.targets[i] for i in numbers])
+        facts = {"train_sentences": len(data.train_pairs), "text_digest": self.corpus.digest(), **self.facts}
+        return [Dynamics(folder, config.dynamics, batches=partial(data.batches, "train", IMPORTANCE_TOKENS), valid=valid, facts=facts)]
+
     def data(self, folder: RunFolder | None = None) -> TranslationData:
         if self._data is None:
             assert folder is not None
@@ -271,7 +299,16 @@ class Experiment:
     def plain(self, translator: Translator, stage: StageConfig, *, offset: int) -> TranslationModule:
         return TranslationModule(translator, stage, seed=self.stage_seed(offset), sample=self.sample(stage))
 
-    def train(self, name: str, module: TranslationModule, folder: RunFolder, stage: StageConfig, prefix: str = "") -> StageResult:
+    def train(
+        self,
+        name: str,
+        module: TranslationModule,
+        folder: RunFolder,
+        stage: StageConfig,
+        *,
+        prefix: str = "",
+        watchers: Sequence[pl.Callback] = (),
+    ) -> StageResult:
         """The stage's result; a stage whose end is on disk is not run again."""
         record = folder / f"{prefix}stage.json"
         if record.is_file():
@@ -283,7 +320,7 @@ class Experiment:
         data.accumulate = stage.accumulate
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
-        arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "config": to_dict(self.config)}
+        arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "config": to_dict(self.config), "watchers": watchers}
         result = run_stage(name, module, data, folder, self.machine, stage, **arguments)
         module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())
@@ -304,10 +341,6 @@ class Experiment:
         self.locks.release()  # others may now build on it
 
     def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
-        about = {"corpus": self.corpus.name, "description": self.corpus.description, **self.data(folder).report}
+        about = {"corpus": self.corpus.name, "description": self.corpus.description, "text_digest": self.corpus.digest()}
+        about |= self.data(folder).report
         folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": about})
-
-
-def digest(corpus: Corpus) -> str:
-    """12 hexadecimal digits of the SHA-256 of the training and validation text."""
-    return digest_lines(corpus.train.sources, corpus.train.targets, corpus.valid.sources, corpus.valid.targets)

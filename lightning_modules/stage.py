@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,16 +75,18 @@ def run_stage(
     prefix: str = "",
     resume: bool = False,
     config: dict[str, Any] | None = None,
+    watchers: Sequence[pl.Callback] = (),
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    Files in the run folder begin with `prefix`. `resume` goes on after the last whole epoch if there is one."""
+    Files in the run folder begin with `prefix`. `resume` goes on after the last whole epoch if there is one. watchers: callbacks that find
+    the weights that are validated in place in their on_validation_end; what they do there is not counted as training time."""
     gated = isinstance(module, GatedModule)
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
     checkpoints = Checkpoints(folder, best=best, last=last, monitor="val/objective" if gated else "val/loss")
-    callbacks: list[pl.Callback] = [checkpoints, Words(name, data.sampler(world=machine.devices).steps), *progress_bar()]
+    callbacks: list[pl.Callback] = [checkpoints, *watchers, Words(name, data.sampler(world=machine.devices).steps), *progress_bar()]
     if stage.average > 0:
-        callbacks.insert(1, AverageWeights(stage.average))
+        callbacks.insert(1 + len(watchers), AverageWeights(stage.average))
     if gated:
         callbacks.append(GateHistory(folder / "gates_history.npz"))
     quiet_lightning()

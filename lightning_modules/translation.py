@@ -18,6 +18,7 @@ from torchmetrics.text import Perplexity
 from configs.schema import StageConfig
 from data.batch import Batch
 from gates import GateBank, NotANumber
+from lightning_modules.optimizers import make_optimizer
 from lightning_modules.schedules import constant, inverse_sqrt
 from models.loss import linear_cross_entropy
 from models.transformer import PAD, Transformer
@@ -55,6 +56,10 @@ class TranslationModule(pl.LightningModule):
         bank = getattr(self.model, "head_gates", None)
         assert bank is None or isinstance(bank, GateBank)
         return bank
+
+    @property
+    def translator(self) -> Translator:
+        return self._translator[0]
 
     def cross_entropy(self, batch: Batch) -> Tensor:
         """Label-smoothed cross-entropy in nats, summed over the batch's target tokens."""
@@ -110,7 +115,7 @@ class TranslationModule(pl.LightningModule):
         sources, references = self.sample
         if sources:
             with torch.autocast(self.device.type, enabled=False):
-                hypotheses = self._translator[0].translate(sources, beam=1)
+                hypotheses = self.translator.translate(sources, beam=1)
             bleu = sacrebleu.corpus_bleu(hypotheses, [list(references)], force=True).score
             self.log("val/bleu", torch.tensor(bleu), sync_dist=True)
 
@@ -119,13 +124,12 @@ class TranslationModule(pl.LightningModule):
         return [{"params": weights, "lr": self.stage.lr, "weight_decay": self.stage.weight_decay, "name": "model"}]
 
     def configure_optimizers(self) -> Any:
-        groups = self.param_groups()
-        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        optimizer = make_optimizer(self.model, self.param_groups(), self.stage)
 
         def warm(step: int) -> float:
             return inverse_sqrt(step, self.stage.warmup_steps)
 
-        factors: list[Callable[[int], float]] = [warm if group["name"] == "model" else constant for group in groups]
+        factors: list[Callable[[int], float]] = [warm if group["name"] == "model" else constant for group in optimizer.param_groups]
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -5,7 +5,7 @@ Letters: B sentences, N rows (a sentence's beams are rows of their own), S sourc
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -72,10 +72,13 @@ class DecoderLayer(nn.Module):
         self.self_residual, self.cross_residual, self.feed_residual = Residual(config), Residual(config), Residual(config)
 
     def forward(
-        self, x: Tensor, memory: Tensor, self_bias: Tensor, cross_bias: Tensor, need_weights: bool = False
+        self, x: Tensor, memory: Tensor, self_bias: Tensor, cross_bias: Tensor, need_weights: bool = False, trace: "Trace | None" = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         h = self.self_residual.before(x)
-        y, self_weights = self.self_attention(h, *self.self_attention.keys_values(h), self_bias, need_weights=need_weights)
+        keys, values = self.self_attention.keys_values(h)
+        if trace is not None:
+            trace.past.append((keys, values))
+        y, self_weights = self.self_attention(h, keys, values, self_bias, need_weights=need_weights)
         x = self.self_residual.after(x, y)
         h = self.cross_residual.before(x)
         y, cross_weights = self.cross_attention(h, *self.cross_attention.keys_values(memory), cross_bias, need_weights=need_weights)
@@ -94,6 +97,14 @@ class DecoderLayer(nn.Module):
         y, _ = self.cross_attention(h, *state.cross[layer], state.cross_bias, rows=state.sentences, span=span)
         x = self.cross_residual.after(x, y.view_as(x))
         return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x)))
+
+
+@dataclass
+class Trace:
+    """What a pass over whole sequences leaves on request, layer by layer, so that another pass can begin inside it."""
+
+    inputs: list[Tensor] = field(default_factory=list)  # (B, L, D)
+    past: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
 
 
 @dataclass
@@ -133,6 +144,20 @@ class Encoder(nn.Module):
         )
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
+    def forward(
+        self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None
+    ) -> Tensor:
+        """Memory (B, S, D) of x (B, S, D), the input of layer `first`."""
+        for i, layer in enumerate(self.layers):
+            if i < first:
+                continue
+            if trace is not None:
+                trace.inputs.append(x)
+            x, seen = layer(x, bias, weights is not None)
+            if weights is not None:
+                weights[f"encoder.{i}.enc-self"] = seen
+        return self.norm(x)
+
 
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
@@ -142,6 +167,22 @@ class Decoder(nn.Module):
             for i in range(config.decoder_layers)
         )
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+    def forward(
+        self, x: Tensor, memory: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None
+    ) -> Tensor:
+        """States (B, T, D), normed and ready for the output, of x (B, T, D), the input of layer `first`."""
+        length = x.shape[1]
+        causal = torch.full((length, length), -torch.inf, device=x.device).triu(1)
+        for i, layer in enumerate(self.layers):
+            if i < first:
+                continue
+            if trace is not None:
+                trace.inputs.append(x)
+            x, self_seen, cross_seen = layer(x, memory, causal, bias, weights is not None, trace)
+            if weights is not None:
+                weights[f"decoder.{i}.dec-self"], weights[f"decoder.{i}.cross"] = self_seen, cross_seen
+        return self.norm(x)
 
 
 class Transformer(nn.Module):
@@ -204,23 +245,11 @@ class Transformer(nn.Module):
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). A dict given as `weights` is filled."""
         bias = padding_bias(source)
-        x = self.embed(source, "source")
-        for i, layer in enumerate(self.encoder.layers):
-            x, seen = layer(x, bias, weights is not None)
-            if weights is not None:
-                weights[f"encoder.{i}.enc-self"] = seen
-        return self.encoder.norm(x), bias
+        return self.encoder(self.embed(source, "source"), bias, weights=weights), bias
 
     def decode(self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
         """Decoder states (B, T, D), normed and ready for `output`."""
-        length = target_in.shape[1]
-        causal = torch.full((length, length), -torch.inf, device=memory.device).triu(1)
-        x = self.embed(target_in, "target")
-        for i, layer in enumerate(self.decoder.layers):
-            x, self_seen, cross_seen = layer(x, memory, causal, bias, weights is not None)
-            if weights is not None:
-                weights[f"decoder.{i}.dec-self"], weights[f"decoder.{i}.cross"] = self_seen, cross_seen
-        return self.decoder.norm(x)
+        return self.decoder(self.embed(target_in, "target"), memory, bias, weights=weights)
 
     def forward(self, source: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
         """Logits (B, T, V). With a dict as `weights`, it is filled with every site's attention weights (B, H, L, S)."""

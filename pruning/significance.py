@@ -4,7 +4,7 @@ Koehn 2004; the p-value is sacreBLEU's own (Moses' script): with the same resamp
 Letters: R resamples, N sentences, M statistics of a sentence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 Floats = NDArray[np.float64]
 SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
+AT_ONCE = 4_000_000  # draws held at once: 32 MB an array
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,46 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scored:
         raise ValueError(f"expected as many hypotheses as references, at least one; got {len(hypotheses)} and {len(references)}")
     bleu, chrf = BLEU(force=True), CHRF()
     lines, one_reference = list(hypotheses), [list(references)]
-    return Scored(
-        bleu.corpus_score(lines, one_reference).score,
-        chrf.corpus_score(lines, one_reference).score,
-        np.array(bleu._extract_corpus_statistics(lines, one_reference), dtype=np.float64),
-        np.array(chrf._extract_corpus_statistics(lines, one_reference), dtype=np.float64),
-        {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())},
-    )
+    bleu_stats = np.array(bleu._extract_corpus_statistics(lines, one_reference), dtype=np.float64)
+    chrf_stats = np.array(chrf._extract_corpus_statistics(lines, one_reference), dtype=np.float64)
+    return scored(bleu_stats, chrf_stats, {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())})
+
+
+def scored(bleu_stats: Floats, chrf_stats: Floats, signatures: dict[str, str]) -> Scored:
+    """The system whose sentences have these statistics, (N, 10) and (N, 18)."""
+    sums = [stats.sum(axis=0).astype(int).tolist() for stats in (bleu_stats, chrf_stats)]
+    bleu, chrf = BLEU(force=True)._compute_score_from_stats(sums[0]).score, CHRF()._compute_score_from_stats(sums[1]).score
+    return Scored(bleu, chrf, bleu_stats, chrf_stats, signatures)
+
+
+def score_changed(base: Scored, drafts: Sequence[str], changed: Mapping[int, str], references: Sequence[str]) -> Scored:
+    """What `score` gives for the drafts with some lines changed (number -> translation); base: the drafts scored. Only lines that differ
+    from their draft are scored anew. Raises ValueError unless base, drafts and references have the same number of lines."""
+    if not len(base.bleu_stats) == len(drafts) == len(references):
+        raise ValueError(f"expected drafts and references of {len(base.bleu_stats)} lines, got {len(drafts)} and {len(references)}")
+    lines = [i for i in sorted(changed) if changed[i] != drafts[i]]
+    if not lines:
+        return base
+    new = score([changed[i] for i in lines], [references[i] for i in lines])
+    bleu_stats, chrf_stats = base.bleu_stats.copy(), base.chrf_stats.copy()
+    bleu_stats[lines], chrf_stats[lines] = new.bleu_stats, new.chrf_stats
+    return scored(bleu_stats, chrf_stats, base.signatures)
+
+
+def resample_chunks(sentences: int, resamples: int, seed: int = SEED, *, at_once: int | None = None) -> Iterator[Floats]:
+    """The rows of `resample_counts`, `at_once` at a time (by default as many as AT_ONCE draws allow)."""
+    generator = np.random.default_rng(seed)
+    size = at_once or max(1, AT_ONCE // sentences)
+    for begin in range(0, resamples, size):
+        rows = min(size, resamples - begin)
+        drawn = generator.choice(sentences, size=(rows, sentences), replace=True)
+        drawn += np.arange(rows)[:, None] * sentences
+        yield np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)
 
 
 def resample_counts(sentences: int, resamples: int, seed: int = SEED) -> Floats:
     """(R, N): how often each sentence is in each resample; every row sums to N. The draws are sacreBLEU's."""
-    chosen = np.random.default_rng(seed).choice(sentences, size=(resamples, sentences), replace=True)
-    flat = chosen + np.arange(resamples)[:, None] * sentences
-    return np.bincount(flat.ravel(), minlength=resamples * sentences).reshape(resamples, sentences).astype(np.float64)
+    return next(resample_chunks(sentences, resamples, seed, at_once=resamples))
 
 
 def corpus_bleu(stats: Floats) -> Floats:
@@ -101,3 +128,45 @@ def compare(system: Scored, reference: Scored, counts: Floats) -> dict[str, Any]
         out[f"{name}_difference_ci95"] = interval(ours - theirs)
         out[f"{name}_p_value"] = p_value(ours, theirs, difference)
     return out
+
+
+def compare_many(systems: Sequence[Scored], reference: Scored, *, resamples: int, seed: int = SEED) -> list[dict[str, Any]]:
+    """The BLEU entries of `compare`, for each of many systems on the same resamples.
+
+    Resamples are drawn in chunks, of which only each system's BLEU (R,) is kept; and only the sentences whose statistics differ from the
+    reference's are summed. All sums are of whole numbers, so that the results equal those of `compare` to the last digit."""
+    changes = []
+    for system in systems:
+        lines = np.flatnonzero((system.bleu_stats != reference.bleu_stats).any(axis=1))
+        changes.append((lines, (system.bleu_stats[lines] - reference.bleu_stats[lines]).T))
+    theirs, ours = np.empty(resamples), np.empty((len(systems), resamples))
+    begin = 0
+    for counts in resample_chunks(len(reference.bleu_stats), resamples, seed):
+        chunk = slice(begin, begin + len(counts))
+        sums = counts @ reference.bleu_stats
+        theirs[chunk] = corpus_bleu(sums)
+        by_sentence = np.ascontiguousarray(counts.T)  # (N, chunk): a sentence's counts lie together
+        for row, (lines, change) in zip(ours, changes, strict=True):
+            row[chunk] = corpus_bleu(sums + (change @ by_sentence[lines]).T) if len(lines) else theirs[chunk]
+        begin = chunk.stop
+    out = []
+    for row, system in zip(ours, systems, strict=True):
+        difference = system.bleu - reference.bleu
+        out.append(
+            {
+                "bleu_ci95": interval(row),
+                "bleu_difference": difference,
+                "bleu_difference_ci95": interval(row - theirs),
+                "bleu_p_value": p_value(row, theirs, difference),
+            }
+        )
+    return out
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm 1979: each p-value adjusted for all that were tested together, in the order given, at most 1."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return [float(value) for value in adjusted]

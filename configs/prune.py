@@ -1,0 +1,65 @@
+"""Settings of `prune.py`: which heads to close, in which order, and on what to measure.
+
+A run's own settings (text, languages, search) are those of its config.yaml; here stand the choices of the experiment alone.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from configs.schema import KINDS, REQUIRED, check_ranges, setting
+
+ORDERS = ["gradient", "ablation", "random", "weight-norm", "reverse"]  # pruning/orders.py has one line for each
+USES_GRADIENT = {"gradient", "reverse"}
+
+
+@dataclass(frozen=True)
+class PruneConfig:
+    """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al. 2019)."""
+
+    source: str = setting(REQUIRED, "a run folder; a run with gates stands for its base, where the results are written", positional=True)
+    by: list[str] = setting(
+        [], f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default gradient, or none with --ablate", items=ORDERS
+    )
+    kinds: list[str] = setting(KINDS, "kinds of attention whose heads are closed, comma-separated", items=KINDS)
+    each_kind: bool = setting(False, "one curve for each of the kinds, the others left whole (Michel et al., section 5)")
+    step: float = setting(0.1, "share of the heads that each step of a curve closes", above=0, at_most=1)
+    at_least: int = setting(0, "heads that stay open in every layer", at_least=0)
+    recompute: bool = setting(False, "gradient and reverse: score the open heads anew after every step")
+    abs: Literal["sentence", "token", "batch"] = setting(
+        "sentence",
+        "gradient and reverse: absolute value per sentence (the paper), per query position (its code), per batch (depends on the batches)",
+    )
+    normalise: Literal["l2", "none"] | None = setting(
+        None, "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders"
+    )
+    sentences: int = setting(0, "training pairs for the gradient's scores, 0 for those of the run", at_least=0)
+    random_seeds: int = setting(5, "curves of the random order", at_least=1)
+    ablate: Literal["one", "all-but-one"] | None = setting(
+        None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
+    )
+    also: list[str] = setting([], "with --ablate one: further test sets, corpora by name or folder (also inside --data-dir)")
+    also_files: list[str] = setting([], "with --ablate one: a further test set as two files, SOURCE REFERENCE; more sets, more pairs")
+    beam: int = setting(1, "beam width; 1 is greedy", at_least=1)
+    valid_sentences: int = setting(0, "validation pairs to translate, 0 for all", at_least=0)
+    test_sentences: int = setting(0, "test pairs to translate, 0 for all", at_least=0)
+    data_dir: str | None = setting(None, "folder with local copies of named corpora; default the run's own")
+    seed: int = setting(1, "first seed of the random orders", at_least=0)
+    threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
+    fresh: bool = setting(False, "repeat what is there already: scores, curves and tables of the same name are replaced")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        used = USES_GRADIENT & set(self.orders)
+        for flag, given in {"--recompute": self.recompute, "--abs": self.abs != "sentence", "--sentences": self.sentences > 0}.items():
+            if given and not used:
+                raise ValueError(f"{flag} is for gradient scores, but --by is {', '.join(self.orders) or 'empty'}; add --by gradient")
+        if (self.also or self.also_files) and self.ablate != "one":
+            raise ValueError("--also and --also-files repeat --ablate one on another test set; give --ablate one too")
+        if len(self.also_files) % 2:
+            count = len(self.also_files)
+            raise ValueError(f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: {', '.join(self.also_files)}")
+
+    @property
+    def orders(self) -> list[str]:
+        """The orders that are asked for: gradient unless --by or --ablate says otherwise."""
+        return self.by or ([] if self.ablate else ["gradient"])

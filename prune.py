@@ -1,0 +1,96 @@
+"""Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et al. 2019.
+
+    python prune.py runs/toy-en-de-none-s1 --by gradient,random
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+from configs.cli import parse
+from configs.prune import PruneConfig
+from configs.schema import KINDS
+
+if TYPE_CHECKING:
+    from pruning.subject import Subject
+    from pruning.table import Row
+
+
+def main() -> int:
+    config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
+    # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
+    from pruning.subject import Subject
+
+    try:
+        subject = Subject.open(config)
+        print(f"{subject.folder.path}: the model without gates; results are written there", flush=True)
+        others = [subject.other(corpus) for corpus in config.also]
+        others += [subject.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)]
+        if config.orders:
+            curves(subject, config)
+        if config.ablate:
+            ablate(subject, config, others)
+    except (ValueError, OSError) as error:
+        print(f"prune.py: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("prune.py: interrupted; the same command goes on after the last finished step", file=sys.stderr)
+        return 130
+    return 0
+
+
+def curves(subject: "Subject", config: PruneConfig) -> None:
+    """BLEU against closed heads, a curve for every order (and kind), in one figure."""
+    from pruning.curve import Measure, curve
+    from pruning.figures import draw_curves
+    from pruning.orders import figure_name
+    from pruning.summary import curves_table
+
+    measure = Measure(subject)
+    found: dict[str, list[Row]] = {}
+    labels = []
+    for order in config.orders:
+        for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
+            found.update([curve(order, subject, config, kinds=kinds, measure=measure, report=say)])
+            labels.append(f"{order}-{kinds[0]}" if config.each_kind else order)
+    path = subject.folder / f"curves/{figure_name(config)}"
+    drawn = dict(zip(labels, found.values(), strict=True))
+    whole = set(config.kinds) == set(KINDS) and not config.each_kind
+    points = subject.learned() if whole else []
+    draw_curves(drawn, path, points=points, title=f"{subject.folder.path.name}: heads closed without training")
+    curves_table(subject, found)
+    print(f"figure: {path}.png")
+
+
+def ablate(subject: "Subject", config: PruneConfig, others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
+    """Heads removed alone, or all but one of a layer; with --also on other test sets too."""
+    from pruning.ablation import ablate_all_but_one, ablate_one, table_name
+    from pruning.figures import draw_matrix, draw_transfer
+    from pruning.summary import all_but_one_table, one_table, transfer_table
+    from pruning.transfer import transfer
+
+    folder = subject.folder
+    if config.ablate == "all-but-one":
+        all_but_one_table(subject, ablate_all_but_one(subject, kinds=config.kinds, fresh=config.fresh, report=say))
+        return
+    rows = ablate_one(subject, kinds=config.kinds, fresh=config.fresh, report=say)
+    path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
+    draw_matrix(rows, path, title=f"{folder.path.name}: BLEU without each head, minus BLEU of the whole model")
+    one_table(subject, rows)
+    print(f"figure: {path}.png")
+    for name, text in others:
+        found = transfer(subject, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
+        transfer_table(name, found.correlations)
+        together = found.correlations["all"]
+        if together["pearson"] and together["spearman"]:
+            path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
+            draw_transfer(found.rows, path, names=(subject.corpus.name, name), pearson=together["pearson"], spearman=together["spearman"])
+            print(f"figure: {path}.png")
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal, at once."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Sentence statistics of many ablations of one text, kept in the run folder: of every ablation the lines that changed.
+
+They are kept part by part, so that a repeated command goes on after the last whole part. In the .npz file:
+
+    identity                    what the translations depend on, as JSON
+    base_bleu, base_chrf        (N, 10), (N, 18): the unpruned model's statistics
+    changed_lines               (A,): how many lines each ablation translates otherwise; -1 where it is not finished
+    ablation, line              (n,): of every line whose statistics changed, its ablation and its number ...
+    bleu, chrf                  (n, 10), (n, 18): ... and its statistics
+
+What the columns are: `pruning.significance.Scored`. Letters: A ablations, N lines, n changed lines of all ablations.
+"""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from gates import HeadMap
+from models.run import RunFolder
+from models.translator import Translator
+from pruning.ablated_search import ablated_translations
+from pruning.significance import Scored, score, score_changed, scored
+
+Text = tuple[Sequence[str], Sequence[str]]  # source and reference lines
+Report = Callable[[str], None]  # takes a line for the person at the terminal
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The unpruned model and every ablation on one text."""
+
+    base: Scored
+    systems: list[Scored]  # one an ablation
+    changed_share: list[float]  # of every ablation: the share of lines that are translated otherwise
+
+
+def identity(translator: Translator, text: Text, ablations: Sequence[HeadMap]) -> dict[str, Any]:
+    """All that the statistics depend on: weights, text, masks, search."""
+    search = {name: value for name, value in asdict(translator.search).items() if name != "batch_tokens"}
+    masks = json.dumps([closed.to_json() for closed in ablations])
+    return {
+        "weights": weights_digest(translator),
+        "text": digest(str(len(text[0])), *text[0], *text[1]),
+        "masks": digest(masks),
+        "search": search,
+    }
+
+
+def measure(
+    translator: Translator, text: Text, ablations: Sequence[HeadMap], *, folder: RunFolder, name: str, fresh: bool = False, report: Report
+) -> Measured:
+    """Translate the text under every ablation (of one site each, those of a kind together) and score it; keep `name`.npz in the folder.
+
+    What the file has of the same model, text and ablations is not done again. Raises ValueError where it is of others, unless `fresh`."""
+    sources, references = text
+    made_of = identity(translator, text, ablations)
+    kept = None if fresh else read(folder, f"{name}.npz", made_of)
+    if kept is None:
+        base: Scored | None = None
+        finished: dict[int, tuple[Scored, int]] = {}
+    else:
+        base, finished = kept
+    for label, numbers in parts(ablations, translator.search.beam):
+        if all(number in finished for number in numbers):
+            continue
+        report(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
+        found = ablated_translations(translator, sources, [ablations[number] for number in numbers], beam=translator.search.beam)
+        drafted = score(found.drafts, references)
+        if base is not None and not np.array_equal(base.bleu_stats, drafted.bleu_stats):
+            raise ValueError(
+                f"the unpruned model translates otherwise than when {folder / name}.npz was begun (another machine, or other packages?); "
+                "--fresh begins anew"
+            )
+        base = base or drafted
+        for number, changed in zip(numbers, found.changed, strict=True):
+            finished[number] = score_changed(base, found.drafts, changed, references), len(changed)
+        write(folder, f"{name}.npz", made_of, base, finished, len(ablations))
+    assert base is not None, "there is at least one ablation"
+    everything = [finished[number] for number in range(len(ablations))]
+    return Measured(base, [system for system, _ in everything], [count / len(sources) for _, count in everything])
+
+
+def parts(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:
+    """Numbers of the ablations that are translated together, with a name. The unpruned model translates the text once a part, which
+    weighs little beside the ablations of a kind, or those of a site if each needs a beam search of its own."""
+    sites = [next(iter(closed)) for closed in ablations]
+    labels = [site.kind if beam == 1 else site.name for site in sites]
+    return [(label, list(numbers)) for label, numbers in groupby(range(len(labels)), key=labels.__getitem__)]
+
+
+def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, finished: dict[int, tuple[Scored, int]], count: int) -> None:
+    """Write the statistics at once, so that a crash leaves the old file whole."""
+    lines: dict[int, np.ndarray] = {}
+    for number, (system, _) in sorted(finished.items()):
+        differs = (system.bleu_stats != base.bleu_stats).any(axis=1) | (system.chrf_stats != base.chrf_stats).any(axis=1)
+        lines[number] = np.flatnonzero(differs)
+    shares = np.full(count, -1, dtype=np.int32)
+    for number, (_, changed) in finished.items():
+        shares[number] = changed
+    arrays = {
+        "identity": np.array(json.dumps(made_of)),
+        "signatures": np.array(json.dumps(base.signatures)),
+        "base_bleu": base.bleu_stats.astype(np.int32),
+        "base_chrf": base.chrf_stats.astype(np.int32),
+        "changed_lines": shares,
+        "ablation": np.concatenate([np.full(len(rows), number, dtype=np.int32) for number, rows in lines.items()]),
+        "line": np.concatenate([rows.astype(np.int32) for rows in lines.values()]),
+        "bleu": np.concatenate([finished[number][0].bleu_stats[rows] for number, rows in lines.items()]).astype(np.int32),
+        "chrf": np.concatenate([finished[number][0].chrf_stats[rows] for number, rows in lines.items()]).astype(np.int32),
+    }
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for allow_pickle
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".part")
+    partial.write_bytes(content.getvalue())
+    os.replace(partial, path)
+
+
+def read(folder: RunFolder, name: str, made_of: dict[str, Any]) -> tuple[Scored, dict[int, tuple[Scored, int]]] | None:
+    """What was kept: the unpruned model scored and the finished ablations with their numbers of changed lines; None if there is no file.
+
+    Raises ValueError if the file is broken, or of another model, text, ablations or search."""
+    path = folder / name
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        theirs, signatures = json.loads(str(arrays["identity"])), json.loads(str(arrays["signatures"]))
+        other = [key for key in made_of if theirs.get(key) != made_of[key]]
+        if not other:
+            return restore(arrays, signatures)
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is broken ({error}); --fresh makes it anew") from error
+    raise ValueError(f"{path} is of other {' and '.join(other)} than this command; --fresh makes it anew")
+
+
+def restore(arrays: dict[str, np.ndarray], signatures: dict[str, str]) -> tuple[Scored, dict[int, tuple[Scored, int]]]:
+    base_bleu, base_chrf = arrays["base_bleu"].astype(np.float64), arrays["base_chrf"].astype(np.float64)
+    finished = {}
+    for number in np.flatnonzero(arrays["changed_lines"] >= 0).tolist():
+        mine = arrays["ablation"] == number
+        bleu_stats, chrf_stats = base_bleu.copy(), base_chrf.copy()
+        bleu_stats[arrays["line"][mine]], chrf_stats[arrays["line"][mine]] = arrays["bleu"][mine], arrays["chrf"][mine]
+        finished[number] = scored(bleu_stats, chrf_stats, signatures), int(arrays["changed_lines"][number])
+    return scored(base_bleu, base_chrf, signatures), finished
+
+
+def digest(*lines: str) -> str:
+    """12 hexadecimal digits of the SHA-256 of lines."""
+    sha = hashlib.sha256()
+    for line in lines:
+        sha.update(line.encode() + b"\0")
+    return sha.hexdigest()[:12]
+
+
+def weights_digest(translator: Translator) -> str:
+    """12 hexadecimal digits of the SHA-256 of the model's weights."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(translator.model.state_dict().items()):
+        sha.update(name.encode() + tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()[:12]

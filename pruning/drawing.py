@@ -1,0 +1,71 @@
+"""The paper that figures are drawn on: their look, their two files, and numbers from the rows of a CSV file.
+
+The same rows give the same files: neither holds a date, a version or a machine.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+
+Row = Mapping[str, Any]
+
+LOOK: Any = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.hashsalt": "headgates",
+}
+DOTS_PER_INCH = 200
+WHITE_EDGE = [withStroke(linewidth=3, foreground="white")]  # around words that may stand on a line
+
+
+@contextmanager
+def drawing(path: str | Path, *, size: tuple[float, float], title: str) -> Iterator[Figure]:
+    """A figure that is written to `path`.png and `path`.svg when the block ends. `path` has no suffix; its dots stay."""
+    path = Path(path)
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever the reader's own matplotlibrc says
+        matplotlib.rcParams.update(LOOK)
+        figure = Figure(figsize=size, layout="constrained", facecolor="white")  # no pyplot: nothing global to close
+        yield figure
+        if title:
+            figure.suptitle(fill(title, int(8.5 * size[0])), x=0.01, ha="left", fontsize=13)  # 8.5 letters an inch
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path.with_name(path.name + ".png"), dpi=DOTS_PER_INCH, metadata={"Software": None})
+        figure.savefig(path.with_name(path.name + ".svg"), metadata={"Date": None, "Creator": None})
+
+
+def number(value: Any) -> float:
+    """NaN where a row has nothing."""
+    return math.nan if value in ("", None) else float(value)
+
+
+def column(rows: Sequence[Row], name: str) -> np.ndarray:
+    return np.array([number(row.get(name)) for row in rows])
+
+
+def nothing(what: str) -> ValueError:
+    return ValueError(f"expected rows to draw, got no {what}; run the command that makes them first")
+
+
+def from_zero(axes: Axes) -> None:
+    """Let the vertical axis begin just below 0, so that markers there are seen whole."""
+    top = axes.get_ylim()[1]
+    axes.set_ylim(-0.02 * top, top)
+    axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+    axes.set_axisbelow(True)

@@ -1,0 +1,77 @@
+"""Do the heads that matter on one test set matter on another?   Michel et al. 2019, section 3.4.
+
+Every head is removed alone on both; the correlation is that of the two columns of BLEU differences, over all heads and over each kind's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+from pruning.ablated_stats import Report, Text
+from pruning.ablation import Pruned, ablate_one, table_name
+from pruning.table import Row, write_table
+
+Correlation = tuple[float, float]  # coefficient and two-sided p-value
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One-head ablations on two test sets."""
+
+    rows: list[Row]  # site, kind, layer, head; bleu_difference, p_value and p_value_holm, here and, as other_..., there
+    correlations: dict[str, dict[str, Any]]  # "all" or a kind: its number of heads, pearson and spearman (see `correlate`)
+
+
+def transfer(
+    subject: Pruned,
+    *,
+    name: str,
+    text: Text,
+    kinds: Sequence[str] | None,
+    resamples: int | None = None,
+    fresh: bool = False,
+    report: Report = print,
+) -> Transfer:
+    """The one-head ablation on the test set and on another (its name, source and reference lines), correlated.
+
+    Writes `ablation/transfer-<name>.{csv,json}` and both tables of `ablate_one`, which are read where they are there already. Raises
+    ValueError as `ablate_one` does; `fresh` repeats the ablation of the other test set alone."""
+    here = ablate_one(subject, kinds=kinds, resamples=resamples, report=report)
+    there = ablate_one(subject, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report)
+    columns = ("bleu_difference", "p_value", "p_value_holm")
+    rows = [
+        {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}
+        | {f"other_{column}": other[column] for column in columns}
+        for row, other in zip(here, there, strict=True)
+    ]
+    correlations = correlate_kinds(rows)
+    path = "ablation/" + table_name(f"transfer-{name}", kinds, subject.translator.search.beam)
+    write_table(subject.folder, f"{path}.csv", rows)
+    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations, **subject.facts}
+    subject.folder.write_json(f"{path}.json", content)
+    return Transfer(rows, correlations)
+
+
+def correlate_kinds(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The correlations over all rows, and over those of each kind."""
+    out = {}
+    for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
+        mine = [row for row in rows if kind in ("all", row["kind"])]
+        out[kind] = correlate([row["bleu_difference"] for row in mine], [row["other_bleu_difference"] for row in mine])
+    return out
+
+
+def correlate(x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
+    """heads: how many pairs; pearson and spearman: coefficient and two-sided p-value, each None where there is none: of fewer than three
+    pairs, or where all values of one side are equal."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return {"heads": len(x), "pearson": None, "spearman": None}
+    linear, ranked = stats.pearsonr(x, y), stats.spearmanr(x, y)
+    return {
+        "heads": len(x),
+        "pearson": (float(linear.statistic), float(linear.pvalue)),
+        "spearman": (float(ranked.statistic), float(ranked.pvalue)),
+    }

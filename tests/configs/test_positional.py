@@ -1,0 +1,138 @@
+"""Words before the flags: `prune.py RUN`, `analyze.py RUN [RUN ...]`."""
+
+import dataclasses
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
+from configs.prune import ORDERS, PruneConfig
+from configs.schema import REQUIRED, setting
+from configs.settings import walk
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Many:
+    """Several sources."""
+
+    source: list[str] = setting(REQUIRED, "run folders", positional=True)  # noqa: RUF009
+    seed: int = setting(3, "a seed")
+
+
+@dataclass(frozen=True)
+class Two:
+    """One word, then one that may be left out."""
+
+    source: str = setting(REQUIRED, "a run folder", positional=True)
+    target: str = setting("here", "a place", positional=True)
+    fast: bool = setting(False, "fast")
+
+
+def test_the_word_before_the_flags_is_the_source():
+    config = read(PruneConfig, ["runs/a,b-1", "--step", "0.2", "--fresh"])
+    assert (config.source, config.step, config.fresh) == ("runs/a,b-1", 0.2, True)
+
+
+def test_a_list_takes_every_word_before_the_flags():
+    assert read(Many, ["a", "b c", "d,e"]).source == ["a", "b c", "d,e"]
+    assert read(Many, ["a", "--seed", "5"]) == Many(["a"], 5)
+
+
+def test_positional_settings_are_filled_in_their_order_and_may_have_a_default():
+    assert read(Two, ["a"]) == Two("a", "here")
+    assert read(Two, ["a", "b", "--fast"]) == Two("a", "b", True)
+
+
+def test_a_source_that_looks_like_a_number_is_text():
+    assert read(PruneConfig, ["007"]).source == "007"
+
+
+def test_a_source_may_stand_in_yaml_and_the_word_beats_it(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("source: runs/a\nstep: 0.5\nablate: null\nnormalise: none\n")
+    assert read(PruneConfig, ["--config", str(path)]) == PruneConfig("runs/a", step=0.5, normalise="none")
+    assert read(PruneConfig, ["runs/b", "--config", str(path)]).source == "runs/b"
+    path.write_text("source: [a, b]\n")
+    assert read(Many, ["--config", str(path)]).source == ["a", "b"]
+
+
+def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
+    config = PruneConfig("runs/a", by=["random", "gradient"], ablate="one", normalise="none", recompute=True)
+    (tmp_path / "c.yaml").write_text(to_yaml(config))
+    assert read(PruneConfig, ["--config", str(tmp_path / "c.yaml")]) == config
+    assert from_dict(Many, {"source": ["a"]}) == Many(["a"])
+
+
+@pytest.mark.parametrize(
+    ("config_class", "argv", "parts"),
+    [
+        (PruneConfig, "", ["SOURCE is missing: give a run folder", "before the first flag"]),
+        (PruneConfig, "--step 0.2", ["SOURCE is missing"]),
+        (Many, "--seed 2", ["SOURCE is missing: give run folders"]),
+        (PruneConfig, "a b", ["unexpected 'b': SOURCE before the flags, then settings are given as --flag VALUE"]),
+        (PruneConfig, "--fresh a", ["unexpected 'a': SOURCE before the flags"]),
+        (PruneConfig, "a --stpe 0.2", ["unknown flag --stpe; did you mean --step?"]),
+        (PruneConfig, "a --step 0", ["--step: expected a number above 0 and at most 1, got 0"]),
+        (PruneConfig, "a --step 1.1", ["--step: expected a number above 0 and at most 1, got 1.1"]),
+        (PruneConfig, "a --kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean enc-self?"]),
+        (PruneConfig, "a --kinds=", ["--kinds", "got none"]),
+        (PruneConfig, "a --by gradeint", ["--by", "gradient", "did you mean gradient?"]),
+        (PruneConfig, "a --by random,random", ["--by", "each once"]),
+        (PruneConfig, "a --abs sentense", ["--abs: expected one of sentence, token, batch, got 'sentense'; did you mean sentence?"]),
+        (PruneConfig, "a --normalise nonn", ["--normalise: expected one of l2, none or null, got 'nonn'; did you mean none?"]),
+        (PruneConfig, "a --ablate al", ["--ablate: expected one of one, all-but-one or null, got 'al'"]),
+        (PruneConfig, "a --by random --recompute", ["--recompute is for gradient scores, but --by is random"]),
+        (PruneConfig, "a --ablate one --abs token", ["--abs is for gradient scores, but --by is empty"]),
+        (PruneConfig, "a --also toy", ["--also", "give --ablate one too"]),
+        (PruneConfig, "a --ablate one --also-files x", ["--also-files: expected pairs of files, SOURCE REFERENCE, got 1: x"]),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_line(capsys, config_class, argv, parts):
+    with pytest.raises(SystemExit) as stop:
+        parse(config_class, argv.split(), prog="prune.py")
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    error, hint = err.splitlines()
+    assert error.startswith("prune.py: error: ")
+    assert "--help" in hint
+    assert [part for part in parts if part not in error] == [], error
+
+
+def test_a_yaml_without_the_source_is_missing_it_too():
+    with pytest.raises(ConfigError, match="SOURCE is missing"):
+        from_dict(PruneConfig, {"step": 0.5})
+
+
+def test_help_shows_the_words_first_and_what_they_are():
+    text = help_text(PruneConfig, prog="prune.py")
+    assert "usage: python prune.py SOURCE [--config FILE] [--flag VALUE ...]" in " ".join(text.split())
+    assert "a run with gates stands for its base" in " ".join(text.split())
+    assert "--source" not in text
+    assert "python prune.py SOURCE [SOURCE ...] [--config" in help_text(Many, prog="prune.py")
+    assert "python prune.py SOURCE [TARGET] [--config" in help_text(Two, prog="prune.py")
+
+
+def test_help_lists_every_flag_without_torch():
+    script = (
+        "import sys\nfrom configs.cli import parse\nfrom configs.prune import PruneConfig\n"
+        "try:\n    parse(PruneConfig, ['--help'], prog='prune.py')\n"
+        "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "heavy: []" in done.stdout
+    for setting_ in walk(PruneConfig):
+        assert setting_.help
+        assert setting_.shown in done.stdout
+
+
+def test_the_curve_is_by_gradient_unless_another_order_or_an_ablation_is_asked_for():
+    assert PruneConfig("a").orders == ["gradient"]
+    assert PruneConfig("a", ablate="one").orders == []
+    assert PruneConfig("a", ablate="one", by=["random"]).orders == ["random"]
+    assert read(PruneConfig, ["a", "--by", "gradient,ablation", "random"]).orders == ["gradient", "ablation", "random"]
+    assert dataclasses.replace(PruneConfig("a"), by=list(ORDERS)).orders == ORDERS

@@ -1,0 +1,72 @@
+"""Stand-ins for the subject of `prune.py`: an untrained model, and one so made that a single head matters."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from configs.schema import ModelConfig, SearchConfig
+from data.vocab import Vocab
+from models.run import RunFolder
+from models.transformer import Transformer
+from models.translator import Translator
+
+WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
+SETTINGS = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0, "embeddings": "separate"}
+
+
+@dataclass
+class StandIn:
+    """What the tables need of a subject. Its references are the model's own translations with words exchanged."""
+
+    folder: RunFolder
+    translator: Translator
+    valid: tuple[list[str], list[str]]
+    test: tuple[list[str], list[str]]
+    facts: dict[str, Any] = field(default_factory=lambda: {"command": "python prune.py", "seed": 1})
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 5))) for _ in range(count)]
+
+
+def exchanged(lines: list[str], share: float, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choice(WORDS) if rng.random() < share else word for word in line.split()) for line in lines]
+
+
+def keep_alone(translator: Translator, site: str, head: int) -> None:
+    """Zero what every head but one adds: closing any other changes nothing."""
+    for each, module in translator.sites.items():
+        columns = module.out_proj.weight.data.unflatten(1, (each.heads, -1))  # (D, H, K)
+        kept = columns[:, head].clone()
+        columns.zero_()
+        if each.name == site:
+            columns[:, head] = kept
+
+
+@pytest.fixture
+def make_subject(tmp_path) -> Callable[..., StandIn]:
+    def make(*, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3) -> StandIn:
+        folder = RunFolder(tmp_path / "run")
+        folder.path.mkdir(exist_ok=True)
+        vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
+        torch.manual_seed(seed)
+        model = Transformer(ModelConfig(**SETTINGS), len(vocab), len(vocab))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        translator = Translator(model.eval(), vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=61))
+        if planted is not None:
+            keep_alone(translator, *planted)
+        texts = []
+        for number, count in enumerate((19, 23)):
+            sources = sentences(count, number)
+            texts.append((sources, exchanged(translator.translate(sources, beam=1), share, number)))
+        return StandIn(folder, translator, *texts)
+
+    return make

@@ -1,0 +1,255 @@
+"""Curves against heads zeroed by hand, interrupted and repeated; and what is chosen from them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from analysis.importance import importance
+from configs.prune import PruneConfig
+from data.parallel import Corpus, ParallelText
+from gates import HeadMap, find_sites
+from pruning import orders
+from pruning.curve import Measure, choose, curve
+from pruning.orders import close_lowest
+from pruning.significance import score
+from pruning.subject import Subject
+from pruning.table import read_table
+
+CONFIG = PruneConfig("run", step=0.25)
+ALL = CONFIG.kinds
+HEADS = 15  # 1 encoder and 2 decoder layers of 3 heads a site
+SPLIT = ["bleu", "bleu_low", "bleu_high", "bleu_difference", "bleu_difference_low", "bleu_difference_high", "bleu_p_value"]
+SPLIT += ["chrf", "chrf_low", "chrf_high"]
+
+
+@pytest.fixture
+def subject(make_subject) -> Subject:
+    """The untrained model of conftest.py, its validation text as training text too."""
+    made = make_subject()
+    corpus = Corpus(ParallelText(*made.valid), ParallelText(*made.valid), ParallelText(*made.test), "made up", "")
+    settings = {"seed": 1, "text": {"max_tokens": 100, "max_length": 50, "train_sentences": 0}}
+    return Subject(made.folder, made.translator, corpus, made.valid, made.test, {"command": "python prune.py"}, settings)
+
+
+def draw(subject: Subject, order: str = "weight-norm", config: PruneConfig = CONFIG, kinds=None, measure: Measure | None = None):
+    """(name, rows) of a curve, without a word."""
+    return curve(order, subject, config, kinds=kinds or ALL, measure=measure or Measure(subject), report=lambda text: None)
+
+
+def without(subject: Subject, closed: HeadMap, lines: list[str]) -> list[str]:
+    """Translations with these heads' columns of W_O at zero: the slow way, without gates."""
+    model = subject.translator.model
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        for site, attention in find_sites(model).items():
+            if site in closed:
+                attention.out_proj.weight.unflatten(1, (site.heads, -1))[:, closed[site]] = 0
+    hypotheses = subject.translator.translate(lines)
+    model.load_state_dict(before)
+    return hypotheses
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def test_a_row_is_the_bleu_and_chrf_of_the_model_with_the_lowest_heads_zeroed(subject):
+    _, rows = draw(subject)
+    scores = HeadMap.load(subject.folder / "scores/weight-norm.json")
+    for row in rows:
+        closed = scores.lowest(row["heads_closed"])
+        for split, (sources, references) in (("valid", subject.valid), ("test", subject.test)):
+            found = score(without(subject, closed, sources), references)
+            assert row[f"{split}_bleu"] == pytest.approx(found.bleu, abs=1e-9)
+            assert row[f"{split}_chrf"] == pytest.approx(found.chrf, abs=1e-9)
+    assert len({round(row["test_bleu"], 6) for row in rows}) > 2  # the model feels it
+
+
+def test_rows_go_from_no_head_to_all_heads_with_every_column(subject):
+    _, rows = draw(subject)
+    assert [row["heads_closed"] for row in rows] == [0, 4, 8, 12, 15]
+    first, last = rows[0], rows[-1]
+    assert list(first) == [
+        *("seed", "closed_share", "heads_closed", "heads_open", "heads_total", "enc-self", "dec-self", "cross"),
+        *(f"{split}_{name}" for split in ("valid", "test") for name in SPLIT),
+    ]
+    assert (first["closed_share"], first["heads_open"], first["heads_total"]) == (0, HEADS, HEADS)
+    assert (first["test_bleu_difference"], first["test_bleu_p_value"]) == (0, 1)
+    assert (last["closed_share"], last["heads_open"], last["enc-self"], last["dec-self"], last["cross"]) == (1, 0, 0, 0, 0)
+    for row in rows:
+        assert row["heads_open"] == row["enc-self"] + row["dec-self"] + row["cross"] == HEADS - row["heads_closed"]
+        assert row["valid_bleu_low"] <= row["valid_bleu"] <= row["valid_bleu_high"]
+        assert row["test_bleu_difference"] == pytest.approx(row["test_bleu"] - first["test_bleu"])
+
+
+def test_the_curve_of_one_kind_closes_that_kind_alone_and_counts_its_share(subject):
+    name, rows = draw(subject, kinds=["cross"])
+    assert name == "weight-norm-step0.25-cross"
+    assert [row["cross"] for row in rows] == [6, 4, 3, 1, 0]
+    assert [row["heads_closed"] for row in rows] == [0, 2, 3, 5, 6]
+    assert {(row["enc-self"], row["dec-self"]) for row in rows} == {(3, 6)}
+    assert rows[-1]["closed_share"] == 1
+    assert rows[-1]["heads_open"] == 9
+
+
+def test_a_curve_ends_where_every_layer_has_the_heads_it_keeps(subject):
+    _, rows = draw(subject, config=replace(CONFIG, at_least=2))
+    assert [row["heads_closed"] for row in rows] == [0, 4, 5]
+    order = HeadMap.load(subject.folder / "curves/weight-norm-step0.25-atleast2-order.json")
+    assert all(int((row < 0).sum()) == 2 for row in order.values())
+
+
+def test_random_has_a_curve_for_every_seed(subject):
+    config = replace(CONFIG, random_seeds=2, seed=7, step=0.5)
+    name, rows = draw(subject, "random", config)
+    assert [(row["seed"], row["heads_closed"]) for row in rows] == [(seed, count) for seed in (7, 8) for count in (0, 8, 15)]
+    assert rows[0]["test_bleu"] == rows[3]["test_bleu"]
+    seven, eight = (HeadMap.load(subject.folder / f"curves/{name}-order-seed{seed}.json") for seed in (7, 8))
+    assert seven != eight
+    assert (subject.folder / "scores/random-seed8.json").is_file()
+
+
+def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(subject):
+    config = replace(CONFIG, recompute=True, step=0.4)
+    name, rows = draw(subject, "gradient", config)
+    model = subject.translator.model
+    scores = importance(model, subject.train_batches())
+    closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
+    for count in (6, 12, 15):
+        ranked = importance(model, subject.train_batches(), closed=closed).l2_per_layer()
+        flat = closed.flat()
+        flat[close_lowest(ranked, closed, count)] = True
+        closed = closed.like(flat)
+        order = HeadMap.load(subject.folder / f"curves/{name}-order.json")
+        assert order.map(lambda row, count=count: (row >= 0) & (row < count)) == closed
+    assert [row["heads_closed"] for row in rows] == [0, 6, 12, 15]
+
+
+# ---------------------------------------------------------------- the files
+
+
+def test_the_folder_holds_rows_settings_order_and_scores(subject):
+    name, rows = draw(subject)
+    assert read_table(subject.folder, f"curves/{name}.csv") == rows
+    about = subject.folder.read_json(f"curves/{name}.json")
+    assert about["finished"] is True
+    assert about["command"] == "python prune.py"
+    assert about["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert about["chosen"] == choose(rows)
+    assert (about["settings"]["order"], about["settings"]["step"], about["settings"]["valid"]["sentences"]) == ("weight-norm", 0.25, 19)
+    order = HeadMap.load(subject.folder / f"curves/{name}-order.json").flat()
+    scores = HeadMap.load(subject.folder / "scores/weight-norm.json").flat()
+    assert sorted(order.tolist()) == list(range(HEADS))
+    assert scores[order.argsort()].tolist() == sorted(scores.tolist())
+    assert not list(subject.folder.path.rglob("*.part"))
+
+
+def interrupted(subject: Subject, order: str, config: PruneConfig, after: int) -> None:
+    """Stop a curve in the middle of the translation of its step number `after`."""
+    measure = Measure(subject)
+    row, seen = measure.row, []
+
+    def stops(closed: HeadMap, seed: int | None):
+        if len(seen) == after:
+            raise KeyboardInterrupt
+        seen.append(closed)
+        return row(closed, seed)
+
+    measure.row = stops  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        draw(subject, order, config, measure=measure)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("order", "changes"), [("weight-norm", {}), ("random", {"random_seeds": 2, "step": 0.5}), ("gradient", {"recompute": True})]
+)
+def test_an_interrupted_curve_goes_on_where_it_stopped_and_ends_as_one_that_was_not(subject, order, changes, after):
+    config = replace(CONFIG, **changes)
+    interrupted(subject, order, config, after)
+    files = {path.name: path.read_bytes() for path in (subject.folder / "curves").iterdir()}
+    (about,) = [json.loads(text) for name, text in files.items() if name.endswith(".json") and "order" not in name]
+    assert about["finished"] is False
+    measure, done = Measure(subject), []
+    row = measure.row
+    measure.row = lambda closed, seed: done.append(closed) or row(closed, seed)  # type: ignore[method-assign]
+    name, rows = draw(subject, order, config, measure=measure)
+    assert len(done) == len(rows) - after
+    continued = {path.name: path.read_bytes() for path in (subject.folder / "curves").iterdir()}
+    assert draw(subject, order, replace(config, fresh=True)) == (name, rows)
+    assert {path.name: path.read_bytes() for path in (subject.folder / "curves").iterdir()} == continued
+
+
+def test_a_finished_curve_is_read_and_nothing_is_translated(subject, monkeypatch):
+    expected = draw(subject)
+    monkeypatch.setattr(subject.translator, "translate", None)
+    assert draw(subject) == expected
+
+
+def test_orders_of_one_command_share_what_they_translate_and_score(subject, monkeypatch):
+    measure, calls = Measure(subject), []
+    monkeypatch.setattr(orders, "weight_norm", lambda model, real=orders.weight_norm: calls.append(1) or real(model))
+    for kind in ALL:
+        draw(subject, kinds=[kind], measure=measure)
+    draw(subject, "random", replace(CONFIG, step=1.0, random_seeds=3), measure=measure)
+    assert len(calls) == 1
+    closed_in_all = [key for key in measure.known if sum(key) == HEADS]
+    assert len(closed_in_all) == 1
+    assert len(measure.known) == 1 + 3 * 4 - 1 + 1  # none; four steps of each kind, of which enc-self has three; all
+
+
+@pytest.mark.parametrize("what", ["test", "weights", "search"])
+def test_a_curve_of_another_text_model_or_search_is_not_gone_on_with(subject, what):
+    name, rows = draw(subject)
+    if what == "test":
+        subject.test = (subject.test[0][1:], subject.test[1][1:])
+    elif what == "weights":
+        next(subject.translator.model.parameters()).data.add_(0.1)
+    else:
+        subject.translator.search = replace(subject.translator.search, length_penalty=0.3)
+    with pytest.raises(ValueError, match=rf"{name}\.json was made with other {what} than this command; --fresh makes it anew"):
+        draw(subject)
+    _, new = draw(subject, config=replace(CONFIG, fresh=True))
+    assert [row["heads_closed"] for row in new] == [row["heads_closed"] for row in rows]
+
+
+def test_going_on_where_the_model_translates_otherwise_is_refused(subject):
+    interrupted(subject, "weight-norm", CONFIG, 2)
+    path = subject.folder / "curves/weight-norm-step0.25.csv"
+    lines = path.read_text().splitlines()
+    cells = lines[1].split(",")
+    cells[lines[0].split(",").index("valid_bleu")] = "12.5"
+    path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
+    with pytest.raises(ValueError, match="translates otherwise than when"):
+        draw(subject)
+
+
+# ---------------------------------------------------------------- the choice
+
+
+def step(closed: int, difference: float, p: float, *, seed: int | None = None, test: float = -1.0) -> dict:
+    row = {"seed": seed, "heads_closed": closed, "heads_open": 10 - closed, "heads_total": 10, "closed_share": closed / 10}
+    row |= {"valid_bleu": 30 + difference, "valid_bleu_difference": difference, "valid_bleu_p_value": p}
+    row |= {"test_bleu": 31 + test, "test_bleu_difference": test, "test_bleu_p_value": 0.2, "test_chrf": 50.0}
+    return row | {"test_bleu_difference_low": test - 1, "test_bleu_difference_high": test + 1}
+
+
+def test_the_most_heads_without_a_significant_loss_on_validation_are_chosen():
+    rows = [step(0, 0, 1), step(2, -0.2, 0.3), step(4, -0.5, 0.005), step(5, -0.6, 0.01, test=-2.0), step(8, -3, 0.001)]
+    chosen = choose(rows)
+    assert (chosen["heads_closed"], chosen["heads_open"], chosen["test_bleu"], chosen["test_bleu_difference"]) == (5, 5, 29, -2)
+    assert (chosen["test_bleu_difference_low"], chosen["test_bleu_difference_high"]) == (-3, -1)
+
+
+def test_a_significant_gain_is_no_loss():
+    assert choose([step(0, 0, 1), step(2, 1.5, 0.001), step(4, -1, 0.001)])["heads_closed"] == 2
+
+
+def test_of_several_seeds_every_one_must_be_without_loss_and_the_mean_is_reported():
+    one = [step(0, 0, 1, seed=1), step(2, -0.1, 0.5, seed=1, test=-2.0), step(4, -0.1, 0.5, seed=1)]
+    two = [step(0, 0, 1, seed=2), step(2, -0.2, 0.5, seed=2, test=-1.0), step(4, -2, 0.001, seed=2)]
+    chosen = choose([*one, *two])
+    assert chosen["heads_closed"] == 2
+    assert chosen["test_bleu_difference"] == -1.5
+    assert (chosen["test_bleu_difference_low"], chosen["test_bleu_difference_high"]) == (-3, 0)

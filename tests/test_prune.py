@@ -1,0 +1,347 @@
+"""prune.py as its user meets it: every command on a tiny toy run, what it refuses and how, an interrupt, and the second call."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import prune
+from gates import HeadMap
+from models.run import RunFolder
+from pruning.table import read_table
+
+ROOT = Path(__file__).parents[1]
+TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
+FEW = ["--valid-sentences", "19", "--test-sentences", "17"]
+SUFFIX = "-v19-t17"
+HEADS = 6
+
+
+def environment() -> dict[str, str]:
+    # a copy of the machine's environment without what would change where text goes
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "140"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with a tiny gated run and its base; no test writes in it."""
+    runs = tmp_path_factory.mktemp("prune") / "runs"
+    words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env=environment())
+    assert done.returncode == 0, done.stderr
+    return runs
+
+
+@pytest.fixture
+def runs(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    return RunFolder.open(runs / "toy-en-de-none-s1")
+
+
+@pytest.fixture
+def prune_here(monkeypatch, capsys):
+    """prune_here(words...) -> (exit code, stdout, stderr)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["prune.py", *map(str, words)])
+        try:
+            code = prune.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def assert_one_line(error: str, *words: str) -> None:
+    (line,) = error.strip().splitlines()
+    assert line.startswith("prune.py: error: ")
+    assert [word for word in words if word not in line] == [], line
+
+
+# ---------------------------------------------------------------- curves
+
+
+def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here):
+    code, out, error = prune_here(base.path, *FEW)
+    assert code == 0, error
+    name = f"gradient{SUFFIX}"
+    rows = read_table(base, f"curves/{name}.csv")
+    assert [row["heads_closed"] for row in rows] == list(range(HEADS + 1))
+    assert rows[-1]["heads_open"] == 0  # all heads closed: the model still runs
+    assert 0 <= rows[-1]["test_bleu"] <= 100
+    about = base.read_json(f"curves/{name}.json")
+    assert about["finished"]
+    assert {"command", "commit", "device", "versions", "chosen", "bleu_signature", "chrf_signature"} <= about.keys()
+    order = HeadMap.load(base / f"curves/{name}-order.json")
+    scores = HeadMap.load(base / "scores/gradient.json").l2_per_layer()
+    assert order.flat().tolist() == scores.flat().argsort(stable=True).argsort().double().tolist()
+    for suffix in ("png", "svg"):
+        assert (base / f"curves/{name}.{suffix}").stat().st_size > 1000
+    assert f"{base.path}: the model without gates; results are written there" in out
+    assert "without a significant loss on validation" in out
+    assert f"{rows[0]['test_bleu']:.2f}" in out
+
+
+def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
+    words = ["--by", "gradient,ablation,random,weight-norm,reverse", "--random-seeds", "2", "--step", "0.5"]
+    code, _, error = prune_here(base.path, *words, *FEW)
+    assert code == 0, error
+    suffix = f"-step0.5{SUFFIX}"
+    names = [f"gradient{suffix}", f"ablation{suffix}", f"random-2seeds{suffix}", f"weight-norm{suffix}", f"reverse{suffix}"]
+    for name in names:
+        rows = read_table(base, f"curves/{name}.csv")
+        assert [row["heads_closed"] for row in rows] == [0, 3, 6] * (2 if "random" in name else 1)
+    assert (base / f"curves/{'+'.join(names)}.png").is_file()
+    assert {path.name for path in (base / "scores").glob("*.json")} >= {"gradient.json", "ablation-v19.json", "random-seed1.json"}
+    first, last = (HeadMap.load(base / f"curves/{name}-order.json").flat() for name in (names[0], names[-1]))
+    assert (first + last == HEADS - 1).all()  # reverse
+
+
+def test_each_kind_has_a_curve_of_its_own(base, prune_here):
+    code, _, error = prune_here(base.path, "--by", "weight-norm", "--each-kind", "--step", "0.5", *FEW)
+    assert code == 0, error
+    for kind in ("enc-self", "dec-self", "cross"):
+        rows = read_table(base, f"curves/weight-norm-step0.5{SUFFIX}-{kind}.csv")
+        assert [row[kind] for row in rows] == [2, 1, 0]
+        assert {row[other] for row in rows for other in ("enc-self", "dec-self", "cross") if other != kind} == {2}
+    assert (base / f"curves/weight-norm-step0.5{SUFFIX}-by-kind.svg").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--abs", "token", "--normalise", "none"], f"gradient-token-raw-step0.5{SUFFIX}"),
+        (["--abs", "batch", "--sentences", "101"], f"gradient-batch-n101-step0.5{SUFFIX}"),
+        (["--recompute", "--at-least", "1"], f"gradient-recompute-step0.5-atleast1{SUFFIX}"),
+        (["--kinds", "cross,enc-self", "--beam", "2"], f"gradient-step0.5-beam2{SUFFIX}-enc-self+cross"),
+    ],
+)
+def test_other_settings_make_files_of_their_own(base, prune_here, words, name):
+    code, _, error = prune_here(base.path, "--step", "0.5", *words, *FEW)
+    assert code == 0, error
+    assert (base / f"curves/{name}.csv").is_file()
+    assert (base / f"curves/{name}.png").is_file()
+
+
+def test_a_run_with_gates_stands_for_its_base(runs, base, prune_here):
+    gated = runs / "toy-en-de-l0-0.01-s1"
+    before = sorted(path.name for path in gated.rglob("*"))
+    code, out, error = prune_here(gated, "--by", "weight-norm", "--step", "1", *FEW)
+    assert code == 0, error
+    assert f"{base.path}: the model without gates" in out
+    assert (base / f"curves/weight-norm-step1{SUFFIX}.csv").is_file()
+    assert sorted(path.name for path in gated.rglob("*")) == before
+
+
+def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(runs, base):
+    from configs.prune import PruneConfig
+    from pruning.subject import Subject
+
+    (row,) = [row for row in RunFolder(runs / "toy-en-de-l0-0.01-s1").read_json("result.json")["rows"] if row["system"] == "l0"]
+    (point,) = Subject.open(PruneConfig(str(base.path), beam=2, test_sentences=23)).learned()
+    assert (point["label"], point["heads_open"], point["bleu"]) == ("l0, lambda 0.01", row["heads_open"], row["bleu"])
+    assert Subject.open(PruneConfig(str(base.path), beam=1, test_sentences=23)).learned() == []
+    assert Subject.open(PruneConfig(str(base.path), beam=2, test_sentences=17)).learned() == []
+
+
+def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here, monkeypatch):
+    words = [base.path, "--by", "weight-norm,random", "--random-seeds", "1", "--step", "0.5", *FEW]
+    code, first, _ = prune_here(*words)
+    assert code == 0
+    monkeypatch.setattr("models.translator.Translator.translate", None)
+    code, second, error = prune_here(*words)
+    assert code == 0, error
+    assert "finished, same settings; --fresh repeats it" in second
+    assert first[first.index("┏") :] == second[second.index("┏") :]
+
+
+def test_an_interrupted_curve_goes_on_where_it_stopped(base, prune_here):
+    words = [str(base.path), "--by", "random", "--random-seeds", "3", "--step", "0.3", *FEW]
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "prune.py"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        # tests started in the background inherit an ignored interrupt, which Python would then ignore too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "seed 2: 2 of 6" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    try:
+        _, error = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, error
+    assert "Traceback" not in error
+    assert "the same command goes on after the last finished step" in error
+    name = f"curves/random-3seeds-step0.3{SUFFIX}"
+    there = read_table(base, f"{name}.csv")
+    assert 6 <= len(there) < 12
+    assert base.read_json(f"{name}.json")["finished"] is False
+    assert not list(base.path.rglob("*.part"))
+    code, out, error = prune_here(*words)
+    assert code == 0, error
+    assert f"{len(there)} finished steps are there" in out
+    rows = read_table(base, f"{name}.csv")
+    assert rows[: len(there)] == there
+    assert [(row["seed"], row["heads_closed"]) for row in rows] == [(seed, count) for seed in (1, 2, 3) for count in (0, 2, 4, 6)]
+    assert base.read_json(f"{name}.json")["finished"] is True
+
+
+# ---------------------------------------------------------------- ablations
+
+
+def test_every_head_removed_alone_is_a_table_and_a_figure(base, prune_here):
+    code, out, error = prune_here(base.path, "--ablate", "one", *FEW)
+    assert code == 0, error
+    rows = read_table(base, "ablation/one.csv")
+    assert len(rows) == HEADS
+    assert {"bleu_difference", "p_value", "p_value_holm", "changed_share"} <= rows[0].keys()
+    assert (base / "ablation/one.png").is_file()
+    assert (base / "ablation/one.svg").is_file()
+    assert "p (Holm)" in out
+    assert not (base / "curves").exists()  # no order was asked for
+
+
+def test_every_layer_with_its_best_head_alone_is_a_table(base, prune_here):
+    code, out, error = prune_here(base.path, "--ablate", "all-but-one", *FEW)
+    assert code == 0, error
+    assert [row["site"] for row in read_table(base, "ablation/all-but-one.csv")] == [
+        "encoder.0.enc-self",
+        "decoder.0.dec-self",
+        "decoder.0.cross",
+    ]
+    assert "each layer with its best head alone" in out
+
+
+@pytest.fixture
+def other_text(tmp_path) -> Path:
+    """Thirteen lines of the toy's own words as aligned files, and the three splits of a folder."""
+    from data import load_corpus
+
+    test = load_corpus("toy", src="en", tgt="de").valid
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.en").write_text("".join(line + "\n" for line in test.sources[:13]))
+        (folder / f"{split}.de").write_text("".join(line + "\n" for line in test.targets[:13]))
+    return folder
+
+
+def test_an_ablation_is_repeated_on_other_test_sets_and_correlated(base, prune_here, other_text):
+    words = ["--ablate", "one", "--also", other_text, "--also-files", other_text / "valid.en", other_text / "valid.de", *FEW]
+    code, out, error = prune_here(base.path, *words)
+    assert code == 0, error
+    for name in ("other", "other-valid"):
+        assert len(read_table(base, f"ablation/transfer-{name}.csv")) == HEADS
+        assert f"on {name}" in out
+    assert "Pearson" in out
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--step", "0"], ["--step", "above 0 and at most 1"]),
+        (["--kinds", "enc-slef"], ["--kinds", "did you mean enc-self?"]),
+        (["--by", "gradeint"], ["--by", "did you mean gradient?"]),
+        (["--ablate", "two"], ["--ablate", "one, all-but-one"]),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_line_and_exit_code_2(base, prune_here, words, parts):
+    code, out, error = prune_here(base.path, *words)
+    assert (code, out) == (2, "")
+    assert_one_line(error.splitlines()[0], *parts)
+
+
+def change_config(run: Path, **changes: object) -> None:
+    path = run / "config.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+
+
+def change_text(base: Path) -> None:
+    result = json.loads((base / "result.json").read_text())
+    assert len(result["data"]["text_digest"]) == 12
+    result["data"]["text_digest"] = "0123456789ab"
+    (base / "result.json").write_text(json.dumps(result))
+
+
+BASE, GATED = "toy-en-de-none-s1", "toy-en-de-l0-0.01-s1"
+BROKEN = {
+    "no run": (BASE, lambda base, gated: base.rename(base.with_name("toy-en-de-none-s7")), ["no run at", "did you mean", "none-s7"]),
+    "base gone": (GATED, lambda base, gated: shutil.rmtree(base), ["the base of", "is gone", BASE, "--gate none"]),
+    "no base": (GATED, lambda base, gated: change_config(gated, base=None), ["names no base"]),
+    "base made anew": (GATED, lambda base, gated: change_config(base, run_hash="01"), ["is not the base", "run_hash differs"]),
+    "unfinished": (BASE, lambda base, gated: (base / "result.json").unlink(), ["is not finished", "--resume"]),
+    "text changed": (BASE, lambda base, gated: change_text(base), ["is not what", "was trained on", "0123456789ab"]),
+    "text gone": (BASE, lambda base, gated: change_config(base, data="toyy"), ["no corpus named 'toyy'", "toy"]),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_run_that_cannot_be_pruned_is_one_line_that_says_why(runs, prune_here, case):
+    name, damage, parts = BROKEN[case]
+    change_config(runs / GATED, base=str(runs / BASE))
+    damage(runs / BASE, runs / GATED)
+    code, _, error = prune_here(runs / name)
+    assert code == 1
+    assert_one_line(error, *parts)
+
+
+def test_a_corpus_that_the_vocabulary_cannot_encode_is_refused_before_anything_is_translated(base, prune_here, tmp_path, monkeypatch):
+    monkeypatch.setattr("models.translator.Translator.translate", None)
+    monkeypatch.setattr("models.search.greedy_search", None)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.en").write_text("Старая собака видит кошку.\nКошка спит.\n")
+        (tmp_path / f"{split}.de").write_text("Der Hund schläft.\nDie Katze schläft.\n")
+    code, _, error = prune_here(base.path, "--ablate", "one", "--also", tmp_path, *FEW)
+    assert code == 1
+    assert_one_line(error, "cannot encode", tmp_path.name, "source pieces are unknown", "from en to de")
+    code, _, error = prune_here(base.path, "--ablate", "one", "--also-files", tmp_path / "test.de", tmp_path / "test.en", *FEW)
+    assert code == 1
+    assert_one_line(error, "cannot encode", "reference pieces are unknown")
+
+
+def test_a_corpus_that_is_not_there_is_refused(base, prune_here):
+    code, _, error = prune_here(base.path, "--ablate", "one", "--also", "tatobea", *FEW)
+    assert code == 1
+    assert_one_line(error, "no corpus named 'tatobea'")
+
+
+def test_files_that_do_not_pair_up_are_refused(base, prune_here, other_text):
+    (other_text / "test.de").write_text("eine Zeile\n")
+    code, _, error = prune_here(base.path, "--ablate", "one", "--also-files", other_text / "test.en", other_text / "test.de", *FEW)
+    assert code == 1
+    assert_one_line(error, "13 lines", "1:")
+
+
+def test_a_damaged_curve_is_one_line(base, prune_here):
+    words = [base.path, "--by", "weight-norm", "--step", "0.5", *FEW]
+    assert prune_here(*words)[0] == 0
+    name = f"curves/weight-norm-step0.5{SUFFIX}"
+    text = (base / f"{name}.csv").read_text()
+    (base / f"{name}.csv").write_text(text[: len(text) // 2])
+    code, _, error = prune_here(*words)
+    assert code == 1
+    assert_one_line(error, "is broken", "--fresh")
+    assert prune_here(*words, "--fresh")[0] == 0
+    assert (base / f"{name}.csv").read_text() == text
