@@ -1,7 +1,7 @@
 """The optimisers of a stage: AdamW, or Muon for the hidden matrices with AdamW for all else.
 
-Muon (Jordan et al. 2024) makes a matrix's momentum orthogonal before it steps along it. On the toy pair it needs about two thirds of AdamW's
-steps; embeddings, the output projection, biases, norms and gates stay with AdamW, as its authors advise.
+Muon (Jordan et al. 2024) makes a matrix's momentum orthogonal before it steps along it. On the toy pair it learns in five epochs what
+AdamW learns in seven. Embeddings, the output projection, biases, norms and gates stay with AdamW, as its authors advise.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from torch.optim import AdamW, Optimizer
 from configs.schema import StageConfig
 from models.transformer import Transformer
 
-NEWTON_SCHULZ = 3  # Muon's steps towards an orthogonal matrix; five took a fifth longer and learned no better here
+NEWTON_SCHULZ = 3  # steps towards an orthogonal matrix; with torch's five a toy step took longer and the model learned no better
 
 
 def make_optimizer(model: Transformer, groups: Sequence[dict[str, Any]], stage: StageConfig) -> Optimizer:
@@ -41,7 +41,7 @@ class Together(Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})  # the same dicts: a changed rate reaches the part
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -18,6 +18,7 @@ from models.dropout import Dropout
 
 PAD, BOS, EOS = 0, 1, 2
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
+KeysValues = tuple[Tensor, Tensor]
 
 
 class FeedForward(nn.Module):
@@ -72,17 +73,25 @@ class DecoderLayer(nn.Module):
         self.self_residual, self.cross_residual, self.feed_residual = Residual(config), Residual(config), Residual(config)
 
     def forward(
-        self, x: Tensor, memory: Tensor, self_bias: Tensor, cross_bias: Tensor, need_weights: bool = False, trace: "Trace | None" = None
+        self,
+        x: Tensor,
+        memory: "Tensor | KeysValues",
+        self_bias: Tensor,
+        cross_bias: Tensor,
+        need_weights: bool = False,
+        trace: "Trace | None" = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         h = self.self_residual.before(x)
-        keys, values = self.self_attention.keys_values(h)
-        if trace is not None:
-            trace.past.append((keys, values))
-        y, self_weights = self.self_attention(h, keys, values, self_bias, need_weights=need_weights)
+        past = self.self_attention.keys_values(h)
+        y, self_weights = self.self_attention(h, *past, self_bias, need_weights=need_weights)
         x = self.self_residual.after(x, y)
         h = self.cross_residual.before(x)
-        y, cross_weights = self.cross_attention(h, *self.cross_attention.keys_values(memory), cross_bias, need_weights=need_weights)
+        cross = self.cross_attention.keys_values(memory) if isinstance(memory, Tensor) else memory
+        y, cross_weights = self.cross_attention(h, *cross, cross_bias, need_weights=need_weights)
         x = self.cross_residual.after(x, y)
+        if trace is not None:
+            trace.past.append(past)
+            trace.cross.append(cross)
         return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), self_weights, cross_weights
 
     def step(self, x: Tensor, state: "DecoderState", layer: int) -> Tensor:
@@ -104,21 +113,22 @@ class Trace:
     """What a pass over whole sequences leaves on request, layer by layer, so that another pass can begin inside it."""
 
     inputs: list[Tensor] = field(default_factory=list)  # (B, L, D)
-    past: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
+    past: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
+    cross: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, S, K) of cross-attention
 
 
 @dataclass
 class DecoderState:
     """What decoding remembers: the source's keys and values (a sentence each), the target's so far (a row each)."""
 
-    cross: list[tuple[Tensor, Tensor]]  # per layer k, v (B, H, S, K)
+    cross: list[KeysValues]  # per layer k, v (B, H, S, K)
     cross_bias: Tensor  # (B, 1, 1, S): 0, or -inf at padding
     sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
     row_sentences: Tensor  # (N,) the same for each row
-    past: list[tuple[Tensor, Tensor] | None]  # per layer k, v (N, H, length, K)
+    past: list[KeysValues | None]  # per layer k, v (N, H, length, K)
     length: int = 0
 
-    def grow(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
         """Add one position (N, H, 1, K) and return all (N, H, length + 1, K)."""
         past = self.past[layer]
         if past is not None:
@@ -169,9 +179,18 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
     def forward(
-        self, x: Tensor, memory: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None
+        self,
+        x: Tensor,
+        memory: "Tensor | list[KeysValues]",
+        bias: Tensor,
+        *,
+        first: int = 0,
+        weights: Weights | None = None,
+        trace: Trace | None = None,
     ) -> Tensor:
-        """States (B, T, D), normed and ready for the output, of x (B, T, D), the input of layer `first`."""
+        """States (B, T, D), normed and ready for the output, of x (B, T, D), the input of layer `first`.
+
+        memory: (B, S, D), or every layer's keys and values of it where they are known."""
         length = x.shape[1]
         causal = torch.full((length, length), -torch.inf, device=x.device).triu(1)
         for i, layer in enumerate(self.layers):
@@ -179,7 +198,8 @@ class Decoder(nn.Module):
                 continue
             if trace is not None:
                 trace.inputs.append(x)
-            x, self_seen, cross_seen = layer(x, memory, causal, bias, weights is not None, trace)
+            source = memory if isinstance(memory, Tensor) else memory[i]
+            x, self_seen, cross_seen = layer(x, source, causal, bias, weights is not None, trace)
             if weights is not None:
                 weights[f"decoder.{i}.dec-self"], weights[f"decoder.{i}.cross"] = self_seen, cross_seen
         return self.norm(x)

@@ -1,31 +1,32 @@
 """Many ablations as one job: what a model translates greedily when heads are closed, found by checking drafts.
 
-The unpruned model's own translation is the draft. One teacher-forced pass under a mask gives the masked model's choice at every position of
-the draft. Where all agree, the masked translation is the draft; else it is decoded on from the first that differs. So the result is exactly
-that of a greedy search under the mask; a position whose two best logits lie within MARGIN counts as different, because a pass over the whole
-draft and one step at a time may round apart there.
+The unpruned model's own translation is the draft. One teacher-forced pass under a mask gives the masked model's choice at every position
+of the draft. Where all agree, the masked translation is the draft; else it is decoded on from the first that differs. So the result is
+exactly that of a greedy search under the mask; a position whose two best logits lie within MARGIN counts as different, because a pass over
+the whole draft and one step at a time may round apart there.
 
 A row is one sentence under one mask. Masks whose first closed head is in the same layer go through the model together, and share with the
 unpruned model all that comes before that layer: the encoder's output serves the ablations of all decoder heads.
-Letters: B sentences, A ablations, R = A * B rows (ablation by ablation), S source, T target, H heads, K head width, D, V vocabulary.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from data.batch import pad
 from gates import GateBank, HeadMap, HeadSite, attach, detach
-from models.search import greedy_search, length_limits
-from models.transformer import BOS, EOS, PAD, DecoderLayer, DecoderState, Trace, Transformer, padding_bias
+from models.search import greedy_search
+from models.transformer import EOS
 from models.translator import Translator
+from pruning.decode_on import Started, decode_on
+from pruning.drafts import Drafts, Reach
 
-MARGIN = 1e-4  # nats between the two best tokens, below which a draft's position is decoded again
-ROW_TOKENS = 16_000  # target positions of the rows that go through the model at once
-LOGITS = 2_000  # positions whose (V,) logits are held at once
+BATCH_TOKENS = {"cpu": 700, "cuda": 4_000}  # source and target tokens, the longer side, of the sentences that are checked together
+ROW_TOKENS = {"cpu": 4_000, "cuda": 200_000}  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache
+WAITING = 2_000  # rows to be decoded on that are collected before they are
 
 
 @dataclass(frozen=True)
@@ -84,30 +85,71 @@ def by_beam(translator: Translator, bank: GateBank, lines: Sequence[str], ablati
 
 @torch.inference_mode()
 def by_drafts(translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
-    ids = translator.encode(lines)
-    drafts = [""] * len(lines)
-    changed: list[dict[int, str]] = [{} for _ in ablations]
-    decoded = 0
-    groups = by_entry(ablations)
-    options = {"max_ratio": translator.search.max_ratio, "max_extra": translator.search.max_extra}
-    for chosen in translator.search_batches([len(sentence) for sentence in ids], 1):
-        source = pad([ids[i] for i in chosen], after=EOS).to(translator.device)
+    model, device = translator.model, translator.device
+    options: dict[str, Any] = {"max_ratio": translator.search.max_ratio, "max_extra": translator.search.max_extra}
+    sources = translator.encode(lines)
+    drafts: list[list[int]] = [[] for _ in lines]
+    for chosen in translator.search_batches([len(ids) for ids in sources], 1):
+        found = greedy_search(model, pad([sources[i] for i in chosen], after=EOS).to(device), **options)
+        for i, hypothesis in zip(chosen, found, strict=True):
+            drafts[i] = hypothesis.ids
+    reach = Reach(model, drafts)
+    xi = {site: xi_of(site, ablations).to(device) for site in bank.sites}  # (A, H)
+    entries = by_entry(ablations)
+    new: list[dict[int, list[int]]] = [{} for _ in ablations]  # of every ablation: line -> translation, where it was decoded on
+    for chosen in check_batches(sources, drafts, BATCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
-        work = Drafts(translator.model, bank, source, **options)
-        for i, text in zip(chosen, translator.target_vocab.decode(work.ids), strict=True):
-            drafts[i] = text
-        found: list[tuple[int, int, list[int]]] = []  # ablation, sentence of the batch, translation
-        for entry, members in groups.items():
-            size = max(1, ROW_TOKENS // max(1, work.target_in.numel()))
+        work = Drafts(model, pad([sources[i] for i in chosen], after=EOS).to(device), [drafts[i] for i in chosen], reach, **options)
+        waiting: list[tuple[list[tuple[int, int]], Started]] = []  # (ablation, line) of every row, and how to go on
+        size = max(1, ROW_TOKENS[device.type] // work.target.numel())
+        for (part, layer), members in entries.items():
             for begin in range(0, len(members), size):
-                part = members[begin : begin + size]
-                rows = work.under(entry, [ablations[a] for a in part])
-                decoded += len(rows)
-                found += [(part[row // len(chosen)], row % len(chosen), new) for row, new in rows.items()]
-        for (a, b, new), text in zip(found, translator.target_vocab.decode([new for _, _, new in found]), strict=True):
-            if new != work.ids[b]:
-                changed[a][chosen[b]] = text
-    return Ablated(drafts, changed, decoded)
+                numbers = torch.tensor(members[begin : begin + size], device=device)
+                closing = {site: row[numbers] for site, row in xi.items() if (row[numbers] == 0).any()}
+                rows, started = work.under(bank, part, layer, closing)
+                if started is not None:
+                    which = [(int(numbers[row // len(chosen)]), chosen[row % len(chosen)]) for row in rows.tolist()]
+                    waiting.append((which, started))
+                if sum(len(each) for _, each in waiting) >= WAITING:
+                    finish(translator, bank, xi, waiting, new)
+        finish(translator, bank, xi, waiting, new)
+    texts = iter(translator.target_vocab.decode([*drafts, *(ids for row in new for ids in row.values())]))
+    draft_texts = [next(texts) for _ in drafts]
+    named = [{i: next(texts) for i in row} for row in new]
+    changed = [{i: text for i, text in row.items() if text != draft_texts[i]} for row in named]
+    return Ablated(draft_texts, changed, sum(map(len, new)))
+
+
+def finish(
+    translator: Translator,
+    bank: GateBank,
+    xi: dict[HeadSite, Tensor],
+    waiting: list[tuple[list[tuple[int, int]], Started]],
+    new: list[dict[int, list[int]]],
+) -> None:
+    """Decode the waiting rows on, all at once, and empty the list."""
+    if not waiting:
+        return
+    which = [pair for pairs, _ in waiting for pair in pairs]
+    numbers = torch.tensor([ablation for ablation, _ in which], device=translator.device)
+    bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
+    for (ablation, line), ids in zip(which, decode_on(translator.model, Started.join([each for _, each in waiting])), strict=True):
+        new[ablation][line] = ids
+    waiting.clear()
+
+
+def check_batches(sources: Sequence[list[int]], drafts: Sequence[list[int]], tokens: int) -> list[list[int]]:
+    """Numbers of the lines that are not empty, in batches with little padding: long drafts first, then long sources."""
+    order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: (-len(drafts[i]), -len(sources[i]), i))
+    batches: list[list[int]] = []
+    longest = 0
+    for i in order:
+        longest = max(longest, len(sources[i]) + 1, len(drafts[i]) + 1)
+        if not batches or (len(batches[-1]) + 1) * longest > tokens:
+            batches.append([])
+            longest = max(len(sources[i]) + 1, len(drafts[i]) + 1)
+        batches[-1].append(i)
+    return batches
 
 
 Entry = tuple[str, int]  # the part of the model, encoder or decoder, and the layer in which a mask first closes a head
@@ -127,140 +169,3 @@ def by_entry(ablations: Sequence[HeadMap]) -> dict[Entry, list[int]]:
 def xi_of(site: HeadSite, ablations: Sequence[HeadMap]) -> Tensor:
     """(A, H): 0 at closed heads, 1 elsewhere."""
     return torch.stack([1.0 - closed[site].float() if site in closed else torch.ones(site.heads) for closed in ablations])
-
-
-class Drafts:
-    """One batch of sources: its drafts, and what the unpruned model computes on them."""
-
-    def __init__(self, model: Transformer, bank: GateBank, source: Tensor, *, max_ratio: float, max_extra: int):
-        self.model, self.bank = model, bank
-        self.limits = length_limits(model, source, max_ratio, max_extra)  # (B,)
-        self.ids = [one.ids for one in greedy_search(model, source, max_ratio=max_ratio, max_extra=max_extra)]
-        self.target_in = pad(self.ids, before=BOS).to(source.device)  # (B, T)
-        self.target_out = pad(self.ids, after=EOS).to(source.device)
-        self.bias = padding_bias(source)
-        self.encoder, self.decoder = Trace(), Trace()
-        self.memory = model.encoder(model.embed(source, "source"), self.bias, trace=self.encoder)
-        model.decoder(model.embed(self.target_in, "target"), self.memory, self.bias, trace=self.decoder)
-
-    def under(self, entry: Entry, ablations: Sequence[HeadMap]) -> dict[int, list[int]]:
-        """Row -> translation of the rows that had to be decoded on, where every ablation first closes a head in the layer `entry`."""
-        part, layer = entry
-        times, sentences = len(ablations), len(self.ids)
-
-        def every(x: Tensor) -> Tensor:
-            return x.repeat(times, *[1] * (x.dim() - 1))  # (B, ...) to (R, ...)
-
-        for site in self.bank.sites:
-            xi = xi_of(site, ablations)
-            closes = bool((xi == 0).any())
-            self.bank.assign({site: xi.repeat_interleave(sentences, dim=0) if closes else torch.ones(site.heads)})
-        bias, trace, memory = every(self.bias), Trace(), every(self.memory)
-        if part == "encoder":
-            memory, layer = self.model.encoder(every(self.encoder.inputs[layer]), bias, first=layer), 0
-        hidden = self.model.decoder(every(self.decoder.inputs[layer]), memory, bias, first=layer, trace=trace)
-        first = first_difference(self.model, hidden, every(self.target_out), every(self.limits))  # (R,)
-        rows = (first >= 0).nonzero().flatten()
-        rows = rows[first[rows].argsort(stable=True)]
-        if not len(rows):
-            return {}
-        past = [(keys[rows % sentences], values[rows % sentences]) for keys, values in self.decoder.past[:layer]]
-        past += [(keys[rows], values[rows]) for keys, values in trace.past]
-        cross = [cast(DecoderLayer, each).cross_attention.keys_values(memory[rows]) for each in self.model.decoder.layers]
-        state = Rows(cross, bias[rows], rows, rows, list(past))
-        new = decode_on(self.model, state, first[rows], every(self.target_in)[rows], every(self.limits)[rows])
-        return dict(zip(rows.tolist(), new, strict=True))
-
-
-def first_difference(model: Transformer, hidden: Tensor, target: Tensor, limits: Tensor) -> Tensor:
-    """(R,): the first position at which the model does not choose `target` (R, T) by MARGIN at least; -1 where it chooses all of it.
-
-    hidden: its states (R, T, D) before the output. At a row's length limit the end of sentence is forced, whatever the model prefers."""
-    places = (target != PAD).nonzero()  # (n, 2): rows and positions
-    agrees = torch.ones_like(target, dtype=torch.bool)
-    for part in places.split(LOGITS):
-        row, position = part.unbind(1)
-        logits = model.output(hidden[row, position])[:, EOS:]  # padding and beginning are never produced
-        wanted = (target[row, position] - EOS)[:, None]
-        own = logits.gather(1, wanted).squeeze(1)
-        best_other = logits.scatter_(1, wanted, -torch.inf).amax(1)
-        agrees[row, position] = (own - best_other >= MARGIN) | (position + 1 >= limits[row])
-    differs = ~agrees
-    return torch.where(differs.any(1), differs.int().argmax(1), -1)
-
-
-class Rows(DecoderState):
-    """Decoding that rows join at different lengths: the first `open` rows are decoded, the others wait with their drafts.
-
-    Rows are in the order in which they join, keys and values in buffers of the longest length, so that a step neither copies nor
-    gathers what is there already."""
-
-    open = 0
-
-    def prepare(self, length: int) -> None:
-        """Make room for `length` positions."""
-        buffers = []
-        for keys, values in self.past:  # type: ignore[misc]  # none is None
-            shape = (keys.shape[0], keys.shape[1], length, keys.shape[3])
-            pair = keys.new_zeros(shape), values.new_zeros(shape)
-            for buffer, known in zip(pair, (keys, values), strict=True):
-                buffer[:, :, : known.shape[2]] = known[:, :, :length]
-            buffers.append(pair)
-        self.past = list(buffers)
-        self.waiting = (self.cross, self.cross_bias, self.sentences)
-
-    def grow(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        past = self.past[layer]
-        assert past is not None
-        for buffer, new in zip(past, (keys, values), strict=True):
-            buffer[: self.open, :, self.length] = new[:, :, 0]
-        end = self.length + 1
-        return past[0][: self.open, :, :end], past[1][: self.open, :, :end]
-
-    def admit(self, count: int) -> None:
-        """From now on the first `count` rows are decoded."""
-        cross, bias, sentences = self.waiting
-        self.open = count
-        self.cross = [(keys[:count], values[:count]) for keys, values in cross]
-        self.cross_bias = bias[:count]
-        self.sentences = self.row_sentences = sentences[:count]
-
-    def keep(self, rows: Tensor) -> None:
-        """Only these rows stay, open and waiting."""
-        cross, bias, sentences = self.waiting
-        self.waiting = ([(keys[rows], values[rows]) for keys, values in cross], bias[rows], sentences[rows])
-        self.past = [past and (past[0][rows], past[1][rows]) for past in self.past]
-
-
-def decode_on(model: Transformer, state: Rows, first: Tensor, target_in: Tensor, limits: Tensor) -> list[list[int]]:
-    """The greedy translations of rows whose drafts hold up to position first (R,), ascending. target_in (R, T): beginning and draft."""
-    longest = int(limits.max())
-    state.prepare(longest)
-    count, drafted = target_in.shape
-    out = torch.full((count, longest + 1), PAD, device=target_in.device)
-    out[:, :drafted] = target_in[:, : longest + 1]
-    numbers = torch.arange(count, device=out.device)  # of the rows that are left
-    done = torch.zeros(count, dtype=torch.bool, device=out.device)  # of those
-    state.length = int(first[0])
-    while len(numbers):
-        position = state.length
-        open_rows = int((first <= position).sum())
-        if open_rows == 0:  # all that are open have ended; the next ones wait further on
-            state.length = int(first[0])
-            continue
-        state.admit(open_rows)
-        ahead = numbers[:open_rows]
-        logits = model.step(out[ahead, position], state)  # the state is one longer now
-        token = logits[:, EOS:].argmax(1) + EOS
-        token = token.masked_fill(limits[ahead] <= position + 1, EOS)
-        out[ahead, position + 1] = token
-        done[:open_rows] |= token == EOS
-        ended = int(done.sum())
-        if ended * 4 > open_rows or ended == len(numbers):
-            left = (~done).nonzero().flatten()
-            state.keep(left)
-            numbers, first, done = numbers[left], first[left], done[left]
-    results = []
-    for row, begin in zip(out.tolist(), [0] * count, strict=True):
-        results.append(row[1 : row.index(EOS, 1)])
-    return results

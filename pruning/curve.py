@@ -106,14 +106,15 @@ def curve(
         if other := [key for key in made_of if about.get("settings", {}).get(key) != made_of[key]]:
             path = subject.folder / f"curves/{name}.json"
             raise ValueError(f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew")
-        if (subject.folder / f"curves/{name}.csv").is_file():
+        if about["finished"] or (subject.folder / f"curves/{name}.csv").is_file():
             rows = read_table(subject.folder, f"curves/{name}.csv")
         if about["finished"]:
             report(f"{name}: finished, same settings; --fresh repeats it")
             return name, rows
         report(f"{name}: {len(rows)} finished steps are there, the rest follows")
     else:
-        (subject.folder / f"curves/{name}.csv").unlink(missing_ok=True)
+        for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
+            (subject.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
         subject.folder.write_json(f"curves/{name}.json", about)
     for seed in range(config.seed, config.seed + config.random_seeds) if ORDERS[order].seeds else [None]:
         one_seed(order, name, subject, config, kinds=kinds, seed=seed, rows=rows, measure=measure, report=report)

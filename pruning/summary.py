@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pruning.ablation import LEVEL, significant
-from pruning.curve import choose
+from pruning.curve import SIGNIFICANT, choose
 from pruning.subject import Subject
 from pruning.table import Row
 
@@ -29,43 +29,25 @@ def columns(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
 
 
 def curves_table(subject: Subject, curves: Mapping[str, Sequence[Row]]) -> None:
-    """Each curve, step by step (mean over its seeds), then what was chosen on validation."""
-    for name, rows in curves.items():
-        figures = ["closed", "heads", "valid BLEU", "p", "test BLEU", "95%", "chrF", "difference", "95%", "p"]
-        table = columns(f"{subject.folder.path}: {name}", [], figures)
-        for count in sorted({row["heads_closed"] for row in rows}):
-            table.add_row(*step_cells([row for row in rows if row["heads_closed"] == count]))
-        show(table)
-    table = columns(
-        "the most heads closed without a significant loss on validation (p >= 0.01)",
-        ["order"],
-        ["closed", "heads", "valid BLEU", "test BLEU", "difference", "95%", "p"],
-    )
+    """Test BLEU of every curve at every share of closed heads (mean over its seeds), then what was chosen on validation."""
+    table = columns(f"{subject.folder.path}: test BLEU (difference) by heads closed", [], ["closed", *curves])
+    shares = {round(row["closed_share"], 9) for rows in curves.values() for row in rows}
+    for share in sorted(shares):
+        groups = [[row for row in rows if round(row["closed_share"], 9) == share] for rows in curves.values()]
+        table.add_row(f"{share:.0%}", *map(mean_cell, groups))
+    show(table)
+    title = f"the most heads closed without a significant loss on validation (p >= {SIGNIFICANT})"
+    table = columns(title, ["curve"], ["closed", "heads", "valid BLEU", "test BLEU", "difference", "95%", "p"])
     for name, rows in curves.items():
         table.add_row(name, *chosen_cells(choose(rows)))
     show(table)
 
 
-def step_cells(rows: Sequence[Row]) -> list[str]:
-    """One row's cells; of several seeds the mean, and no interval or p-value."""
-    row = rows[0]
-
-    def mean(name: str) -> float:
-        return float(sum(each[name] for each in rows) / len(rows))
-
-    one = len(rows) == 1
-    return [
-        f"{row['closed_share']:.0%}",
-        f"{row['heads_open']}/{row['heads_total']}",
-        f"{mean('valid_bleu'):.2f}",
-        f"{row['valid_bleu_p_value']:.3f}" if one else "",
-        f"{mean('test_bleu'):.2f}",
-        f"{row['test_bleu_low']:.1f} to {row['test_bleu_high']:.1f}" if one else f"mean of {len(rows)}",
-        f"{mean('test_chrf'):.2f}",
-        f"{mean('test_bleu_difference'):+.2f}",
-        span(row["test_bleu_difference_low"], row["test_bleu_difference_high"]) if one else "",
-        f"{row['test_bleu_p_value']:.3f}" if one else "",
-    ]
+def mean_cell(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    bleu, difference = (sum(row[name] for row in rows) / len(rows) for name in ("test_bleu", "test_bleu_difference"))
+    return f"{bleu:.2f} ({difference:+.2f})"
 
 
 def chosen_cells(chosen: Mapping[str, Any]) -> list[str]:

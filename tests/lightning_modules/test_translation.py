@@ -18,7 +18,9 @@ from lightning_modules.schedules import inverse_sqrt
 from lightning_modules.translation import TranslationModule
 from models.transformer import PAD
 
-STAGE = StageConfig(epochs=1, lr=0.01, warmup_steps=7, clip=0.0, label_smoothing=0.1, bleu_sentences=0, weight_decay=0.03)
+STAGE = StageConfig(
+    epochs=1, optimizer="adamw", lr=0.01, warmup_steps=7, clip=0.0, label_smoothing=0.1, bleu_sentences=0, weight_decay=0.03
+)
 BUDGET = LambdaBudget(0.7, warmup=4)
 
 

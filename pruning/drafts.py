@@ -1,0 +1,117 @@
+"""Checking drafts: does a model with closed heads choose every token of the unpruned model's translation?
+
+Most positions are settled without the V logits. With h the unpruned state before the output and delta what closing the heads changes of it,
+    logit'_i = logit_i + w_i delta,     logit'_own - logit'_i >= logit_own - logit_i - |delta| max_j |w_own - w_j|   (Cauchy-Schwarz)
+so beside the draft's own token only the unpruned model's best few need their new logits, where the bound rules all others out.
+Letters: B sentences, A ablations, R = A * B rows (ablation by ablation), S source, T target, D model width, V vocabulary, C candidates.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from data.batch import pad
+from gates import GateBank, HeadSite
+from models.search import length_limits
+from models.transformer import BOS, EOS, PAD, Trace, Transformer, padding_bias
+from pruning.decode_on import Started
+
+MARGIN = 1e-4  # nats between the two best tokens; where they are closer, one pass and step by step may round apart
+CANDIDATES = 64
+LOGITS = 512  # positions whose (V,) logits are held at once
+
+
+class Reach:
+    """max_j |w_own - w_j| of every token that drafts hold."""
+
+    def __init__(self, model: Transformer, drafts: list[list[int]]):
+        weight = model.output.weight
+        tokens = torch.tensor(sorted({token for draft in drafts for token in draft} | {EOS}), device=weight.device)
+        self.of = torch.zeros(len(weight), device=weight.device)
+        for part in tokens.split(LOGITS):
+            self.of[part] = torch.cdist(weight[part], weight[EOS:]).amax(1) * 1.001  # room for rounding
+
+
+class Drafts:
+    """One batch of sources (B, S) with their drafts, and what the unpruned model computes on them. The bank's gates must be open."""
+
+    def __init__(self, model: Transformer, source: Tensor, drafts: list[list[int]], reach: Reach, *, max_ratio: float, max_extra: int):
+        self.model = model
+        self.target_in, self.target = pad(drafts, before=BOS).to(source.device), pad(drafts, after=EOS).to(source.device)  # (B, T)
+        self.bias = padding_bias(source)
+        self.limits = length_limits(model, source, max_ratio, max_extra)  # (B,)
+        self.encoder, self.decoder = Trace(), Trace()
+        self.memory = model.encoder(model.embed(source, "source"), self.bias, trace=self.encoder)
+        self.hidden = model.decoder(model.embed(self.target_in, "target"), self.memory, self.bias, trace=self.decoder)  # (B, T, D)
+        positions = torch.arange(1, self.target.shape[1] + 1, device=source.device)
+        # beyond the draft there is nothing to check, and at a row's limit the end is forced, whatever the model prefers
+        self.settled = (self.target == PAD) | (positions >= self.limits[:, None])  # (B, T)
+        self.find_candidates(reach)
+
+    def find_candidates(self, reach: Reach) -> None:
+        """(B, T, 1 + C): the draft's own token and the best others, their logits, and how far own is ahead of all not among them."""
+        count = min(CANDIDATES, self.model.target_vocab - EOS - 1)
+        size = (*self.target.shape, 1 + count)
+        self.candidates, self.logits = self.target.new_full(size, EOS), self.hidden.new_zeros(size)
+        self.lead = self.hidden.new_full(self.target.shape, torch.inf)  # logit_own - logit of the best that is no candidate
+        for part in (self.target != PAD).nonzero().split(LOGITS):
+            b, t = part.unbind(1)
+            logits = self.model.output(self.hidden[b, t])
+            own = self.target[b, t][:, None]
+            own_logits = logits.gather(1, own)
+            logits.scatter_(1, own, -torch.inf)
+            best, ids = logits[:, EOS:].topk(min(count + 1, logits.shape[1] - EOS), dim=1)
+            self.candidates[b, t] = torch.cat([own, ids[:, :count] + EOS], dim=1)
+            self.logits[b, t] = torch.cat([own_logits, best[:, :count]], dim=1)
+            if best.shape[1] > count:
+                self.lead[b, t] = (own_logits - best[:, count:]).squeeze(1)
+        self.weights = self.model.output.weight[self.candidates]  # (B, T, 1 + C, D)
+        self.reach = reach.of[self.target]  # (B, T)
+
+    def under(self, bank: GateBank, part: str, layer: int, xi: Mapping[HeadSite, Tensor]) -> tuple[Tensor, Started | None]:
+        """Numbers of the rows whose drafts do not hold, and how to decode them on.
+
+        xi: (A, H) of the sites that have closed heads, the first of them in `layer` of `part` (encoder, decoder)."""
+        times, sentences = len(next(iter(xi.values()))), len(self.target)
+
+        def every(x: Tensor) -> Tensor:
+            return x.repeat(times, *[1] * (x.dim() - 1))  # (B, ...) to (R, ...)
+
+        bank.assign({site: xi[site].repeat_interleave(sentences, 0) if site in xi else torch.ones(site.heads) for site in bank.sites})
+        bias, trace = every(self.bias), Trace()
+        if part == "encoder":
+            memory = self.model.encoder(every(self.encoder.inputs[layer]), bias, first=layer)
+            hidden = self.model.decoder(every(self.decoder.inputs[0]), memory, bias, trace=trace)
+            layer = 0
+        else:
+            known = [(every(keys), every(values)) if i >= layer else (keys, values) for i, (keys, values) in enumerate(self.decoder.cross)]
+            hidden = self.model.decoder(every(self.decoder.inputs[layer]), known, bias, first=layer, trace=trace)
+        first = self.first_differences(hidden.unflatten(0, (times, sentences))).flatten()
+        rows = (first >= 0).nonzero().flatten()
+        if not len(rows):
+            return rows, None
+        b = rows % sentences
+        past, cross = (
+            [(keys[b], values[b]) for keys, values in before[:layer]] + [(keys[rows], values[rows]) for keys, values in after]
+            for before, after in ((self.decoder.past, trace.past), (self.decoder.cross, trace.cross))
+        )
+        return rows, Started(first[rows], self.target_in[b], self.limits[b], past, cross, self.bias[b])
+
+    def first_differences(self, hidden: Tensor) -> Tensor:
+        """(A, B): the first position at which states (A, B, T, D) do not choose the draft's token by MARGIN at least; -1 for none."""
+        delta = hidden - self.hidden
+        by_place = delta.permute(1, 2, 0, 3).flatten(0, 1)  # (B * T, A, D)
+        logits = torch.bmm(by_place, self.weights.flatten(0, 1).transpose(1, 2))  # (B * T, A, 1 + C)
+        logits += self.logits.flatten(0, 1)[:, None]
+        ahead = (logits[..., 0] - logits[..., 1:].amax(2)).unflatten(0, self.target.shape).permute(2, 0, 1)  # (A, B, T)
+        differs = (ahead < MARGIN) & ~self.settled
+        sure = self.lead - delta.norm(dim=3) * self.reach >= MARGIN
+        open_still = differs.cumsum(2) == 0  # only the first difference matters
+        for place in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
+            a, b, t = place.unbind(1)
+            full = self.model.output(hidden[a, b, t])[:, EOS:]
+            own = (self.target[b, t] - EOS)[:, None]
+            own_logits = full.gather(1, own).squeeze(1)
+            differs[a, b, t] = own_logits - full.scatter_(1, own, -torch.inf).amax(1) < MARGIN
+        return torch.where(differs.any(2), differs.int().argmax(2), -1)
