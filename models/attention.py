@@ -4,12 +4,16 @@ out = W_O [xi_1 z_1; ...; xi_H z_H] + b_O,   z_h = softmax(q_h k_h^T / sqrt(K)) 
 Letters: B batch, H heads, K head width, D model width, L query positions, S key positions.
 """
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gates import HeadGate, gate_heads
 from models.dropout import Dropout
+
+VECTOR = 16  # numbers that a CPU of today adds at once
 
 
 class MultiHeadAttention(nn.Module):
@@ -18,10 +22,10 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, heads: int, head_width: int, dropout: float = 0.0):
         super().__init__()
         self.heads, self.head_width = heads, head_width
-        self.q_proj = nn.Linear(d_model, heads * head_width)
-        self.k_proj = nn.Linear(d_model, heads * head_width)
-        self.v_proj = nn.Linear(d_model, heads * head_width)
-        self.out_proj = nn.Linear(heads * head_width, d_model)
+        self.q_proj = linear(d_model, heads * head_width)
+        self.k_proj = linear(d_model, heads * head_width)
+        self.v_proj = linear(d_model, heads * head_width)
+        self.out_proj = linear(heads * head_width, d_model)
         self.dropout = Dropout(dropout)
         self.gate: HeadGate | None = None  # the slot: gates.attach puts a gate here, gates.detach takes it away
 
@@ -30,6 +34,9 @@ class MultiHeadAttention(nn.Module):
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """k and v (B, H, S, K) of x (B, S, D)."""
+        if self.heads == 0:
+            nothing = x.new_empty(x.shape[0], 0, x.shape[1], self.head_width)
+            return nothing, nothing
         return self.split(self.k_proj(x)), self.split(self.v_proj(x))
 
     def forward(
@@ -47,11 +54,13 @@ class MultiHeadAttention(nn.Module):
 
         bias: added to the scores, broadcast to (B, H, L, S); -inf where a key is not to be seen. rows (B,), span (start, length): the
         sentence of each row and the positions of the queries, for gates that differ by them; the plain batch unless given."""
+        if self.heads == 0:
+            weights = x.new_empty(x.shape[0], 0, x.shape[1], keys.shape[2]) if need_weights else None
+            return self.out_proj.bias.expand_as(x), weights
         q = self.split(self.q_proj(x))  # (B, H, L, K)
         weights = None
         if need_weights or written_out(q):
-            scores = torch.matmul(q * self.head_width**-0.5, keys.transpose(-1, -2))  # (B, H, L, S)
-            weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
+            weights = attention_weights(q * self.head_width**-0.5, keys, bias)  # (B, H, L, S)
             z = torch.matmul(self.dropout(weights), values)  # (B, H, L, K)
         else:
             p = self.dropout.p if self.training else 0.0
@@ -67,6 +76,32 @@ class MultiHeadAttention(nn.Module):
         else:
             out = self.out_proj(flat)
         return out, weights if need_weights else None
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    """An nn.Linear. One without a weight stands for heads that were removed: no warning, and no gradient to wait for."""
+    if inputs and outputs:
+        return nn.Linear(inputs, outputs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+        empty = nn.Linear(inputs, outputs)
+    for parameter in empty.parameters():
+        parameter.requires_grad_(parameter.numel() > 0)
+    return empty
+
+
+def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(q k^T + bias) over the keys, (B, H, L, S)."""
+    if q.device.type != "cpu" or keys.shape[2] >= VECTOR or q.shape[2] == 1:
+        scores = torch.matmul(q, keys.transpose(-1, -2))
+        return torch.softmax(scores if bias is None else scores + bias, dim=-1)
+    scores = torch.matmul(keys, q.transpose(-1, -2))  # (B, H, S, L)
+    if bias is not None:
+        scores = scores + bias.transpose(-1, -2).to(scores.dtype)
+    # a softmax over a last dimension shorter than a vector goes number by number, over another one it goes over many columns at once;
+    # under autocast it would copy bf16 scores to fp32 and back, though its sums are fp32 anyway
+    with torch.autocast(q.device.type, enabled=False):
+        return torch.softmax(scores, dim=-2).transpose(-1, -2)
 
 
 def written_out(q: Tensor) -> bool:

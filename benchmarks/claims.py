@@ -1,0 +1,229 @@
+"""The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run supports it.
+
+A rule is two conditions written before the numbers were seen. Both hold: holds; one: holds in part; none: does not hold here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+LEVEL = 0.01
+
+
+@dataclass
+class Findings:
+    """What prune.py and fit.py --dynamics left in one base's folder; what was not run is empty."""
+
+    name: str
+    curves: dict[str, list[Row]] = field(default_factory=dict)
+    one: list[Row] = field(default_factory=list)
+    all_but_one: list[Row] = field(default_factory=list)
+    transfer: dict[str, dict[str, Any]] = field(default_factory=dict)  # test set -> correlations
+    dynamics: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """conditions: words with their numbers, and whether each is met."""
+
+    conditions: tuple[tuple[str, bool], ...]
+
+    @property
+    def words(self) -> str:
+        met = sum(ok for _, ok in self.conditions)
+        return "holds" if met == len(self.conditions) else "holds in part" if met else "does not hold here"
+
+
+@dataclass(frozen=True)
+class Claim:
+    number: str
+    text: str
+    paper: str
+    rule: str
+    judge: Callable[[Findings], Verdict | None]  # None: not run
+
+
+def at_share(rows: Sequence[Row], share: float, column: str) -> float:
+    """The mean over seeds of a column at the step whose closed share is nearest."""
+    nearest = min((row["closed_share"] for row in rows), key=lambda value: abs(value - share))
+    return float(np.mean([row[column] for row in rows if row["closed_share"] == nearest]))
+
+
+def few_heads_matter(found: Findings) -> Verdict | None:
+    rows = [row for row in found.one if row["kind"] == "enc-self"]
+    if not rows:
+        return None
+    encoder = sum(row["p_value"] < LEVEL for row in rows)
+    every = sum(row["p_value"] < LEVEL for row in found.one)
+    return Verdict(
+        (
+            (f"{encoder} of {len(rows)} encoder heads are significant", encoder <= 0.125 * len(rows)),
+            (f"{every} of all {len(found.one)} heads are", every <= 0.125 * len(found.one)),
+        )
+    )
+
+
+def some_removals_improve(found: Findings) -> Verdict | None:
+    if not found.one:
+        return None
+    better = [row for row in found.one if row["bleu_difference"] > 0]
+    raw, holm = (sum(row[column] < LEVEL for row in better) for column in ("p_value", "p_value_holm"))
+    return Verdict(((f"{raw} removals improve BLEU at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0)))
+
+
+def one_head_is_enough(found: Findings) -> Verdict | None:
+    rows = found.all_but_one
+    if not rows:
+        return None
+    harmless = [row for row in rows if row["p_value"] >= LEVEL or row["bleu_difference"] > 0]
+    worst = min(rows, key=lambda row: row["bleu_difference"])
+    last = max((row for row in rows if row["kind"] == "cross"), key=lambda row: row["layer"])
+    return Verdict(
+        (
+            (f"{len(harmless)} of {len(rows)} layers lose nothing significant", len(harmless) > len(rows) / 2),
+            (f"{worst['site']} loses most ({worst['bleu_difference']:+.2f}), last cross {last['bleu_difference']:+.2f}", worst is last),
+        )
+    )
+
+
+def domains_agree(found: Findings) -> Verdict | None:
+    if not found.transfer:
+        return None
+    values = {name: each["all"]["pearson"] for name, each in found.transfer.items()}
+    return Verdict(
+        tuple(
+            (f"r = {pair[0]:.2f} (p {pair[1]:.1g}) with {name}", pair[0] > 0.5) if pair else (f"no correlation with {name}", False)
+            for name, pair in values.items()
+        )
+    )
+
+
+def some_then_sharp(found: Findings) -> Verdict | None:
+    rows = found.curves.get("gradient")
+    if not rows:
+        return None
+    early, half = at_share(rows, 0.2, "test_bleu_p_value"), at_share(rows, 0.6, "test_bleu")
+    whole, loss = at_share(rows, 0.0, "test_bleu"), at_share(rows, 0.2, "test_bleu_difference")
+    return Verdict(
+        (
+            (f"20% closed: {loss:+.2f} BLEU, p {early:.3f}", early >= LEVEL or loss >= 0),
+            (f"60% closed: {half:.1f} of {whole:.1f} BLEU", half < whole / 2),
+        )
+    )
+
+
+def gradient_as_good_as_ablation(found: Findings) -> Verdict | None:
+    if "gradient" not in found.curves or "ablation" not in found.curves:
+        return None
+    ours, theirs = (
+        {row["heads_closed"]: row["test_bleu"] for row in found.curves[name] if 0 < row["closed_share"] < 1}
+        for name in ("gradient", "ablation")
+    )
+    shared = sorted(ours.keys() & theirs.keys())
+    gap = float(np.mean([ours[n] - theirs[n] for n in shared]))
+    wins = sum(ours[n] >= theirs[n] for n in shared)
+    return Verdict(
+        (
+            (f"gradient less ablation: {gap:+.2f} BLEU, mean of {len(shared)} steps", gap >= 0),
+            (f"gradient is as good or better at {wins} of them", wins >= len(shared) / 2),
+        )
+    )
+
+
+def cross_needs_most(found: Findings) -> Verdict | None:
+    kinds = {kind: found.curves.get(f"gradient-{kind}") for kind in ("enc-self", "dec-self", "cross")}
+    if not all(kinds.values()):
+        return None
+    lost = {kind: at_share(rows, 0.6, "test_bleu_difference") for kind, rows in kinds.items() if rows}
+    far = {kind: at_share(rows, 0.8, "test_bleu_difference") for kind, rows in kinds.items() if rows}
+
+    def words(values: Mapping[str, float]) -> str:
+        return ", ".join(f"{kind} {value:+.1f}" for kind, value in values.items())
+
+    return Verdict(
+        (
+            (f"60% of one kind closed: {words(lost)}", lost["cross"] == min(lost.values())),
+            (f"80%: {words(far)}", far["cross"] == min(far.values())),
+        )
+    )
+
+
+def decided_early(found: Findings) -> Verdict | None:
+    if not found.dynamics:
+        return None
+    epochs = sorted({row["epoch"] for row in found.dynamics})
+
+    def relative(epoch: int) -> tuple[list[float], list[float]]:
+        rows = [row for row in found.dynamics if row["epoch"] == epoch and row["valid_bleu_relative"] is not None]
+        return [row["closed_share"] for row in rows], [row["valid_bleu_relative"] for row in rows]
+
+    fits = []
+    for epoch in epochs[:2]:
+        x, y = relative(epoch)
+        fits.append(float(np.corrcoef(x, y)[0, 1] ** 2) if len(x) > 2 else 0.0)
+    late = {epoch: dict(zip(*relative(epoch), strict=True)).get(0.4, 0.0) for epoch in epochs if epoch >= 10}
+    shown = ", ".join(f"epoch {epoch} {value:.0%}" for epoch, value in late.items())
+    first = " and ".join(f"{fit:.2f} in epoch {epoch}" for epoch, fit in zip(epochs[:2], fits, strict=True))
+    return Verdict(
+        (
+            (f"linear fit of loss to share closed: R² {first}", min(fits) >= 0.9),
+            (f"BLEU kept with 40% closed: {shown or 'no epoch from 10 on'}", bool(late) and min(late.values()) >= 0.85),
+        )
+    )
+
+
+CLAIMS = [
+    Claim(
+        "C1",
+        "removing one head alone rarely matters",
+        "8 of 96 encoder heads significant at p < .01",
+        "at most one head in eight is significant (raw p < .01), of the encoder's and of all",
+        few_heads_matter,
+    ),
+    Claim(
+        "C2",
+        "some single removals improve BLEU",
+        "half of those eight",
+        "at least one head is better removed, raw and after Holm",
+        some_removals_improve,
+    ),
+    Claim(
+        "C3",
+        "most layers work with one head, the last cross layer does not",
+        "-13.56 BLEU in the last cross layer, -1.55 at most elsewhere",
+        "over half of the layers lose nothing significant (raw p >= .01) with their best head alone, and the last cross layer loses most",
+        one_head_is_enough,
+    ),
+    Claim("C4", "heads that matter in one domain matter in another", "r = .56 (newstest2013, MTNT)", "r > .5 with each set", domains_agree),
+    Claim(
+        "C5",
+        "some 20% of the heads go without noticeable loss, then quality falls sharply",
+        "up to 20% on WMT, sharp fall at about 60%",
+        "20% closed lose nothing significant (p >= .01), 60% closed lose more than half of BLEU",
+        some_then_sharp,
+    ),
+    Claim(
+        "C6",
+        "gradient order is as good as the order by measured ablation",
+        "the ablation order is worse and slower",
+        "no lower mean BLEU over the curve's steps, and no lower BLEU at half of them",
+        gradient_as_good_as_ablation,
+    ),
+    Claim(
+        "C7",
+        "cross attention needs its heads most",
+        "more than 60% of the cross heads pruned is catastrophic; self-attention with 20% of its heads keeps some 30 of 36 BLEU",
+        "of the three kinds pruned alone, cross loses most at 60% and at 80%",
+        cross_needs_most,
+    ),
+    Claim(
+        "C8",
+        "importance is decided early",
+        "loss linear in the share pruned in epochs 1 and 2; from epoch 10, 40% can go at 85 to 90% of BLEU",
+        "R² >= .9 of a straight line in the first two epochs recorded; at least 85% of BLEU with 40% closed in every epoch from 10 on",
+        decided_early,
+    ),
+]
