@@ -4,6 +4,7 @@
     loss = cross_entropy + lam * bank.penalty()
     closed = bank.closed()                   # HeadMap of bool
     detach(model)                            # the state dict is as it was
+    remove(model, closed)                    # the closed heads' weights are gone
 """
 
 from .bank import GateBank
@@ -13,6 +14,7 @@ from .hard_concrete import HardConcrete
 from .headmap import KINDS, HeadMap, HeadSite
 from .mask import HeadMask, gate_heads
 from .registry import GATES
+from .remove import Removed, heads_left, remove, set_heads_left
 from .sites import SITE_RULES, SiteRule, attach, detach, find_sites
 
 __all__ = [
@@ -28,9 +30,13 @@ __all__ = [
     "HeadSite",
     "LambdaBudget",
     "NotANumber",
+    "Removed",
     "SiteRule",
     "attach",
     "detach",
     "find_sites",
     "gate_heads",
+    "heads_left",
+    "remove",
+    "set_heads_left",
 ]

@@ -4,12 +4,15 @@ A site is found by its attention class's name in `SITE_RULES` and by its place i
 slot (an attribute that holds a gate or None; multiply the heads' outputs with `gate_heads(z, gate())` when it is set) and add one line:
 
     SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")
+
+So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj, v_proj and out_proj.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Any
 
 from torch import nn
@@ -24,13 +27,25 @@ _PLACE = re.compile(r"(?:.*\.)?(encoder|decoder)\.layers\.(\d+)\.([a-z_]*attenti
 
 @dataclass(frozen=True)
 class SiteRule:
-    """How one attention class is held: the attribute with its number of heads, and the one with its gate slot."""
+    """How one attention class is held. All but `slot` may lie deeper in the module: "output.dense"."""
 
-    heads: str
-    slot: str
+    heads: str  # the attribute with the number of heads
+    slot: str  # the one that holds a gate or None
+    q: str = "q_proj"  # the projections; one name for all three where they are one weight, q's rows before k's before v's
+    k: str = "k_proj"
+    v: str = "v_proj"
+    out: str = "out_proj"
+    transposed: bool = False  # weights are (inputs, outputs), as those of GPT-2's Conv1D
+    widths: tuple[str, ...] = ()  # attributes that hold heads * head width
+    zero_heads: bool = False  # its forward works when no head is left
 
 
-SITE_RULES: dict[str, SiteRule] = {"MultiHeadAttention": SiteRule(heads="heads", slot="gate")}
+SITE_RULES: dict[str, SiteRule] = {"MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True)}
+
+
+def rule_of(module: nn.Module) -> SiteRule:
+    """The rule of a module that `find_sites` found."""
+    return SITE_RULES[type(module).__name__]
 
 
 def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
@@ -45,7 +60,7 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
             raise ValueError(f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention")
         stack, layer, name = place[1], int(place[2]), place[3]
         kind = "cross" if "cross" in name or "encoder" in name else ("enc-self" if stack == "encoder" else "dec-self")
-        site = HeadSite.at(kind, layer, getattr(module, rule.heads))
+        site = HeadSite.at(kind, layer, attrgetter(rule.heads)(module))
         if site in found:
             raise ValueError(f"{path!r} and another attention are both {site.name}; gate the two models one by one")
         found[site] = module
@@ -87,7 +102,7 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
     setattr(model, BANK, bank)
     for site, module in modules.items():
         # not registered a second time: the bank owns the gate, the slot only points to it
-        object.__setattr__(module, SITE_RULES[type(module).__name__].slot, gates[site])
+        object.__setattr__(module, rule_of(module).slot, gates[site])
     return bank
 
 
@@ -97,4 +112,4 @@ def detach(model: nn.Module) -> None:
         return
     delattr(model, BANK)
     for module in find_sites(model).values():
-        object.__setattr__(module, SITE_RULES[type(module).__name__].slot, None)
+        object.__setattr__(module, rule_of(module).slot, None)

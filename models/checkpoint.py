@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from configs.schema import ModelConfig
+from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
 
 
@@ -38,12 +39,14 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def architecture(model: Transformer) -> dict[str, Any]:
-    """What `build` needs to make the same model again."""
+    """What `build` needs to make the same model again. `heads_left` is there if heads were removed: which of the first ones remain."""
+    left = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
     return {
         "model": asdict(model.config),
         "source_vocab": model.source_vocab,
         "target_vocab": model.target_vocab,
-        "heads": dict(model.heads),
+        "heads": model.heads,
+        **({"heads_left": left} if left else {}),
     }
 
 
@@ -51,7 +54,9 @@ def build(description: dict[str, Any]) -> Transformer:
     """An untrained model from what `architecture` wrote. Raises ValueError at a description that is not one."""
     try:
         config = ModelConfig(**description["model"])
-        return Transformer(config, description["source_vocab"], description["target_vocab"], description.get("heads"))
+        model = Transformer(config, description["source_vocab"], description["target_vocab"], description.get("heads"))
+        set_heads_left(model, HeadMap.from_json(description.get("heads_left", {})))
+        return model
     except (KeyError, TypeError) as error:
         raise ValueError(f"cannot read the architecture of this checkpoint ({error}); it was written by another version") from error
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from configs.schema import ModelConfig
+from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.dropout import Dropout
 
@@ -219,12 +220,12 @@ class Transformer(nn.Module):
             raise ValueError(f"d_model {config.d_model} cannot be split into {config.heads} heads; take a divisor of {config.d_model}")
         if config.embeddings == "tied" and source_vocab != target_vocab:
             raise ValueError("embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'")
-        self.config, self.source_vocab, self.target_vocab, self.heads = config, source_vocab, target_vocab, dict(heads or {})
+        self.config, self.source_vocab, self.target_vocab = config, source_vocab, target_vocab
         self.source_embedding = nn.Embedding(source_vocab, config.d_model)
         self.target_embedding = self.source_embedding if config.embeddings == "tied" else nn.Embedding(target_vocab, config.d_model)
         self.output = nn.Linear(config.d_model, target_vocab, bias=False)
         self.dropout = Dropout(config.dropout)
-        self.encoder, self.decoder = Encoder(config, self.heads), Decoder(config, self.heads)
+        self.encoder, self.decoder = Encoder(config, heads or {}), Decoder(config, heads or {})
         if config.positions == "learned":
             self.source_positions = nn.Embedding(config.max_positions, config.d_model)
             self.target_positions = nn.Embedding(config.max_positions, config.d_model)
@@ -233,6 +234,11 @@ class Transformer(nn.Module):
         self.reset_parameters()
         if config.embeddings != "separate":
             self.output.weight = self.target_embedding.weight
+
+    @property
+    def heads(self) -> dict[str, int]:
+        """Heads of each site that has fewer than `config.heads`."""
+        return {site.name: site.heads for site in find_sites(self) if site.heads != self.config.heads}
 
     def reset_parameters(self) -> None:
         """Xavier for the projections, zero biases, embeddings of variance 1 / D (Vaswani et al.'s scaling makes them 1)."""

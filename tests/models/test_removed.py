@@ -1,0 +1,204 @@
+"""A model without its closed heads searches, is saved and comes back as the masked model would: caches have each layer's own heads."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from configs.schema import SearchConfig
+from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
+from models.checkpoint import architecture, build, load_model, save_model
+from models.search import beam_search, greedy_search
+from models.transformer import Transformer
+from models.translator import Translator
+from pruning.ablated_search import ablated_translations
+
+HEADS, WIDTH = 3, 7  # of the small model, which has 2 + 2 layers
+SITES = [HeadSite.at(kind, layer, HEADS) for kind in ("enc-self", "dec-self", "cross") for layer in range(2)]
+site_masks = st.lists(st.booleans(), min_size=HEADS, max_size=HEADS) | st.just([True] * HEADS)  # empty layers now and then
+masks = st.lists(site_masks, min_size=len(SITES), max_size=len(SITES)).map(
+    lambda rows: HeadMap({site: torch.tensor(row) for site, row in zip(SITES, rows, strict=True)})
+)
+few_examples = settings(
+    max_examples=11, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+UNEVEN = HeadMap(
+    dict(zip(SITES, torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=torch.bool), strict=True))
+)
+ALL = UNEVEN.map(torch.ones_like)
+
+
+def random_model(make_model, **changes) -> Transformer:
+    """Its end of sentence comes now and then, so that translations differ in length and reach their limits too."""
+    model = make_model(seed=20, embeddings="separate", **changes)
+    with torch.no_grad():
+        model.output.weight *= 3.0
+    return model
+
+
+@pytest.fixture
+def source():
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, 23, (13, 9), generator=generator)
+    for row, length in enumerate(torch.randint(1, 9, (13,), generator=generator).tolist()):
+        ids[row, length], ids[row, length + 1 :] = 2, 0
+    return ids
+
+
+def mask(model, closed: HeadMap) -> None:
+    attach(model, gate="mask").assign(closed.map(lambda row: (~row).double()))
+
+
+def without(model, closed: HeadMap) -> Transformer:
+    smaller = copy.deepcopy(model)
+    remove(smaller, closed)
+    return smaller
+
+
+def check_searches(model, smaller, closed, source):
+    limits = {"max_ratio": 1.0, "max_extra": 5}
+    mask(model, closed)
+    greedy, beams = greedy_search(model, source, **limits), beam_search(model, source, beam=3, **limits)
+    detach(model)
+    found = greedy_search(smaller, source, **limits)
+    assert [one.ids for one in found] == [one.ids for one in greedy]
+    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in greedy], abs=1e-3)
+    found_beams = beam_search(smaller, source, beam=3, **limits)
+    assert [[one.ids for one in best] for best in found_beams] == [[one.ids for one in best] for best in beams]
+
+
+@few_examples
+@given(closed=masks, changes=st.sampled_from([{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}]))
+def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, source, closed, changes):
+    model = random_model(make_model, **changes)
+    check_searches(model, without(model, closed), closed, source)
+
+
+@pytest.mark.parametrize("closed", [UNEVEN, ALL], ids=["uneven", "all"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_whole_layers_without_heads_are_searched_too(make_model, source, closed, norm):
+    model = random_model(make_model, norm=norm)
+    check_searches(model, without(model, closed), closed, source)
+
+
+class Numbers:
+    """A vocabulary whose pieces are numbers: "3 5" is [3, 5]."""
+
+    def encode(self, lines):
+        return [[int(word) for word in line.split()] for line in lines]
+
+    def decode(self, ids):
+        return [" ".join(map(str, each)) for each in ids]
+
+
+def translator_of(model) -> Translator:
+    return Translator(model, Numbers(), Numbers(), SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61))
+
+
+@pytest.fixture
+def lines(source):
+    return [" ".join(str(i) for i in row if i > 2) for row in source.tolist()]
+
+
+def test_ablations_by_drafts_are_the_translations_of_the_smaller_models(make_model, lines):
+    model = random_model(make_model)
+    generator = torch.Generator().manual_seed(3)
+    closed = [UNEVEN, ALL, *(HeadMap({site: torch.rand(HEADS, generator=generator) < 0.5 for site in SITES}) for _ in range(7))]
+    found = ablated_translations(translator_of(model), lines, closed)
+    assert found.changed_share > 0.1  # else little was tried
+    for i, each in enumerate(closed):
+        assert translator_of(without(model, each)).translate(lines) == found.hypotheses(i)
+
+
+def test_ablations_of_a_model_without_some_heads_are_those_of_the_whole_one(make_model, lines):
+    model = random_model(make_model)
+    smaller = without(model, UNEVEN)
+    sites = [site for site in find_sites(smaller) if site.heads]
+    further = [HeadMap({site: torch.arange(site.heads) == head}) for site in sites for head in range(site.heads)]
+    further.append(HeadMap({site: [True] * site.heads for site in sites}))
+    found = ablated_translations(translator_of(smaller), lines, further)
+    both = []
+    for closed in further:
+        rows = {site: row.clone() for site, row in UNEVEN.items()}
+        for site in SITES:
+            if site.name in {closing.name for closing in closed}:
+                rows[site][~rows[site]] = closed[site.name]
+        both.append(HeadMap(rows))
+    expected = ablated_translations(translator_of(model), lines, both)
+    assert [found.hypotheses(i) for i in range(len(further))] == [expected.hypotheses(i) for i in range(len(both))]
+    assert 0.1 < found.changed_share < 1
+
+
+def test_caches_have_the_heads_of_their_layer(make_model, source):
+    smaller = without(random_model(make_model), UNEVEN)
+    with torch.no_grad():
+        state = smaller.start(source, beam=3)
+        for _ in range(5):
+            smaller.step(torch.full((39,), 7), state)
+        state.select(torch.arange(0, 39, 2)[:18], torch.arange(6))
+        smaller.step(torch.full((18,), 5), state)
+    assert [keys.shape for keys, _ in state.past] == [(18, 0, 6, WIDTH), (18, 1, 6, WIDTH)]
+    assert [keys.shape for keys, _ in state.cross] == [(6, 2, 9, WIDTH), (6, 0, 9, WIDTH)]
+
+
+def test_attention_weights_of_a_layer_without_heads_are_there_and_empty(make_model, batch):
+    weights: dict = {}
+    without(make_model(), UNEVEN)(*batch, weights)
+    assert {name: tuple(seen.shape) for name, seen in weights.items()} == {
+        "encoder.0.enc-self": (3, 2, 7, 7),
+        "encoder.1.enc-self": (3, 3, 7, 7),
+        "decoder.0.dec-self": (3, 0, 5, 5),
+        "decoder.1.dec-self": (3, 1, 5, 5),
+        "decoder.0.cross": (3, 2, 5, 7),
+        "decoder.1.cross": (3, 0, 5, 7),
+    }
+
+
+@pytest.mark.parametrize("closed", [UNEVEN, ALL], ids=["uneven", "all"])
+def test_it_comes_back_from_its_file_without_a_flag_and_without_a_warning(make_model, batch, tmp_path, closed):
+    smaller = without(make_model(), closed)
+    save_model(tmp_path / "best.pt", smaller)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = load_model(tmp_path / "best.pt")
+    assert torch.equal(loaded(*batch), smaller(*batch))
+    assert loaded.heads == smaller.heads == {site.name: int((~row).sum()) for site, row in closed.items() if row.any()}
+    assert heads_left(loaded) == ~closed
+    for name, parameter in loaded.named_parameters():
+        assert parameter.requires_grad == (parameter.numel() > 0) == smaller.get_parameter(name).requires_grad
+
+
+def test_what_is_removed_after_loading_is_numbered_as_at_first(make_model, batch, tmp_path):
+    model = make_model()
+    save_model(tmp_path / "best.pt", without(model, UNEVEN.select("enc-self")))
+    loaded = load_model(tmp_path / "best.pt")
+    remove(loaded, UNEVEN, original=True)
+    assert torch.equal(loaded(*batch), without(model, UNEVEN)(*batch))
+    assert heads_left(loaded) == ~UNEVEN
+
+
+def test_its_file_is_smaller_by_the_weights_that_went(make_model, tmp_path):
+    model = make_model(d_model=96, heads=3)
+    smaller = copy.deepcopy(model)
+    removed = remove(smaller, UNEVEN)
+    save_model(tmp_path / "whole.pt", model)
+    save_model(tmp_path / "smaller.pt", smaller)
+    saved = (tmp_path / "whole.pt").stat().st_size - (tmp_path / "smaller.pt").stat().st_size
+    assert removed.parameters > 100_000
+    assert saved == pytest.approx(4 * removed.parameters, rel=0.02)
+
+
+def test_the_architecture_of_a_whole_model_says_nothing_of_removal(make_model):
+    description = architecture(make_model())
+    assert description["heads"] == {}
+    assert "heads_left" not in description
+
+
+def test_an_architecture_whose_heads_do_not_add_up_is_refused(make_model):
+    description = architecture(without(make_model(), UNEVEN))
+    description["heads_left"]["decoder.0.cross"] = [True, True, True]
+    with pytest.raises(ValueError, match=r"decoder\.0\.cross has 2 heads, but 3 of 3 are said to be left"):
+        build(description)
