@@ -18,7 +18,8 @@ class Findings:
     """What prune.py and fit.py --dynamics left in one base's folder; what was not run is empty."""
 
     name: str
-    curves: dict[str, list[Row]] = field(default_factory=dict)
+    curves: dict[str, list[Row]] = field(default_factory=dict)  # gradient, ablation, ...; gradient-cross: that kind alone
+    chosen: dict[str, Row] = field(default_factory=dict)  # of each curve: how far validation lets it go, and what that gives on test
     one: list[Row] = field(default_factory=list)
     all_but_one: list[Row] = field(default_factory=list)
     transfer: dict[str, dict[str, Any]] = field(default_factory=dict)  # test set -> correlations

@@ -31,10 +31,12 @@ def read_findings(path: Path) -> "Findings":
     found = Findings(folder.path.resolve().name)
     for file in sorted((folder / "curves").glob("*.csv")):
         rows = read_table(folder, f"curves/{file.name}")
+        about = folder.read_json(f"curves/{file.stem}.json")
         if file.stem == "dynamics":
             found.dynamics = rows
-        elif folder.read_json(f"curves/{file.stem}.json").get("finished"):
-            found.curves[file.stem] = rows
+        elif about.get("finished"):
+            found.curves[label(about["settings"])] = rows
+            found.chosen[label(about["settings"])] = about["chosen"]
     for name, attribute in (("one", "one"), ("all-but-one", "all_but_one")):
         if (folder / f"ablation/{name}.csv").is_file():
             setattr(found, attribute, read_table(folder, f"ablation/{name}.csv"))
@@ -43,6 +45,12 @@ def read_findings(path: Path) -> "Findings":
     if not (found.curves or found.one or found.dynamics):
         raise ValueError(f"{path} has no curves and no ablations; run prune.py on it first")
     return found
+
+
+def label(settings: dict[str, Any]) -> str:
+    """gradient, gradient-cross: the order, and the kinds where they are not all; steps and sentences are in the .json."""
+    kinds = settings["kinds"]
+    return settings["order"] if len(kinds) == len(KINDS) else f"{settings['order']}-{'+'.join(kinds)}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
@@ -85,12 +93,9 @@ def curves_part(found: "Findings", names: Sequence[str], title: str) -> list[str
     return [f"### {title}", "", *table(["closed", *shown], rows)]
 
 
-def chosen_part(path: Path, found: "Findings") -> list[str]:
-    from models.run import RunFolder
-
-    folder, rows = RunFolder.open(path), []
-    for name in found.curves:
-        chosen = folder.read_json(f"curves/{name}.json")["chosen"]
+def chosen_part(found: "Findings") -> list[str]:
+    rows = []
+    for name, chosen in found.chosen.items():
         interval = f"{chosen['test_bleu_difference_low']:+.2f} to {chosen['test_bleu_difference_high']:+.2f}"
         closed = f"{chosen['heads_closed']} ({chosen['closed_share']:.0%})"
         rows.append([name, closed, f"{chosen['test_bleu']:.2f}", f"{chosen['test_bleu_difference']:+.2f}", interval])
@@ -187,7 +192,7 @@ def main() -> int:
         lines += [f"## {found.name}", ""]
         lines += curves_part(found, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed")
         lines += curves_part(found, [f"gradient-{kind}" for kind in KINDS], "One kind alone, gradient order")
-        lines += chosen_part(path, found) + one_part(found) + all_but_one_part(found) + transfer_part(found) + dynamics_part(found)
+        lines += chosen_part(found) + one_part(found) + all_but_one_part(found) + transfer_part(found) + dynamics_part(found)
         copied = write_copies(path, out / "michel" / found.name)
         print(f"{out / 'michel' / found.name}/: {copied} files")
     (out / "michel.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")

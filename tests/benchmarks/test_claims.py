@@ -94,8 +94,9 @@ def test_the_page_holds_every_claim_and_copies_the_tables(tmp_path, monkeypatch,
     write_table(folder, "ablation/one.csv", rows)
     write_table(folder, "curves/gradient.csv", curve(30.0, 29.0, 20.0))
     chosen = {"heads_closed": 2, "closed_share": 0.2, "test_bleu": 29.0, "test_bleu_difference": -1.0}
+    settings = {"order": "gradient", "kinds": ["enc-self", "dec-self", "cross"]}
     chosen |= {"test_bleu_difference_low": -2.0, "test_bleu_difference_high": 0.1}
-    folder.write_json("curves/gradient.json", {"finished": True, "chosen": chosen})
+    folder.write_json("curves/gradient.json", {"finished": True, "chosen": chosen, "settings": settings})
     folder.write_json("curves/gradient-order.json", {})
     monkeypatch.setattr(sys, "argv", ["michel", str(folder.path), "--out", str(tmp_path / "results")])
     assert michel.main() == 0
