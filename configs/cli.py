@@ -10,6 +10,7 @@ Imports neither torch nor lightning, so that a script that imports those after `
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import sys
 import textwrap
@@ -34,7 +35,10 @@ def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str
     prints one line and a hint, and exits with 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     if "--help" in words or "-h" in words:
-        print(help_text(config_class, prog=prog, description=description))
+        try:
+            print(help_text(config_class, prog=prog, description=description), flush=True)
+        except BrokenPipeError:  # `--help | head`: what was wanted has been read
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
         raise SystemExit(0)
     try:
         return read(config_class, words)
@@ -260,8 +264,8 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def _build(config_class: type[C], values: Namespace, settings: Mapping[str, Setting]) -> C:
     """The instance; raises ConfigError where a required setting is missing or __post_init__ refuses."""
     if missing := [setting for setting in settings.values() if setting.required and not values[setting.name]]:
-        cure = " before the first flag" if missing[0].positional else ""
-        raise ConfigError(f"{missing[0].shown} is missing: give {missing[0].help}{cure}")
+        place = "before the first flag, " if missing[0].positional else ""
+        raise ConfigError(f"{missing[0].shown} is missing: give, {place}{missing[0].help}")
     return _instance(config_class, values)
 
 

@@ -71,9 +71,9 @@ def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("config_class", "argv", "parts"),
     [
-        (PruneConfig, "", ["SOURCE is missing: give a run folder", "before the first flag"]),
+        (PruneConfig, "", ["SOURCE is missing: give, before the first flag, a run folder"]),
         (PruneConfig, "--step 0.2", ["SOURCE is missing"]),
-        (Many, "--seed 2", ["SOURCE is missing: give run folders"]),
+        (Many, "--seed 2", ["SOURCE is missing: give, before the first flag, run folders"]),
         (PruneConfig, "a b", ["unexpected 'b': SOURCE before the flags, then settings are given as --flag VALUE"]),
         (PruneConfig, "--fresh a", ["unexpected 'a': SOURCE before the flags"]),
         (PruneConfig, "a --stpe 0.2", ["unknown flag --stpe; did you mean --step?"]),
@@ -136,3 +136,10 @@ def test_the_curve_is_by_gradient_unless_another_order_or_an_ablation_is_asked_f
     assert PruneConfig("a", ablate="one", by=["random"]).orders == ["random"]
     assert read(PruneConfig, ["a", "--by", "gradient,ablation", "random"]).orders == ["gradient", "ablation", "random"]
     assert dataclasses.replace(PruneConfig("a"), by=list(ORDERS)).orders == ORDERS
+
+
+def test_help_into_a_pipe_that_closes_early_is_no_traceback():
+    command = f"{sys.executable} prune.py --help | head -1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("usage: python prune.py SOURCE")
+    assert done.stderr == ""
