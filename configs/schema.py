@@ -70,7 +70,7 @@ class ModelConfig:
 
     d_model: int = setting(128, "model width D", at_least=1)
     ffn: int = setting(512, "width of the feed-forward layers", at_least=1)
-    heads: int = setting(16, "attention heads of every site; must divide d_model", at_least=1)
+    heads: int = setting(8, "attention heads of every site; must divide d_model", at_least=1)
     encoder_layers: int = setting(2, "encoder layers", at_least=1)
     decoder_layers: int = setting(2, "decoder layers", at_least=1)
     norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
@@ -99,7 +99,7 @@ class StageConfig:
     """Training of the base (`--train.*`)."""
 
     epochs: int = setting(7, "passes over the training data", at_least=1)
-    optimizer: Literal["adamw", "muon"] = setting("muon", "muon: Muon for the hidden matrices, AdamW for the other weights")
+    optimizer: Literal["adamw", "muon"] = setting("adamw", "muon: Muon for the hidden matrices, AdamW for the other weights")
     lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
     muon_lr: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
     warmup_steps: int = setting(300, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
@@ -116,8 +116,8 @@ class FinetuneConfig(StageConfig):
     """Training that starts from the base (`--finetune.*`): gates, greedy-finetuned and base-continued alike."""
 
     epochs: int = setting(3, "passes over the training data", at_least=1)
-    lr: float = setting(2e-3, "peak learning rate of the model's weights", above=0)
-    muon_lr: float = setting(0.012, "peak learning rate of Muon's matrices", above=0)
+    lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
+    muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0)
     warmup_steps: int = setting(50, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
 
 
@@ -125,7 +125,7 @@ class FinetuneConfig(StageConfig):
 class GateConfig:
     """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
 
-    lr: float = setting(0.4, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
+    lr: float = setting(0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
     log_alpha: float = setting(2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed")
     beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
     gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
