@@ -1,6 +1,7 @@
 """The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run supports it.
 
-A rule is two conditions written before the numbers were seen. Both hold: holds; one: holds in part; none: does not hold here.
+A rule is two conditions, written before the numbers were seen (of C8, the early epochs of one run had been). Both hold: holds; one: holds
+in part; none: does not hold here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
