@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from benchmarks.sweep import Sweep
 
-KIND_COLOURS = {"enc-self": "#0072B2", "dec-self": "#D55E00", "cross": "#009E73"}  # Okabe and Ito's, told apart by the colour-blind
 KIND_WORDS = {"enc-self": "encoder self", "dec-self": "decoder self", "cross": "cross"}
 SYSTEMS = {  # colour, marker, line, shift in heads (equal numbers of heads would hide one another), words
     "l0": ("#000000", "o", "-", 0, "l0: learned gates, made 0 or 1"),
@@ -91,6 +90,8 @@ def limits(sweep: "Sweep") -> tuple[float, float]:
 
 def draw_heads(axes: Any, sweep: "Sweep", lam: float) -> None:
     """A row for each layer, by kind, a mark for each head: full where it is open, hollow where it is shut."""
+    from pruning.figures import KIND_COLOURS  # here: matplotlib takes a second, and --help needs none of it
+
     heads = sweep.heads[lam]
     row, ticks = 0.0, []
     for kind, colour in KIND_COLOURS.items():
