@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 KINDS = ["enc-self", "dec-self", "cross"]
 REQUIRED = MISSING  # for `setting`: a default that is none
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "greedy", "greedy-finetuned"]
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
 
 
 def setting(

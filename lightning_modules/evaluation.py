@@ -12,7 +12,7 @@ from typing import Any
 from configs.schema import SearchConfig
 from configs.settings import to_dict
 from data.parallel import digest_lines
-from gates import HeadMap, find_sites
+from gates import HeadMap, heads_left
 from lightning_modules.callbacks import say
 from models.run import RunFolder
 from models.translator import Translator
@@ -37,16 +37,17 @@ class Evaluation:
         return {"search": to_dict(self.search), "sentences": len(self.test[0]), "test_digest": digest_lines(*self.test)}
 
     def add(self, system: str, translator: Translator, open_heads: HeadMap | None, **facts: Any) -> dict[str, Any]:
-        """Translate, score, and write the hypotheses. open_heads: of the gated sites; others are open."""
+        """Translate, score, and write the hypotheses. open_heads: of the gated sites, numbered as before any removal; in
+        others all heads that are there are open."""
         begin = time.perf_counter()
         hypotheses = translator.translate(self.test[0])
         seconds = time.perf_counter() - begin
         by_kind: dict[str, int] = {}
-        for site in find_sites(translator.model):
-            gated = open_heads is not None and site in open_heads
-            count = int(open_heads[site].sum()) if gated and open_heads is not None else site.heads
-            by_kind[site.kind] = by_kind.get(site.kind, 0) + count
-        total = sum(site.heads for site in find_sites(translator.model))
+        there = heads_left(translator.model)  # False where a head was removed
+        for site, row_there in there.items():
+            is_open = row_there & open_heads[site].bool() if open_heads is not None and site in open_heads else row_there
+            by_kind[site.kind] = by_kind.get(site.kind, 0) + int(is_open.sum())
+        total = there.heads_total
         parameters = sum(p.numel() for name, p in translator.model.named_parameters() if not name.startswith("head_gates."))
         row = {
             "system": system,
@@ -89,6 +90,11 @@ class Evaluation:
         self.folder.add_system(system, run / "best.pt", None)
         stage: dict[str, Any] = next((row["stage"] for row in result["rows"] if row["system"] == system), {})
         self.add(system, translator, None, stage=stage)
+
+    def differing(self, system: str, other: str) -> int:
+        """How many lines two systems translate differently."""
+        ours, theirs = ((self.folder / f"hypotheses/{name}.txt").read_bytes().split(b"\n") for name in (system, other))
+        return sum(a != b for a, b in zip(ours, theirs, strict=True))
 
     def repeat(self, system: str, other: str, weights: Path) -> None:
         """A row for a system that is the same model as another of this run."""

@@ -18,16 +18,16 @@ from configs.schema import FitConfig, StageConfig
 from configs.settings import to_dict
 from data import Corpus, load_corpus
 from data.corpus import TranslationData, make_vocabs
-from data.parallel import digest_lines
-from gates import HeadMap, LambdaBudget, attach, detach
+from gates import HeadMap, LambdaBudget, attach, detach, heads_left, remove
 from lightning_modules.callbacks import minutes, say
 from lightning_modules.claim import Locks, claim, run_hash
 from lightning_modules.dynamics import Dynamics, draw
 from lightning_modules.evaluation import Evaluation
 from lightning_modules.gated import GatedModule
+from lightning_modules.identity import base_identity, stage_identity
 from lightning_modules.stage import Machine, StageResult, best_device, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.translation import TranslationModule
-from models.checkpoint import load_model
+from models.checkpoint import load_model, save_model
 from models.run import RunFolder, device_name, provenance
 from models.transformer import Transformer
 from models.translator import Translator, load_vocabs
@@ -62,29 +62,11 @@ class Experiment:
         self.locks = Locks()
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
 
-    # ---------------------------------------------------------------- what makes runs the same
-
     def base_identity(self) -> dict[str, Any]:
-        """All that a base model depends on: the text itself, not where it lies."""
-        config = self.config
-        settings = {name: to_dict(getattr(config, name)) for name in ("model", "text", "train")}
-        identity = {"text_digest": self.corpus.digest(), "seed": config.seed, "precision": self.precision, "devices": config.devices}
-        if config.dynamics:  # pruned on the way: only a base that is trained anew can be
-            names = ("dynamics_sentences", "dynamics_valid_sentences")
-            identity |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}
-        return identity | settings
+        return base_identity(self.config, self.corpus, self.precision)
 
     def stage_identity(self, base_hash: str, gate: str) -> dict[str, Any]:
-        """All that a run on a base depends on."""
-        config = self.config
-        identity: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": self.corpus.digest(), "text": to_dict(config.text)}
-        identity |= {"seed": config.seed, "precision": self.precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
-        identity |= {"freeze_decoder": config.freeze_decoder}
-        if gate == "l0":  # the continued base is shared by runs that differ in these, and translated anew for them
-            names = ("lam", "kinds", "systems", "greedy_sentences")
-            identity |= {"search": to_dict(config.search), "test_digest": digest_lines(*self.test)}
-            identity |= {name: getattr(config, name) for name in names} | {"gates": to_dict(config.gates)}
-        return identity
+        return stage_identity(self.config, self.corpus, self.precision, base_hash=base_hash, gate=gate, test=self.test)
 
     # ---------------------------------------------------------------- runs
 
@@ -194,6 +176,8 @@ class Experiment:
         attach(translator.model, gate="mask", kinds=config.kinds, xi=open_heads)
         evaluation.add("l0", translator, open_heads, expected_open_heads=expected, stage=result.to_json())
         evaluation.warn_about_binarising()
+        if "l0-removed" in config.systems:
+            self.removed(folder, translator, open_heads, evaluation)
 
         greedy = [system for system in config.systems if system.startswith("greedy")]
         if greedy and continued is not None and open_heads.count() == open_heads.heads_total:
@@ -204,6 +188,20 @@ class Experiment:
             self.greedy(folder, base, keep=open_heads.count(), evaluation=evaluation, finetuned="greedy-finetuned" in greedy)
         self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
         return folder
+
+    def removed(self, folder: RunFolder, translator: Translator, open_heads: HeadMap, evaluation: Evaluation) -> None:
+        """The gated model without its closed heads, saved, and translating what the masked one translates."""
+        if open_heads.count() == open_heads.heads_total:
+            evaluation.repeat("l0-removed", "l0", folder / "best.pt")
+            return
+        detach(translator.model)
+        remove(translator.model, ~open_heads)
+        save_model(folder / "l0-removed.pt", translator.model)
+        folder.add_system("l0-removed", folder / "l0-removed.pt", None)
+        row = evaluation.add("l0-removed", translator, heads_left(translator.model))
+        row["lines_unlike_l0"] = evaluation.differing("l0-removed", "l0")
+        if row["lines_unlike_l0"]:
+            say(f"l0-removed: {row['lines_unlike_l0']} of {len(self.test[0])} lines are not l0's: sums taken in another order, at a near tie")
 
     def greedy(self, folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation, finetuned: bool) -> None:
         """Close all but `keep` of the gated kinds' heads on the base, lowest importance first; then fine-tune as long as the gates were."""

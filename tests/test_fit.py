@@ -19,7 +19,7 @@ from models.run import RunFolder
 from models.translator import Translator
 
 ROOT = Path(__file__).parents[1]
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "greedy", "greedy-finetuned"]
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml")]
 LOSS = 6.0  # nats per token on validation after both epochs; ln 800 = 6.7 without any training, 5.7 measured
 

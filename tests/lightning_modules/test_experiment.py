@@ -9,7 +9,7 @@ import torch
 from configs.cli import read
 from configs.schema import FitConfig
 from data import DataError
-from gates import HeadMap
+from gates import HeadMap, find_sites
 from lightning_modules import experiment as experiments
 from lightning_modules.evaluation import Evaluation
 from lightning_modules.experiment import Experiment
@@ -17,7 +17,7 @@ from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_file, load_model
 from models.translator import Translator
 
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "greedy", "greedy-finetuned"]
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
 RUN, BASE, CONTINUED = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1", "{}-xx-yy-continued-s1"
 
 
@@ -100,6 +100,23 @@ def test_every_system_loads_from_plain_tensors_and_translates_as_the_run_did(fin
 
 def test_the_l0_row_is_the_model_with_gates_exactly_open_or_shut(finished):
     assert set(HeadMap.from_json(finished.systems()["l0"]["xi"]).flat().tolist()) <= {0.0, 1.0}
+
+
+def test_l0_removed_is_l0_without_the_weights_of_its_closed_heads(finished):
+    rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
+    masked, removed = rows["l0"], rows["l0-removed"]
+    assert [removed[key] for key in ("heads_open", "heads_total", "heads_by_kind", "bleu")] == [
+        masked[key] for key in ("heads_open", "heads_total", "heads_by_kind", "bleu")
+    ]
+    model = Translator.load(finished.path, "l0-removed").model
+    width = model.config.d_model // model.config.heads
+    a_head = 4 * model.config.d_model * width + 3 * width  # columns and rows of four weights, entries of three biases
+    assert masked["parameters"] - removed["parameters"] == (21 - masked["heads_open"]) * a_head
+    assert sum(p.numel() for p in model.parameters()) == removed["parameters"]
+    assert removed["lines_unlike_l0"] == 0
+    assert (finished / "hypotheses/l0-removed.txt").read_text() == (finished / "hypotheses/l0.txt").read_text()
+    assert finished.systems()["l0-removed"] == {"weights": "l0-removed.pt", "xi": None}
+    assert all(site.heads == removed["heads_by_site"][site.name] for site in find_sites(model))
 
 
 def test_the_reference_is_the_better_of_the_two_bases_on_validation(finished):
