@@ -147,7 +147,7 @@ class SearchConfig:
     length_penalty: float = setting(1.0, "a hypothesis of n tokens scores log p / n**length_penalty", at_least=0)
     max_ratio: float = setting(2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0)
     max_extra: int = setting(10, "see max_ratio", at_least=1)
-    batch_tokens: int = setting(3000, "source pieces, padding counted, times beam, translated at once", at_least=1)
+    batch_tokens: int = setting(8000, "source pieces, padding counted, times beam, translated at once", at_least=1)
 
 
 @dataclass(frozen=True)

@@ -77,17 +77,17 @@ def beam_search(
     history = torch.empty((len(source), k, 0), dtype=torch.long, device=device)  # tokens so far
     while len(state.sentences):
         open_count = len(state.sentences)
-        log_p = next_log_probs(model, ids, state).view(open_count, k, -1)  # (B, k, V)
+        log_p = next_log_probs(model, ids, state)
         n = state.length
+        # of 2k candidates at least k do not end, because each row has one end
+        top, token = log_p.topk(min(2 * k, log_p.shape[1]))  # (N, 2k)
         at_limit = limits[state.sentences] <= n
         if at_limit.any():
-            forced = torch.full_like(log_p[0], -torch.inf)
-            forced[:, EOS] = 0.0
-            log_p[at_limit] = torch.where(forced == 0.0, log_p[at_limit], forced)
-        total = scores[:, :, None] + log_p
-        # of 2k candidates at least k do not end, because each row has one end
-        top, flat = total.flatten(1).topk(min(2 * k, total[0].numel()))  # (B, 2k)
-        origin, token = flat // log_p.shape[2], flat % log_p.shape[2]
+            forced = at_limit.repeat_interleave(k)
+            top[forced], token[forced] = -torch.inf, EOS
+            top[forced, 0] = log_p[forced, EOS]
+        top, flat = (scores[:, :, None] + top.view(open_count, k, -1)).flatten(1).topk(min(2 * k, k * token.shape[1]))  # (B, 2k)
+        origin, token = flat // token.shape[1], token.view(open_count, -1).gather(1, flat)
         ends = token == EOS
         # an end counts only among the k best, as if it had taken its row's place
         for b, c in (ends[:, :k] & top[:, :k].isfinite()).nonzero().tolist():

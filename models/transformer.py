@@ -18,6 +18,7 @@ from models.attention import MultiHeadAttention
 from models.dropout import Dropout
 
 PAD, BOS, EOS = 0, 1, 2
+ROOM = 16  # positions by which the keys and values of decoding grow
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
 KeysValues = tuple[Tensor, Tensor]
 
@@ -126,25 +127,34 @@ class DecoderState:
     cross_bias: Tensor  # (B, 1, 1, S): 0, or -inf at padding
     sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
     row_sentences: Tensor  # (N,) the same for each row
-    past: list[KeysValues | None]  # per layer k, v (N, H, length, K)
+    past: list[KeysValues | None]  # per layer k, v (N, H, room, K): `length` positions, then room for more
     length: int = 0
 
     def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
         """Add one position (N, H, 1, K) and return all (N, H, length + 1, K)."""
-        past = self.past[layer]
-        if past is not None:
-            keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
-        self.past[layer] = (keys, values)
-        return keys, values
+        past = self.past[layer] or (keys[:, :, :0], values[:, :, :0])
+        if past[0].shape[2] <= self.length:
+            past = (with_room(past[0]), with_room(past[1]))
+        past[0][:, :, self.length], past[1][:, :, self.length] = keys[:, :, 0], values[:, :, 0]
+        self.past[layer] = past
+        return past[0][:, :, : self.length + 1], past[1][:, :, : self.length + 1]
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others are dropped."""
-        self.past = [past and (past[0][rows], past[1][rows]) for past in self.past]
+        self.past = [past and (past[0].index_select(0, rows), past[1].index_select(0, rows)) for past in self.past]
         self.row_sentences = self.row_sentences[rows]
         if sentences is not None:
             self.cross = [(keys[sentences], values[sentences]) for keys, values in self.cross]
             self.cross_bias = self.cross_bias[sentences]
             self.sentences = self.sentences[sentences]
+
+
+def with_room(past: Tensor) -> Tensor:
+    """(N, H, L, K) with room for more positions: to add one is then a small write, not a copy of all."""
+    rows, heads, length, width = past.shape
+    larger = past.new_empty(rows, heads, length + ROOM, width)
+    larger[:, :, :length] = past
+    return larger
 
 
 class Encoder(nn.Module):

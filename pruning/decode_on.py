@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.transformer import EOS, PAD, DecoderState, KeysValues, Transformer
+from models.transformer import EOS, PAD, DecoderState, KeysValues, Transformer, with_room
 
-ROOM = 16  # positions by which the buffers of keys and values grow
 ENDED = 0.25  # share of the open rows that have ended before the buffers are made smaller
 
 
@@ -73,18 +72,10 @@ class Rows(DecoderState):
         past = self.past[layer]
         assert past is not None  # the draft's
         if past[0].shape[2] <= self.length:
-            past = self.past[layer] = (enlarged(past[0]), enlarged(past[1]))
+            past = self.past[layer] = (with_room(past[0]), with_room(past[1]))
         for buffer, new in zip(past, (keys, values), strict=True):
             buffer[: self.open, :, self.length] = new[:, :, 0]
         return past[0][: self.open, :, : self.length + 1], past[1][: self.open, :, : self.length + 1]
-
-
-def enlarged(buffer: Tensor) -> Tensor:
-    """(R, H, T, K) with room for more positions."""
-    rows, heads, length, width = buffer.shape
-    new = buffer.new_empty(rows, heads, length + ROOM, width)
-    new[:, :, :length] = buffer
-    return new
 
 
 def decode_on(model: Transformer, started: Started) -> list[list[int]]:

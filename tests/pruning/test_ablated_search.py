@@ -5,6 +5,7 @@ import torch
 
 from configs.schema import SearchConfig
 from gates import HeadMap, HeadSite, attach, detach, find_sites
+from models import transformer
 from models.search import greedy_search
 from models.transformer import EOS
 from models.translator import Translator
@@ -93,7 +94,7 @@ def test_a_mask_that_closes_nothing_changes_nothing_and_one_that_closes_all_stil
         (ablated_search, "WAITING", 1),
         (ablated_search, "ROW_TOKENS", {"cpu": 1}),
         (ablated_search, "BATCH_TOKENS", {"cpu": 13}),
-        (decode_on, "ROOM", 1),
+        (transformer, "ROOM", 1),
         (decode_on, "ENDED", 0.0),
         (decode_on, "ENDED", 1.0),
     ],
