@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ORDERS = ["gradient", "ablation", "weight-norm", "random", "reverse"]
 KINDS = ["enc-self", "dec-self", "cross"]
-COPIED = ("curves/*.csv", "curves/*.json", "curves/*.png", "ablation/*.csv", "ablation/*.json", "ablation/*.png")
+COPIED = ("result.json", "curves/*.csv", "curves/*.json", "curves/*.png", "ablation/*.csv", "ablation/*.json", "ablation/*.png")
 NOT_COPIED = "-order"  # which heads a curve closed is in the run folder
 
 
@@ -72,6 +72,24 @@ def claims_part(all_found: Sequence["Findings"]) -> list[str]:
             cells.append("not run" if verdict is None else f"**{verdict.words}**: " + "; ".join(words for words, _ in verdict.conditions))
         lines.append(f"| {claim.number} | {claim.text} | {claim.paper} | " + " | ".join(cells) + " |")
     return [*lines, ""]
+
+
+def bases_part(paths: Sequence[Path]) -> list[str]:
+    """What was pruned, from each run's result.json: the test BLEU there is with the run's own beam, below with greedy search."""
+    from models.run import RunFolder
+
+    rows = []
+    for path in paths:
+        folder = RunFolder.open(path)
+        result = folder.read_json("result.json")
+        row = next(row for row in result["rows"] if row["system"] == "base")
+        stage, beam = row["stage"], row["evaluation"]["search"]["beam"]
+        state = "converged" if stage["converged"] else "not converged"
+        facts = [f"{row['bleu']:.2f} (beam {beam})", f"{row['parameters']:,}", row["heads_total"], f"{min(stage['losses']):.3f}", state]
+        name = folder.path.resolve().name
+        rows.append([f"`{name}`", *facts, stage["epochs"], f"{stage['seconds'] / 60:.0f}", result["seed"], result["commit"]])
+    head = ["base", "test BLEU", "parameters", "heads", "validation loss", "", "epochs", "minutes of training", "seed", "commit"]
+    return ["## The bases", "", *table(head, rows)]
 
 
 def curves_part(found: "Findings", names: Sequence[str], title: str) -> list[str]:
@@ -188,6 +206,7 @@ def main() -> int:
         return 1
     lines = ["# Michel et al. 2019 on our bases", "", "Written by `python -m benchmarks.michel` from the files in `michel/`.", ""]
     lines += claims_part([found for _, found in everything])
+    lines += bases_part([path for path, _ in everything])
     for path, found in everything:
         lines += [f"## {found.name}", ""]
         lines += curves_part(found, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed")
