@@ -1,0 +1,193 @@
+"""Lines in, lines out: a stream of any length translated in bounded memory, in order.
+
+    chunks = read_chunks(fd)                    bytes as they come; b"" says that nothing more is there yet
+    lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None where nothing more is there yet
+    for found in translated(translator, windows(lines, most=1000), longest=1000):
+        ...                                     the translations of the next lines, a list for each
+
+Each part is an iterator that takes from the one before it only what it needs, so no more than one window is ever read ahead. What is
+wrong with a line raises DataError after everything before that line has come out.
+"""
+
+import os
+import select
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from data.parallel import DataError
+
+if TYPE_CHECKING:
+    from configs.schema import SearchConfig
+    from data.vocab import Vocab
+    from models.translator import Translation
+
+CHUNK = 1 << 16  # bytes of one read: what a pipe holds
+LONGEST_LINE = 1 << 20  # bytes; text without line ends would otherwise be read whole
+WINDOW_CHARACTERS = 1 << 20  # of all lines of a window
+FIRST_WINDOW = 32  # lines; each window that is filled doubles the next one, so that the first translations come soon
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
+    b"\xff\xfe": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
+    b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | python translate.py ...",
+}
+ONE_LINE = str.maketrans("\n\r", "  ")
+ONE_CELL = str.maketrans("\n\r\t", "   ")
+
+
+class LineTranslator(Protocol):
+    """What a stream needs of a model: a Translator, or an exported folder that is open."""
+
+    source_vocab: "Vocab"
+    search: "SearchConfig"
+
+    def translate_n_best(
+        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> "list[list[Translation]]": ...
+
+
+def read_chunks(fd: int, *, wait: float = 0.1) -> Iterator[bytes]:
+    """The bytes of an open file descriptor as they come, to its end; b"" wherever nothing more comes within `wait` seconds."""
+    while chunk := os.read(fd, CHUNK):
+        yield chunk
+        if not _more(fd, wait):
+            yield b""
+
+
+def _more(fd: int, wait: float) -> bool:
+    try:
+        return bool(select.select([fd], [], [], wait)[0])
+    except (OSError, ValueError):  # Windows can ask sockets alone; then each read is translated before the next
+        return False
+
+
+def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Iterator[str | None]:
+    r"""The lines of UTF-8 text, without their "\n" or "\r\n" and without a byte-order mark; None for an empty chunk.
+
+    "\r", U+2028 and the like inside a line do not end it. What follows the last "\n" is a line unless it is empty.
+    Raises DataError, naming `name` and the line's number, from 1, at bytes that are not UTF-8 and at a line over LONGEST_LINE bytes."""
+    number, rest = 0, b""
+    for chunk in chunks:
+        if not chunk:
+            yield None
+            continue
+        *whole, rest = (rest + chunk).split(b"\n")
+        for raw in whole:
+            number += 1
+            yield _decode(raw, number, name)
+        if len(rest) > LONGEST_LINE:  # seen before its end, which may never come
+            _decode(rest, number + 1, name)
+    if rest and not (number == 0 and rest == BYTE_ORDER_MARK):
+        yield _decode(rest, number + 1, name)
+
+
+def _decode(raw: bytes, number: int, name: str) -> str:
+    if len(raw) > LONGEST_LINE:
+        raise DataError(f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, each ended by a newline")
+    try:
+        return (raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw).decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        cure = NOT_TEXT.get(raw[:2]) if number == 1 else None
+        cure = cure or "correct that line, or convert the text if it is in another encoding: iconv -f ISO-8859-1 -t UTF-8"
+        byte = error.object[error.start]
+        raise DataError(f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}") from None
+
+
+def windows(lines: Iterable[str | None], *, most: int, first: int = FIRST_WINDOW) -> Iterator[list[str]]:
+    """The lines, in order, in lists of at most `most` lines and about WINDOW_CHARACTERS characters; none is empty.
+
+    The first list has at most `first` lines, and each one that is filled lets the next be twice as long. None among the lines (nothing
+    more is there yet) ends a list early. A DataError of `lines` is raised after the lines before it have been given."""
+    size, window, characters = min(first, most), [], 0
+    try:
+        for line in lines:
+            if line is not None:
+                window.append(line)
+                characters += len(line)
+            filled = len(window) >= size
+            if filled or characters >= WINDOW_CHARACTERS or (window and line is None):
+                yield window
+                window, characters = [], 0
+                size = min(2 * size, most) if filled else size
+    except DataError:
+        if window:
+            yield window
+        raise
+    if window:
+        yield window
+
+
+def translated(
+    translator: LineTranslator,
+    texts: Iterable[list[str]],
+    *,
+    longest: int,
+    limit: str = "",
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    left_empty: Callable[[str], None] | None = None,
+    name: str = "standard input",
+) -> "Iterator[list[list[Translation]]]":
+    """For every list of lines the n best translations of each line, in order; a line without pieces has one, which is empty.
+
+    longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer one is translated as an empty
+    line and `left_empty` is told so in words; without, it raises DataError, naming its number, from 1, after the lines before it have
+    come out."""
+    done = 0
+    for lines in texts:
+        stop = None
+        lengths = [len(ids) for ids in translator.source_vocab.encode(lines)]
+        for i, length in enumerate(lengths):
+            if length <= longest:
+                continue
+            what = f"{name}, line {done + i + 1} has {length} pieces, more than {limit or longest}"
+            if left_empty is None:
+                stop = DataError(f"{what}; split it into sentences, one a line, or give --too-long empty to go on without it")
+                lines = lines[:i]
+                break
+            left_empty(f"{what}; its translation is left empty")
+            lines = [*lines[:i], "", *lines[i + 1 :]]
+        if lines:
+            yield translator.translate_n_best(lines, beam=beam, length_penalty=length_penalty)
+        if stop is not None:
+            raise stop
+        done += len(lines)
+
+
+def as_text(best: "Sequence[Translation]", number: int, *, n_best: int = 0, scores: bool = False) -> str:
+    """What is written for an input line, "\\n" included: its best translation on one line, or with n_best exactly so many lines.
+
+    Columns are parted by tabs: the line's number (with n_best), score and log probability (with scores), the text. Where the search found
+    fewer than n_best, the rest have no text and a score of -inf. A line end or, beside other columns, a tab in a text becomes a space."""
+    table = ONE_CELL if n_best or scores else ONE_LINE
+    written = []
+    for rank in range(n_best or 1):
+        one = best[rank] if rank < len(best) else None
+        cells = [str(number)] if n_best else []
+        if scores:
+            cells += [f"{one.score:.4f}", f"{one.log_prob:.4f}"] if one else ["-inf", "-inf"]
+        written.append("\t".join([*cells, one.text.translate(table) if one else ""]) + "\n")
+    return "".join(written)
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """A file that has its name only once it is whole: written beside it, then renamed; nothing is left after an exception.
+    Raises ValueError where no file can be put there."""
+    target = Path(path).resolve()  # through a link, not in its place
+    if target.exists() and not target.is_file():
+        kind = "folder" if target.is_dir() else "device or pipe, which > writes to"
+        raise ValueError(f"--output {path} is a {kind}; expected the name of a file")
+    partial = target.with_name(target.name + ".part")
+    try:
+        file = partial.open("wb")
+    except OSError as error:
+        raise ValueError(f"--output {path}: {error.strerror}; expected a name in a folder that can be written to") from error
+    try:
+        with file:
+            yield file
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,282 @@
+"""A stream of lines: cut at newlines alone, read no further than a window, translated in order, written a line for a line."""
+
+import itertools
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.schema import SearchConfig
+from data.parallel import DataError
+from models import stream
+from models.stream import as_text, read_chunks, split_lines, translated, whole_file, windows
+
+
+def translation(text: str, score: float = -0.5, log_prob: float = -1.25):
+    return SimpleNamespace(text=text, score=score, log_prob=log_prob, tokens=3)
+
+
+class Upper:
+    """A translator that shouts; a word is a piece."""
+
+    search = SearchConfig()
+
+    def __init__(self):
+        self.source_vocab = SimpleNamespace(encode=lambda lines: [line.split() for line in lines])
+        self.calls = []
+
+    def translate_n_best(self, lines, *, beam=None, length_penalty=None):
+        self.calls.append((list(lines), beam, length_penalty))
+        return [[translation(line.upper())] for line in lines]
+
+
+def texts(found) -> list[str]:
+    return [best[0].text for window in found for best in window]
+
+
+# ---------------------------------------------------------------- bytes to lines
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b"", []),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"\n", [""]),
+        (b"a\n\n\nb", ["a", "", "", "b"]),
+        (b"a\r\nb\r\n\r\nc\r", ["a", "b", "", "c"]),
+        ("a\rb\u2028c\u2029d\x85e\x0bf\x0cg\x1ch\n".encode(), ["a\rb\u2028c\u2029d\x85e\x0bf\x0cg\x1ch"]),
+        (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+        (b"\xef\xbb\xbf", []),
+        (b"  a \n", ["  a "]),
+    ],
+)
+def test_lines_end_at_newlines_and_nowhere_else(raw, lines):
+    assert list(split_lines([raw] if raw else [])) == lines
+    assert list(split_lines([raw[i : i + 1] for i in range(len(raw))])) == lines
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))), st.lists(st.integers(0, 400)))
+def test_where_the_bytes_are_cut_does_not_matter(lines, cuts):
+    raw = "".join(line + "\n" for line in lines).encode()
+    ends = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
+    chunks = [raw[a:b] for a, b in itertools.pairwise(ends)]
+    expected = [line.removesuffix("\r") for line in lines]
+    expected[:1] = [line.removeprefix("\ufeff") for line in expected[:1]]
+    assert list(split_lines(chunks)) == expected
+
+
+def test_an_empty_chunk_says_that_nothing_more_is_there_yet():
+    assert list(split_lines([b"a\nb", b"", b"c\n", b""])) == ["a", None, "bc", None]
+
+
+@pytest.mark.parametrize(
+    ("raw", "parts"),
+    [
+        (b"a\nb\nx\xe4y\nc\n", ["in.txt, line 3: byte 2 (0xe4) is not UTF-8", "ISO-8859-1"]),
+        (b"a\nb\nx\xc3", ["in.txt, line 3: byte 2 (0xc3)"]),
+        ("Grüße\n".encode("utf-16"), ["in.txt, line 1", "UTF-16"]),
+        (b"\x1f\x8b\x08\x00\n", ["in.txt, line 1", "gunzip"]),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(raw, parts):
+    lines, came = split_lines([raw], name="in.txt"), []
+    with pytest.raises(DataError) as error:
+        came.extend(lines)
+    assert [part for part in parts if part not in str(error.value)] == []
+    assert came == (["a", "b"] if raw.startswith(b"a") else [])
+
+
+def test_text_without_line_ends_is_refused_before_it_fills_the_memory(monkeypatch):
+    monkeypatch.setattr(stream, "LONGEST_LINE", 1000)
+    taken = itertools.count()
+    with pytest.raises(DataError, match="line 2 is longer than 1,000 bytes"):
+        list(split_lines(b"a\n" if next(taken) == 0 else b"x" * 97 for _ in itertools.count()))
+    assert next(taken) < 20
+    with pytest.raises(DataError, match="line 1 is longer than 1,000 bytes"):
+        list(split_lines([b"x" * 1001 + b"\n"]))
+    assert list(split_lines([b"x" * 1000 + b"\n"])) == ["x" * 1000]
+
+
+def test_a_pipe_is_read_to_its_end_with_a_pause_where_its_writer_rests():
+    read, write = os.pipe()
+    chunks = read_chunks(read, wait=0.05)
+    os.write(write, b"a\nb")
+    assert [next(chunks), next(chunks)] == [b"a\nb", b""]
+    later = threading.Timer(0.2, lambda: (os.write(write, b"c\n"), os.close(write)))
+    later.start()
+    assert list(split_lines(chunks)) == ["c"]
+    later.join()
+    os.close(read)
+
+
+def test_a_pipe_that_is_full_at_once_has_no_pause():
+    read, write = os.pipe()
+    os.write(write, b"x\n" * 20_000)
+    os.close(write)
+    assert b"".join(chunks := list(read_chunks(read))) == b"x\n" * 20_000
+    assert b"" not in chunks
+    os.close(read)
+
+
+# ---------------------------------------------------------------- lines to windows
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(st.none(), st.text(max_size=3)), max_size=60), st.integers(1, 11), st.integers(1, 11))
+def test_windows_hold_all_lines_in_order_and_none_is_empty_or_too_large(lines, most, first):
+    found = list(windows(lines, most=most, first=first))
+    assert [line for window in found for line in window] == [line for line in lines if line is not None]
+    assert all(1 <= len(window) <= most for window in found)
+
+
+def test_windows_grow_to_the_most_that_is_allowed():
+    assert [len(window) for window in windows(["x"] * 40, most=11, first=2)] == [2, 4, 8, 11, 11, 4]
+    assert [len(window) for window in windows(["x"] * 40, most=17, first=32)] == [17, 17, 6]
+
+
+def test_a_pause_ends_a_window_without_letting_the_next_one_grow():
+    lines = ["a", None, None, "b", "c", "d", "e", "f"]
+    assert list(windows(lines, most=10, first=2)) == [["a"], ["b", "c"], ["d", "e", "f"]]
+
+
+def test_no_line_is_read_ahead_of_its_window():
+    read = 0
+
+    def endless():
+        nonlocal read
+        while True:
+            read += 1
+            yield f"line {read}"
+
+    given_out = 0
+    for window in itertools.islice(windows(endless(), most=101), 9):
+        given_out += len(window)
+        assert read == given_out
+    assert len(window) == 101
+
+
+def test_long_lines_make_small_windows(monkeypatch):
+    monkeypatch.setattr(stream, "WINDOW_CHARACTERS", 100)
+    found = list(windows(["x" * 40] * 7, most=1000))
+    assert [len(window) for window in found] == [3, 3, 1]
+
+
+def test_an_error_comes_after_the_lines_before_it():
+    came = []
+    with pytest.raises(DataError, match="line 3"):
+        came.extend(windows(split_lines([b"a\nb\n\xff\n"]), most=10))
+    assert came == [["a", "b"]]
+
+
+# ---------------------------------------------------------------- windows to translations
+
+
+def test_translations_come_in_the_order_of_the_lines_window_by_window():
+    upper = Upper()
+    found = translated(upper, [["a", "b c"], ["", "d"]], longest=10, beam=3, length_penalty=0.6)
+    assert texts(found) == ["A", "B C", "", "D"]
+    assert upper.calls == [(["a", "b c"], 3, 0.6), (["", "d"], 3, 0.6)]
+
+
+def test_one_window_is_translated_before_the_next_is_read():
+    upper, read = Upper(), []
+
+    def source():
+        for name in "abc":
+            read.append(name)
+            yield [name]
+
+    found = translated(upper, source(), longest=10)
+    for i in range(3):
+        next(found)
+        assert len(read) == len(upper.calls) == i + 1
+
+
+def test_a_line_of_too_many_pieces_is_named_after_the_lines_before_it():
+    found, came = translated(Upper(), [["a", "b"], ["c", "d e f g", "h"]], longest=3, limit="--max-length 3", name="in.txt"), []
+    with pytest.raises(DataError, match=r"in\.txt, line 4 has 4 pieces, more than --max-length 3; split it.*--too-long empty"):
+        came.extend(found)
+    assert texts(came) == ["A", "B", "C"]
+
+
+def test_a_first_line_of_too_many_pieces_translates_nothing():
+    upper = Upper()
+    with pytest.raises(DataError, match="line 1 has 2 pieces, more than 1;"):
+        list(translated(upper, [["a b"]], longest=1))
+    assert upper.calls == []
+
+
+def test_lines_of_too_many_pieces_can_be_left_empty_and_are_told():
+    told: list[str] = []
+    found = translated(Upper(), [["a", "b c d"], ["e f", "g h i", "j"]], longest=2, left_empty=told.append)
+    assert texts(found) == ["A", "", "E F", "", "J"]
+    assert [text.split(" has")[0] for text in told] == ["standard input, line 2", "standard input, line 4"]
+    assert all(text.endswith("its translation is left empty") for text in told)
+
+
+# ---------------------------------------------------------------- translations to text
+
+
+def test_a_line_is_written_as_one_line_whatever_is_in_it():
+    assert as_text([translation("a\nb\r\nc\td\u2028e")], 1) == "a b  c\td\u2028e\n"
+    assert as_text([translation("a\tb\n")], 1, scores=True) == "-0.5000\t-1.2500\ta b \n"
+    assert as_text([translation("")], 1) == "\n"
+
+
+def test_n_best_writes_n_lines_with_the_number_of_their_line():
+    best = [translation("a", -0.25), translation("b", -0.75), translation("c", -1.0)]
+    assert as_text(best, 7, n_best=2) == "7\ta\n7\tb\n"
+    assert as_text(best, 7, n_best=2, scores=True) == "7\t-0.2500\t-1.2500\ta\n7\t-0.7500\t-1.2500\tb\n"
+
+
+def test_fewer_translations_than_n_leave_empty_lines_in_their_place():
+    assert as_text([translation("a")], 7, n_best=3) == "7\ta\n7\t\n7\t\n"
+    assert as_text([translation("", 0.0, 0.0)], 7, n_best=2, scores=True) == "7\t0.0000\t0.0000\t\n7\t-inf\t-inf\t\n"
+
+
+# ---------------------------------------------------------------- a file, whole or not at all
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path):
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    with whole_file(str(path)) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_file_that_is_not_finished_leaves_nothing(tmp_path, error):
+    def half(file):
+        file.write(b"half")
+        raise error
+
+    with pytest.raises(error), whole_file(str(tmp_path / "out.txt")) as file:
+        half(file)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_written_through_a_link(tmp_path):
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    with whole_file(str(tmp_path / "link.txt")) as file:
+        file.write(b"new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
+
+
+@pytest.mark.parametrize(("name", "words"), [(".", "is a folder"), ("nowhere/out.txt", "No such file"), ("fifo", "is a device or pipe")])
+def test_what_is_no_place_for_a_file_is_refused(tmp_path, name, words):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ValueError, match=f"--output .*{words}"), whole_file(str(tmp_path / name)):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["fifo"]

@@ -1,0 +1,346 @@
+"""translate.py as its user meets it: files, pipes and terminals, ten thousand lines, what it refuses and how, and every early end.
+
+The model is untrained; what it says does not matter here."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import translate
+from configs.schema import ModelConfig
+from data.vocab import Vocab
+from gates import HeadMap, find_sites
+from models.checkpoint import save_model
+from models.run import RunFolder
+from models.transformer import Transformer
+from models.translator import Translator
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat", "big dogs see a cat"]
+TARGETS = ["der Hund schläft .", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
+SHAPE = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 1, "embeddings": "separate"}
+
+
+@pytest.fixture(scope="module")
+def make_run(tmp_path_factory):
+    """make_run(model settings...) -> a finished run with the systems base and l0 (whose heads are half closed)."""
+
+    def make(**settings) -> RunFolder:
+        folder = RunFolder(tmp_path_factory.mktemp("runs") / "toy-en-de-l0-s1")
+        vocab = Vocab.train([line for line in SOURCES + TARGETS if line.strip()] * 3, size=53, path=folder / "vocab.model")
+        torch.manual_seed(0)
+        model = Transformer(ModelConfig(**{**SHAPE, **settings}), len(vocab), len(vocab))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        search = {"beam": 2, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 3, "batch_tokens": 101}
+        folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": search}))
+        save_model(folder / "best.pt", model)
+        folder.add_system("base", folder / "best.pt", None)
+        closed = HeadMap({site: [1.0, 0.0, 0.0] if site.kind == "cross" else [0.0, 1.0, 1.0] for site in find_sites(model)})
+        folder.add_system("l0", folder / "best.pt", closed.to_json())
+        folder.write_json("result.json", {"system": "l0", "finished": True})
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def run(make_run) -> Path:
+    return make_run().path
+
+
+@pytest.fixture
+def translate_here(monkeypatch, capfdbinary):
+    """translate_here(words..., text=bytes of standard input) -> (exit code, stdout, stderr), the last as text."""
+
+    def run(*words: object, text: bytes | None = None) -> tuple[int, bytes, str]:
+        monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, words)])
+        if text is not None:
+            read, write = os.pipe()
+            os.write(write, text)
+            os.close(write)
+            monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+        try:
+            code = translate.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, error = capfdbinary.readouterr()
+        return code, out, error.decode()
+
+    return run
+
+
+def start(*words: object) -> subprocess.Popen:
+    """translate.py in a process of its own, with pipes at both ends."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "translate.py"), *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # tests started in the background inherit an ignored interrupt, which Python would then ignore too
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def raw(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def expected(run: Path, lines: list[str], system: str | None = None, **search) -> bytes:
+    return raw(Translator.load(run, system, device="cpu").translate(lines, **search))
+
+
+def assert_one_line(error: str, *words: str) -> None:
+    (line,) = error.strip().splitlines()
+    assert line.startswith("translate.py: error: ")
+    assert [word for word in words if word not in line] == [], line
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+@pytest.mark.parametrize("system", ["base", "l0", None])
+def test_lines_are_translated_as_the_translator_does_in_order(run, translate_here, system):
+    code, out, error = translate_here(run, *(["--system", system] if system else []), text=raw(SOURCES))
+    assert code == 0, error
+    assert out == expected(run, SOURCES, system)
+    assert [bool(line) for line in out.decode().split("\n")[:-1]] == [bool(line.strip()) for line in SOURCES]
+    assert error.startswith("7 lines, ")
+    assert error.endswith(" lines/s\n")
+
+
+def test_search_settings_of_the_command_line_go_before_those_of_the_run(run, translate_here):
+    words = ["--beam", "3", "--length-penalty", "0.2", "--batch-tokens", "1"]
+    code, out, error = translate_here(run, *words, "--device", "cpu", text=raw(SOURCES))
+    assert code == 0, error
+    assert out == expected(run, SOURCES, beam=3, length_penalty=0.2)
+
+
+def test_no_text_gives_no_text(run, translate_here):
+    assert translate_here(run, "--quiet", text=b"") == (0, b"", "")
+
+
+def test_one_line_without_a_newline_gives_one_line_with_one(run, translate_here):
+    assert translate_here(run, "--quiet", text=b"the dog sleeps .") == (0, expected(run, ["the dog sleeps ."]), "")
+
+
+def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_path):
+    words = " ".join(SOURCES).split()
+    different = [" ".join(words[i % len(words) : i % len(words) + 1 + i % 7]) for i in range(101)]
+    lines = [different[i * i % 101] for i in range(10_000)]
+    (tmp_path / "in.txt").write_bytes(raw(lines))
+    flags = ["--system", "l0", "--beam", "1", "--batch-tokens", "20000", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
+    code, out, error = translate_here(run, *flags)
+    assert (code, out) == (0, b""), error
+    translations = dict(zip(different, Translator.load(run, "l0", device="cpu").translate(different, beam=1), strict=True))
+    assert len(set(translations.values())) > 10
+    assert (tmp_path / "out.txt").read_bytes() == raw([translations[line] for line in lines])
+    assert error.splitlines()[-1].startswith("10,000 lines, ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_n_best_and_scores_are_columns_before_the_text(run, translate_here):
+    code, out, error = translate_here(run, "--beam", "3", "--n-best", "2", "--scores", text=raw(SOURCES))
+    assert code == 0, error
+    found = Translator.load(run, device="cpu").translate_n_best(SOURCES, beam=3)
+    rows = [line.split("\t") for line in out.decode().split("\n")[:-1]]
+    assert [row[0] for row in rows] == [str(1 + i // 2) for i in range(2 * len(SOURCES))]
+    for i, best in enumerate(found):
+        ours = rows[2 * i : 2 * i + 2]
+        assert [row[3] for row in ours] == ([one.text for one in best[:2]] if SOURCES[i].strip() else ["", ""])
+        assert [float(row[1]) for row in ours[: len(best)]] == pytest.approx([one.score for one in best[:2]], abs=1e-3)
+        assert [float(row[2]) for row in ours[: len(best)]] == pytest.approx([one.log_prob for one in best[:2]], abs=1e-3)
+
+
+def test_a_translation_that_holds_a_newline_is_still_one_line(run, translate_here, monkeypatch):
+    monkeypatch.setattr(Vocab, "decode", lambda self, many: ["a\nb\r\nc" for _ in many])
+    _, out, _ = translate_here(run, text=b"the dog\nthe cat\n")
+    assert out == b"a b  c\n" * 2
+
+
+def test_no_more_lines_than_the_window_are_translated_at_once(run, translate_here, monkeypatch):
+    sizes = []
+    plain = Translator.translate_n_best
+    monkeypatch.setattr(Translator, "translate_n_best", lambda self, lines, **k: sizes.append(len(lines)) or plain(self, lines, **k))
+    code, out, _ = translate_here(run, "--beam", "1", "--window", "41", text=raw(["the dog"] * 131))
+    assert (code, out.count(b"\n")) == (0, 131)
+    assert sizes == [32, 41, 41, 17]
+
+
+# ---------------------------------------------------------------- what is wrong with the text
+
+
+def test_broken_bytes_are_one_line_with_their_number_after_the_lines_before_them(run, translate_here):
+    code, out, error = translate_here(run, text=b"the dog\n\nthe cat\nthe \xe4 cat\nthe dog\n")
+    assert code == 1
+    assert_one_line(error, "standard input, line 4", "byte 5 (0xe4) is not UTF-8")
+    assert out == expected(run, ["the dog", "", "the cat"])
+
+
+def test_broken_bytes_leave_no_output_file(run, translate_here, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"the dog\n\xff\n")
+    (tmp_path / "out.txt").write_text("old")
+    code, _, error = translate_here(run, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt")
+    assert code == 1
+    assert_one_line(error, f"{tmp_path / 'in.txt'}, line 2")
+    assert (tmp_path / "out.txt").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_a_line_longer_than_the_models_positions_is_named_or_left_empty(make_run, translate_here):
+    run = make_run(positions="learned", max_positions=11).path
+    text = raw(["the dog", "the cat " * 7, "the cat"])
+    code, out, error = translate_here(run, text=text)
+    assert (code, out) == (1, expected(run, ["the dog"]))
+    assert_one_line(error, "line 2 has", "more than the 10 that the model has positions for", "--too-long empty")
+    code, out, error = translate_here(run, "--too-long", "empty", "--quiet", text=text)
+    assert (code, out) == (0, expected(run, ["the dog", "", "the cat"]))
+    assert error.splitlines()[0].startswith("standard input, line 2 has")
+
+
+def test_a_line_longer_than_is_allowed_is_named(run, translate_here):
+    code, _, error = translate_here(run, "--max-length", "5", text=raw(["dogs dogs dogs dogs dogs dogs"]))
+    assert code == 1
+    assert_one_line(error, "line 1 has", "more than --max-length 5")
+
+
+# ---------------------------------------------------------------- what is wrong with the command
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--beam", "-1"], ["--beam", "at least 0"]),
+        (["--length-penalty", "-1"], ["--length-penalty", "at least 0"]),
+        (["--beam", "3", "--n-best", "4"], ["--n-best", "at most the beam width, 3", "--beam 4"]),
+        (["--too-long", "empti"], ["--too-long", "did you mean empty?"]),
+        (["--bema", "2"], ["unknown flag --bema", "--beam"]),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_line_and_exit_code_2(run, translate_here, words, parts):
+    code, out, error = translate_here(run, *words)
+    assert (code, out) == (2, b"")
+    assert_one_line(error.splitlines()[0], *parts)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--system", "bsae"], ["no system 'bsae'", "did you mean 'base'?"]),
+        (["--n-best", "3"], ["at most the beam width, 2", "--beam 3"]),  # 2 is the run's own
+        (["--device", "gpu"], ["--device gpu", "take cpu"]),
+        (["--input", "nowhere.txt"], ["--input nowhere.txt", "No such file"]),
+        (["--output", "nowhere/out.txt"], ["--output nowhere/out.txt", "No such file"]),
+    ],
+)
+def test_what_is_not_there_is_one_line(run, translate_here, words, parts):
+    code, out, error = translate_here(run, *words, text=b"the dog\n")
+    assert (code, out) == (1, b"")
+    assert_one_line(error, *parts)
+
+
+def test_a_run_that_is_not_there_names_the_nearest(run, translate_here):
+    code, _, error = translate_here(run.with_name("toy-en-de-l1-s1"), text=b"the dog\n")
+    assert code == 1
+    assert_one_line(error, "no run at", "did you mean", "toy-en-de-l0-s1")
+
+
+def test_too_little_memory_is_one_line_and_any_other_fault_is_not_hidden(run, translate_here, monkeypatch):
+    def fail(self, lines, **_):
+        raise RuntimeError(lines[0])
+
+    monkeypatch.setattr(Translator, "translate_n_best", fail)
+    code, _, error = translate_here(run, text=b"CUDA out of memory. Tried to allocate\n")
+    assert code == 1
+    assert_one_line(error, "out of memory", "--batch-tokens")
+    with pytest.raises(RuntimeError, match="something else"):
+        translate_here(run, text=b"something else\n")
+
+
+def test_closed_ends_are_one_line(run, translate_here, monkeypatch):
+    for name, flag, text in (("stdout", "--output", b""), ("stdin", "--input", None)):
+        monkeypatch.setattr(sys, name, None)
+        code, _, error = translate_here(run, text=text)
+        assert code == 1
+        assert_one_line(error, "is closed", flag)
+
+
+# ---------------------------------------------------------------- pipes, terminals, interrupts
+
+
+def test_the_reader_of_a_pipe_may_leave_early(run):
+    process = start(run, "--beam", "1")
+    try:
+        process.stdin.write(raw(["the dog", "the cat"] * 2000))  # less than a pipe holds
+        process.stdin.flush()
+        assert process.stdout.readline() == expected(run, ["the dog"], beam=1)
+        process.stdout.close()
+        process.stdin.close()
+        assert (process.wait(timeout=300), process.stderr.read()) == (141, b"")
+    finally:
+        process.kill()
+
+
+def test_a_line_is_translated_while_its_pipe_is_open_and_an_interrupt_is_one_line(run):
+    process = start(run)
+    try:
+        process.stdin.write(raw(["the dog"]))
+        process.stdin.flush()
+        assert process.stdout.readline() == expected(run, ["the dog"])
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (130, b"")
+    assert error == b"translate.py: interrupted; the lines written so far are whole\n"
+
+
+def test_an_interrupt_leaves_no_output_file(run, translate_here, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "translate_n_best", interrupt)
+    code, _, error = translate_here(run, "--output", tmp_path / "out.txt", text=b"the dog\n")
+    assert code == 130
+    assert error == f"translate.py: interrupted; {tmp_path / 'out.txt'} is not written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(run, translate_here, monkeypatch):
+    full = open("/dev/full", "w")  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", full)
+    code, _, error = translate_here(run, text=b"the dog\n")
+    assert code == 1
+    assert_one_line(error, "No space left")
+    full.close()  # nothing is left to write, or this raises
+
+
+def test_a_person_at_a_terminal_gets_each_line_translated_as_it_comes(run, translate_here, monkeypatch):
+    ours, theirs = os.openpty()
+    os.write(ours, b"the dog\nthe cat\n\x04")
+    monkeypatch.setattr(sys, "stdin", os.fdopen(theirs))
+    windows = []
+    plain = Translator.translate_n_best
+    monkeypatch.setattr(Translator, "translate_n_best", lambda self, lines, **k: windows.append(list(lines)) or plain(self, lines, **k))
+    code, out, error = translate_here(run)
+    assert (code, out) == (0, expected(run, ["the dog", "the cat"]))
+    assert error == "type a line for its translation; Ctrl-D ends\n"
+    os.close(ours)
+
+
+def test_help_answers_before_anything_heavy_is_imported():
+    code = "import sys, runpy; sys.argv = ['translate.py', '--help']\ntry: runpy.run_path('translate.py', run_name='__main__')\n"
+    code += "except SystemExit as stop: print(stop.code, sorted({'torch', 'numpy', 'sentencepiece'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=ROOT, check=False)
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+    assert "--n-best" in done.stdout
