@@ -6,11 +6,42 @@ Letters: B sentences still open, k beam, N = B * k rows, V vocabulary.
 """
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from models.transformer import BOS, EOS, PAD, DecoderState, Transformer
+from configs.schema import ModelConfig
+from models.transformer import BOS, EOS, PAD
+
+
+class State(Protocol):
+    """What a model remembers of the rows that are decoded, as search sees it."""
+
+    sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
+
+    @property
+    def length(self) -> int:
+        """Positions decoded so far."""
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others are dropped."""
+
+
+class StepModel(Protocol):
+    """What search asks of a model: the Transformer, or an exported one."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def target_vocab(self) -> int: ...
+
+    def start(self, source: Tensor, beam: int = 1) -> State:
+        """Encode (B, S) sources and prepare B * beam rows for `step`."""
+
+    def step(self, ids: Tensor, state: Any) -> Tensor:
+        """Logits (N, V) after the last token ids (N,) of every row; the state, one that `start` gave, grows by one position."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +53,7 @@ class Hypothesis:
     score: float
 
 
-def length_limits(model: Transformer, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
+def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
     """(B,) longest target of each source in pieces, the end included: max_ratio * source pieces + max_extra, or all learned positions."""
     pieces = (source != PAD).sum(1) - 1
     limits = (pieces * max_ratio).long() + max_extra
@@ -31,7 +62,7 @@ def length_limits(model: Transformer, source: Tensor, max_ratio: float, max_extr
 
 @torch.inference_mode()
 def greedy_search(
-    model: Transformer, source: Tensor, *, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
+    model: StepModel, source: Tensor, *, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
 ) -> list[Hypothesis]:
     """The most probable next token at every step, for every source (B, S)."""
     limits = length_limits(model, source, max_ratio, max_extra)
@@ -60,7 +91,7 @@ def greedy_search(
 
 @torch.inference_mode()
 def beam_search(
-    model: Transformer, source: Tensor, *, beam: int, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
+    model: StepModel, source: Tensor, *, beam: int, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
 ) -> list[list[Hypothesis]]:
     """For every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam below 1."""
     if beam < 1:
@@ -91,10 +122,9 @@ def beam_search(
         ends = token == EOS
         # an end counts only among the k best, as if it had taken its row's place
         for b, c in (ends[:, :k] & top[:, :k].isfinite()).nonzero().tolist():
-            done = finished[int(state.sentences[b])]
-            if len(done) < k:
-                log_prob = float(top[b, c])
-                done.append(Hypothesis(history[b, int(origin[b, c])].tolist(), log_prob, log_prob / n**length_penalty))
+            log_prob = float(top[b, c])
+            ended = Hypothesis(history[b, int(origin[b, c])].tolist(), log_prob, log_prob / n**length_penalty)
+            finished[int(state.sentences[b])].append(ended)
         counts = torch.tensor([len(finished[s]) for s in state.sentences.tolist()], device=device)
         going = ((counts < k) & ~at_limit).nonzero().flatten()
         going_on = torch.argsort(ends.to(torch.uint8), dim=1, stable=True)[:, :k]  # the k best that do not end, in order
@@ -110,10 +140,11 @@ def beam_search(
         ids = token.flatten()
     if not all(finished):
         raise ValueError("the model gives no finite probability to any next token; its weights hold NaN, so load another checkpoint")
-    return [sorted(done, key=lambda hypothesis: -hypothesis.score) for done in finished]
+    # the last step may have brought more than k ends
+    return [sorted(done, key=lambda hypothesis: -hypothesis.score)[:k] for done in finished]
 
 
-def next_log_probs(model: Transformer, ids: Tensor, state: DecoderState) -> Tensor:
+def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
     """(N, V) log probabilities in nats, fp32; padding and beginning are never produced."""
     log_p = model.step(ids, state).float().log_softmax(-1)
     log_p[:, PAD] = -torch.inf

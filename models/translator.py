@@ -103,15 +103,7 @@ class Translator:
         return results
 
     def search_batches(self, lengths: Sequence[int], beam: int) -> list[list[int]]:
-        """Numbers of the non-empty lines, longest first, as many at once as `search.batch_tokens` allows."""
-        order = [int(i) for i in np.argsort([-n for n in lengths], kind="stable") if lengths[int(i)] > 0]
-        batches: list[list[int]] = []
-        begin = 0
-        while begin < len(order):
-            size = max(1, self.search.batch_tokens // ((lengths[order[begin]] + 1) * beam))
-            batches.append(order[begin : begin + size])
-            begin += size
-        return batches
+        return search_batches(lengths, beam, self.search.batch_tokens)
 
     @torch.inference_mode()
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
@@ -131,6 +123,18 @@ class Translator:
                 results[i] = row[: len(target_ids[i]) + 1]
         self.model.train(was_training)
         return results
+
+
+def search_batches(lengths: Sequence[int], beam: int, tokens: int) -> list[list[int]]:
+    """Numbers of the lines that are not empty, longest first, as many at once as `tokens` padded pieces, times beam, allow."""
+    order = [int(i) for i in np.argsort([-n for n in lengths], kind="stable") if lengths[int(i)] > 0]
+    batches: list[list[int]] = []
+    begin = 0
+    while begin < len(order):
+        size = max(1, tokens // ((lengths[order[begin]] + 1) * beam))
+        batches.append(order[begin : begin + size])
+        begin += size
+    return batches
 
 
 def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tensor:

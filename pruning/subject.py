@@ -18,6 +18,7 @@ from data.corpus import TranslationData
 from data.parallel import digest_lines, read_pairs
 from data.vocab import UNK, Vocab
 from models.run import RunFolder, device_name, find_runs, provenance
+from models.run_text import run_corpus
 from models.translator import Translator
 
 BATCH_TOKENS = 4000  # of one batch of the importance pass; sentence and token scores do not depend on it
@@ -52,21 +53,7 @@ class Subject:
             raise ValueError(f"{folder.path} is not finished; the command in its command.txt with --resume continues it")
         settings = folder.config()
         data_dir = config.data_dir if config.data_dir is not None else settings.get("data_dir")
-        corpus = load_corpus(
-            settings.get("data"),
-            data_dir=data_dir,
-            src=settings.get("src"),
-            tgt=settings.get("tgt"),
-            train_files=settings.get("train_files"),
-            valid_files=settings.get("valid_files"),
-            test_files=settings.get("test_files"),
-        )
-        digest = result.get("data", {}).get("text_digest")
-        if digest is not None and digest != corpus.digest():  # runs from before it was recorded are taken at their word
-            raise ValueError(
-                f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest {corpus.digest()}, then {digest}); "
-                "scores and curves would belong to no run: bring the old text back, or train on the new one"
-            )
+        corpus = run_corpus(folder, data_dir)
         translator = Translator.load(folder.path, result.get("system", "base"))
         translator.search = replace(translator.search, beam=config.beam)
         translator.model.eval()

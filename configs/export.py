@@ -1,0 +1,40 @@
+"""Settings of `export.py`: which system of a run to write, in which format, and what to check it on; or what to measure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from configs.schema import REQUIRED, check_ranges, setting
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """`export.py`: a run for other runtimes, without its closed heads; or a report of what their removal is worth in time and space."""
+
+    source: str = setting(REQUIRED, "a run folder", positional=True)
+    to: Literal["torch", "onnx", "ct2"] | None = setting(  # models/formats/__init__.py has one line for each
+        None, "torch: torch.export programs; onnx: graphs for onnxruntime; ct2: a CTranslate2 model"
+    )
+    system: str | None = setting(None, "system of the run; default l0-removed if it has it, else the run's own")
+    out: str | None = setting(None, "folder to write; default SOURCE/exported/SYSTEM-FORMAT, or SOURCE/speed for the report")
+    sentences: int = setting(100, "test sentences on which scores and translations must agree with the run's model, 0 for all", at_least=0)
+    data_dir: str | None = setting(None, "folder with local copies of named corpora; default the run's own")
+    threads: int = setting(0, "CPU threads, 0 for all", at_least=0)
+    fresh: bool = setting(False, "replace an exported folder, repeat a report")
+    report: Literal["speed"] | None = setting(None, "speed: measure the run's systems and formats instead of exporting one")
+    batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once")
+    lengths: list[int] = setting(
+        [], "report: source lengths in pieces, for each the nearest sentences; default the short, middle and long third"
+    )
+    beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy")
+    repeats: int = setting(5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1)
+    quick: bool = setting(False, "report: one length, batch sizes 1 and 16, 2 rounds")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.to is None and self.report is None:
+            raise ValueError("nothing to do: give --to torch, --to onnx or --to ct2, or --report speed")
+        if self.to is not None and self.report is not None:
+            raise ValueError("--report measures all formats; leave --to out")
+        for flag, values in {"--batch-sizes": self.batch_sizes, "--lengths": self.lengths, "--beams": self.beams}.items():
+            if any(value < 1 for value in values) or len(set(values)) < len(values) or not (values or flag == "--lengths"):
+                raise ValueError(f"{flag}: expected whole numbers from 1 on, each once, got {', '.join(map(str, values)) or 'none'}")

@@ -1,0 +1,223 @@
+"""A model in the files of other runtimes: torch.export programs, ONNX, CTranslate2.   Each format is a line of `FORMATS`.
+
+    export(translator, "onnx", "exported", lines=..., references=..., facts=...)
+    open_exported("exported").translate(["The dog sleeps."])
+
+An exported folder holds the format's files, the vocabularies and export.json, and is all that translating needs. Closed heads are not in
+it. It exists only if it passed the parity check, whose numbers stand in export.json.
+"""
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from configs.schema import SearchConfig
+from data.vocab import Vocab
+from gates import GateBank, detach, remove
+from gates.headmap import write_json
+from gates.sites import BANK
+from models.checkpoint import architecture
+from models.formats.parity import parity as compare  # under another name: `models.formats.parity` stays the module
+from models.translator import Translation, Translator
+
+ABOUT = "export.json"  # the file that makes a folder an exported one
+
+
+class Exported(Protocol):
+    """An exported folder, opened: it answers as `Translator` does, and holds no nn.Module of ours."""
+
+    source_vocab: Vocab
+    target_vocab: Vocab
+    search: SearchConfig
+
+    def translate_n_best(
+        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> list[list[Translation]]:
+        """The `beam` best translations of every line, best first."""
+
+    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
+        """One line for every line; an empty line stays empty."""
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
+        """Natural-log probabilities of every target's pieces and its end."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one kind of exported folder is written and opened."""
+
+    write: Callable[[Translator, Path], None]  # a model without gates into an existing folder
+    open: Callable[..., Exported]  # open(folder, threads=0, **options)
+    about: str
+    packages: tuple[str, ...]  # what writing and opening need beside torch
+
+
+def need(packages: Sequence[str]) -> None:
+    """Import the packages. Raises ValueError, with the pip line, if one is missing or broken."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            missing = isinstance(error, ModuleNotFoundError) and error.name in (package, None)
+            state = "is not installed" if missing else f"cannot be imported ({' '.join(str(error).split())})"
+            raise ValueError(f"this format needs {', '.join(packages)}; {package} {state}: python -m pip install {package}") from error
+
+
+def lazy(module: str, name: str, *packages: str) -> Callable[..., Any]:
+    """The function of a module in this folder, which is imported when it is called: nobody needs the packages of all formats."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        need(packages)
+        return getattr(import_module(f"models.formats.{module}"), name)(*arguments, **options)
+
+    return call
+
+
+FORMATS: dict[str, Format] = {
+    "torch": Format(
+        lazy("torch_program", "write"), lazy("torch_program", "open"), "torch.export programs (.pt2), run by torch alone", ()
+    ),
+    "onnx": Format(
+        lazy("onnx_graph", "write", "onnx", "onnxscript", "onnxruntime"),
+        lazy("onnx_graph", "open", "onnxruntime"),
+        "ONNX graphs, run by onnxruntime",
+        ("onnx", "onnxscript", "onnxruntime"),
+    ),
+    "ct2": Format(
+        lazy("ctranslate2_model", "write", "ctranslate2"),
+        lazy("ctranslate2_model", "open", "ctranslate2"),
+        "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8",
+        ("ctranslate2",),
+    ),
+}
+
+
+def format_named(name: str) -> Format:
+    """A line of `FORMATS`. Raises ValueError, naming the nearest, if there is none of that name."""
+    if name not in FORMATS:
+        nearest = get_close_matches(name, FORMATS, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(FORMATS)}"
+        raise ValueError(f"unknown format {name!r}; {hint}")
+    return FORMATS[name]
+
+
+def plain(translator: Translator) -> Translator:
+    """The translator with a copy of its model, on the CPU and without gates: closed heads removed, fractional gates folded into W_O. Its
+    weights ask for no gradient."""
+    model = copy.deepcopy(translator.model).cpu().eval()
+    bank = cast("GateBank | None", getattr(model, BANK, None))
+    if bank is not None:
+        xi = bank.values()
+        detach(model)
+        remove(model, xi.map(lambda row: row == 0), fold=xi)
+    return Translator(model.requires_grad_(False), translator.source_vocab, translator.target_vocab, translator.search)
+
+
+def export(
+    translator: Translator,
+    format: str,
+    folder: str | Path,
+    *,
+    lines: Sequence[str],
+    references: Sequence[str],
+    facts: Mapping[str, Any],
+    fresh: bool = False,
+) -> dict[str, Any]:
+    """Write `folder` and return what its export.json says: the format, `facts` (run, system, provenance), the search settings, the
+    architecture, the files' sizes in bytes, and the parity of its scores and translations of `lines` and `references` with the model's.
+
+    The folder appears whole or not at all; with `fresh` it takes the place of an exported folder. Raises ValueError at an unknown format,
+    a package that is missing, a folder that is there already or cannot be made, or a failed parity check; OSError when a disk is full."""
+    chosen, folder = format_named(format), Path(folder)
+    need(chosen.packages)
+    check_place(folder, fresh)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}")  # beside it: a rename stays within the file system
+    made = [parent for parent in part.parents if not parent.exists()]
+    try:
+        part.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"cannot write in {folder.parent} ({error.strerror}); --out takes another folder") from error
+    try:
+        without = plain(translator)
+        about: dict[str, Any] = {
+            "format": format,
+            "about": chosen.about,
+            **facts,
+            "search": asdict(translator.search),
+            "architecture": architecture(without.model),
+        }
+        write_json(part / ABOUT, about)
+        copy_vocabs(without, part)
+        chosen.write(without, part)
+        files = sorted(path for path in part.rglob("*") if path.is_file() and path != part / ABOUT)
+        about["files"] = {path.relative_to(part).as_posix(): path.stat().st_size for path in files}
+        about["parity"] = compare(translator, open_exported(part), lines, references)
+        write_json(part / ABOUT, about)
+        place(part, folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        for parent in made:  # the deepest first
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+        raise
+    return about
+
+
+def check_place(folder: Path, fresh: bool) -> None:
+    """Raises ValueError if `folder` exists, unless it is an exported one that may be replaced."""
+    if not (folder.exists() or folder.is_symlink()):
+        return
+    if not fresh:
+        raise ValueError(f"{folder} exists already; --fresh replaces it, --out takes another folder")
+    if not (folder / ABOUT).is_file():
+        raise ValueError(f"{folder} is not an exported folder (it holds no {ABOUT}), so --fresh leaves it; --out takes another folder")
+
+
+def place(part: Path, folder: Path) -> None:
+    """Rename `part` to `folder`; one that is there goes only when the new one stands."""
+    old = folder.with_name(f"{part.name}.old")
+    if folder.exists():
+        folder.rename(old)
+    part.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def copy_vocabs(translator: Translator, folder: Path) -> None:
+    """The vocabularies as `load_vocabs` looks for them."""
+    source, target = translator.source_vocab, translator.target_vocab
+    names = {"vocab.model": source} if source is target else {"vocab.src.model": source, "vocab.tgt.model": target}
+    for name, vocab in names.items():
+        shutil.copyfile(vocab.path, folder / name)
+
+
+def is_exported(folder: str | Path) -> bool:
+    """Whether `export` wrote this folder."""
+    return (Path(folder) / ABOUT).is_file()
+
+
+def read_about(folder: str | Path) -> dict[str, Any]:
+    """What export.json says. Raises ValueError if there is none, or it is broken."""
+    path = Path(folder) / ABOUT
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT makes one") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is broken ({error}); export the run again") from error
+    missing = [name for name in ("format", "search", "architecture") if not isinstance(about, dict) or name not in about]
+    if missing:
+        raise ValueError(f"{path} does not name its {', '.join(missing)}; export the run again")
+    return cast(dict[str, Any], about)
+
+
+def open_exported(folder: str | Path, **options: Any) -> Exported:
+    """The model of an exported folder, ready to translate. options: threads (0 for as many as torch has), and those of its format, such as
+    compute_type of ct2. Raises ValueError if it is not an exported folder, a file is missing or broken, or a package is missing."""
+    return format_named(read_about(folder)["format"]).open(Path(folder), **options)

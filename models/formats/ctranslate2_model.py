@@ -1,0 +1,321 @@
+"""CTranslate2: translation in C++ on a CPU, in fp32 or int8.   https://opennmt.net/CTranslate2; read in its sources, tried with 4.8.5.
+
+A decoder or encoder of CTranslate2 has one number of heads (self- and cross-attention of a decoder share it), but every attention has a
+head width of its own. So an attention is filled up to the largest number in its stack with heads of zeros: their values are 0, W_O's
+columns too, and nothing is added. One that lost all its heads gets heads of width 1.
+
+Its beam search is ours where it counts: 2k candidates a step, an end counts among the k best, a sentence is finished when k hypotheses have
+ended, and log p / n ** length_penalty ranks them, the end counted in n. Four things differ, and how they are met:
+- all ends of a sentence's last step are kept and the k best of them returned, where ours stops at k: a better n-best list, the same best;
+- padding and beginning can be produced: a sentence that has one among its hypotheses is searched again without them;
+- one length limit a batch: it is the longest, and a sentence that goes beyond its own is searched again, up to the last piece before its
+  end is forced;
+- sinusoids end, at 1,024 positions or `max_positions` if that is more: a longer source is refused, and no translation gets longer.
+So a beam may take another way than ours in three places: where padding was in it and left no hypothesis; without padding, as the softmax is
+over the other pieces then; at the limit, as the rows are not known that would have replaced hypotheses which end one piece before it. A
+trained model is hardly ever there. Greedy search has no such places, and the probabilities that are returned are always ours.
+Letters: D model width, H heads, K head width.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import ctranslate2
+import numpy as np
+import torch
+from ctranslate2.specs import attention_spec, common_spec, transformer_spec
+from torch import Tensor, nn
+
+from configs.schema import ModelConfig, SearchConfig
+from data.vocab import BOS, EOS, PAD, UNK, Vocab
+from gates import find_sites
+from models.attention import MultiHeadAttention
+from models.formats import read_about
+from models.search import Hypothesis
+from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
+from models.translator import Translation, Translator, load_vocabs, search_batches
+
+SINUSOIDS = 1024  # rows of their table; learned positions have their own
+LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
+NO_PENALTY = 1e-9  # at 0 exactly it stops by another rule; n ** 1e-9 is 1 in fp32
+
+
+def write(translator: Translator, folder: Path) -> None:
+    """model.bin (fp32; int8 is made from it when it is opened), config.json and the vocabularies as CTranslate2 reads them, into `folder`.
+
+    Plain CTranslate2 runs it: sources are sentencepiece's pieces without specials. Raises ValueError at a model with gates, or at
+    vocabularies that do not fit it."""
+    model = translator.model
+    if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
+        raise ValueError("the model has gates; remove its closed heads first (gates.remove, or models.formats.plain)")
+    source, target = names(translator.source_vocab), names(translator.target_vocab)
+    specials = source[: UNK + 1], target[: UNK + 1]
+    if specials[0] != specials[1]:
+        raise ValueError(f"the vocabularies name their specials {specials[0]} and {specials[1]}; CTranslate2 has one name for both")
+    spec = specification(model)
+    config = spec.config
+    config.bos_token, config.eos_token, config.unk_token = target[BOS], target[EOS], target[UNK]
+    config.decoder_start_token, config.add_source_eos = target[BOS], True
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.validate()
+    spec.optimize()  # tied tables are stored once
+    spec.save(str(folder))
+
+
+def names(vocab: Vocab) -> list[str]:
+    """The piece of every id. CTranslate2 knows tokens by name, so ValueError if two are named alike."""
+    pieces = vocab.pieces(range(len(vocab)))
+    if len(set(pieces)) < len(pieces):
+        twice = next(piece for i, piece in enumerate(pieces) if piece in pieces[:i])
+        raise ValueError(f"the vocabulary has the piece {twice!r} twice; CTranslate2 cannot tell them apart")
+    return pieces
+
+
+def specification(model: Transformer) -> Any:
+    """The weights as CTranslate2 orders them, a `TransformerSpec`."""
+    config = model.config
+    encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
+    decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
+    # at least one head: CTranslate2 divides by their number
+    encoder_heads = max(1, *(layer.self_attention.heads for layer in encoder_layers))
+    decoder_heads = max(1, *(max(layer.self_attention.heads, layer.cross_attention.heads) for layer in decoder_layers))
+    options = {"pre_norm": config.norm == "pre", "activation": common_spec.Activation.RELU, "head_dim": 1}
+    encoder = transformer_spec.TransformerEncoderSpec(config.encoder_layers, encoder_heads, **options)
+    decoder = transformer_spec.TransformerDecoderSpec(config.decoder_layers, decoder_heads, **options)
+    for spec, here in zip(encoder.layer, encoder_layers, strict=True):
+        fill_attention(spec.self_attention, here.self_attention, here.self_residual.norm, encoder_heads)
+        fill_feed_forward(spec.ffn, here.feed_forward, here.feed_residual.norm)
+    for spec, layer in zip(decoder.layer, decoder_layers, strict=True):
+        fill_attention(spec.self_attention, layer.self_attention, layer.self_residual.norm, decoder_heads)
+        fill_attention(spec.attention, layer.cross_attention, layer.cross_residual.norm, decoder_heads)
+        fill_feed_forward(spec.ffn, layer.feed_forward, layer.feed_residual.norm)
+    # both multiply embeddings by sqrt(D), as the models here do, unless told otherwise
+    encoder.embeddings[0].weight = array(model.source_embedding.weight)
+    decoder.embeddings.weight = array(model.target_embedding.weight)
+    decoder.projection.weight = array(model.output.weight)
+    if config.norm == "pre":
+        fill_norm(encoder.layer_norm, cast(nn.LayerNorm, model.encoder.norm))
+        fill_norm(decoder.layer_norm, cast(nn.LayerNorm, model.decoder.norm))
+    if config.positions == "learned":
+        encoder.position_encodings.encodings = array(model.source_positions.weight)
+        decoder.position_encodings.encodings = array(model.target_positions.weight)
+    else:  # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
+        table = array(sinusoids(positions(config), config.d_model))
+        encoder.position_encodings.encodings = decoder.position_encodings.encodings = table
+    spec = transformer_spec.TransformerSpec(encoder, decoder)
+    (spec.config.layer_norm_epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    return spec
+
+
+def positions(config: ModelConfig) -> int:
+    """Tokens of the longest sequence."""
+    return config.max_positions if config.positions == "learned" else max(config.max_positions, SINUSOIDS)
+
+
+def fill_attention(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, norm: nn.LayerNorm, heads: int) -> None:
+    """The attention's heads, and zeros up to `heads`."""
+    width = attention.head_width if attention.heads else 1
+    q, k, v = (padded(linear, heads * width) for linear in (attention.q_proj, attention.k_proj, attention.v_proj))
+    fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]  # self-attention projects all three at once
+    for linear, parts in zip(spec.linear, fused, strict=False):
+        linear.weight, linear.bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    weight = array(attention.out_proj.weight)  # (D, H * K)
+    spec.linear[-1].weight = np.pad(weight, ((0, 0), (0, heads * width - weight.shape[1])))
+    spec.linear[-1].bias = array(attention.out_proj.bias)
+    spec.head_dim = np.int32(width)
+    fill_norm(spec.layer_norm, norm)
+
+
+def padded(linear: nn.Linear, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias of a projection into heads with rows of zeros up to `rows`."""
+    missing = rows - linear.out_features
+    return np.pad(array(linear.weight), ((0, missing), (0, 0))), np.pad(array(linear.bias), (0, missing))
+
+
+def fill_feed_forward(spec: transformer_spec.FeedForwardSpec, feed_forward: FeedForward, norm: nn.LayerNorm) -> None:
+    for linear, ours in ((spec.linear_0, feed_forward.inner), (spec.linear_1, feed_forward.outer)):
+        linear.weight, linear.bias = array(ours.weight), array(ours.bias)
+    fill_norm(spec.layer_norm, norm)
+
+
+def fill_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = array(norm.weight), array(norm.bias)
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy()
+
+
+def open(folder: Path, threads: int = 0, *, compute_type: str = "float32") -> "CTranslate2Model":
+    """The model of a folder that holds what `write` wrote, its vocabularies and export.json.
+
+    threads: 0 for as many as torch has. compute_type: float32, or int8, which quantises embeddings and weight matrices of any size as they
+    are loaded, each row with a scale of its own; biases, norms and positions stay fp32. On the toy and Tatoeba models log-probabilities of
+    tokens moved by 0.002 and 0.011 nats on average, 0.2 at most. Raises ValueError at a folder or compute type that cannot be opened."""
+    return CTranslate2Model(folder, threads, compute_type)
+
+
+class CTranslate2Model:
+    """An exported folder, opened: answers as `Translator` does."""
+
+    def __init__(self, folder: Path, threads: int, compute_type: str):
+        known = sorted(ctranslate2.get_supported_compute_types("cpu"))
+        if compute_type not in known:
+            raise ValueError(f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of {', '.join(known)}")
+        about = read_about(folder)
+        try:
+            self.search, self.positions = SearchConfig(**about["search"]), positions(ModelConfig(**about["architecture"]["model"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"cannot read the export.json of {folder} ({error}); export the run again with this version") from error
+        self.source_vocab, self.target_vocab = load_vocabs(folder)
+        self.source_names, self.target_names = names(self.source_vocab), names(self.target_vocab)
+        self.target_ids = {name: i for i, name in enumerate(self.target_names)}
+        try:
+            self.translator = ctranslate2.Translator(
+                str(folder), device="cpu", compute_type=compute_type, intra_threads=threads or torch.get_num_threads()
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"{folder} is not a whole CTranslate2 model ({error}); export the run again") from error
+
+    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
+        """One line for every line; an empty line stays empty."""
+        return [best[0].text for best in self.translate_n_best(lines, beam=beam, length_penalty=length_penalty)]
+
+    def translate_n_best(
+        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> list[list[Translation]]:
+        """The `beam` best translations of every line, best first, with their scores. Raises ValueError at a beam below 1, or at a line that
+        is longer than the positions of the model."""
+        beam = self.search.beam if beam is None else beam
+        penalty = self.search.length_penalty if length_penalty is None else length_penalty
+        if beam < 1:
+            raise ValueError(f"expected a beam of at least 1, got {beam}")
+        k = min(beam, len(self.target_names) - 1)
+        ids = self.source_vocab.encode(list(lines))
+        self.check_lengths(ids, "source")
+        sources = [[self.source_names[i] for i in row] for row in ids]
+        lengths = [len(row) for row in ids]
+        limits = self.length_limits(lengths)
+        results: list[list[Hypothesis]] = [[] for _ in ids]
+        again: dict[tuple[int, bool], list[int]] = defaultdict(list)
+        for chosen in self.batches(lengths, k):
+            found = self.run([sources[i] for i in chosen], k, penalty, max(limits[i] for i in chosen))
+            for i, hypotheses in zip(chosen, found, strict=True):
+                results[i] = [one for one, _ in hypotheses]
+                too_long = any(not ended or len(one.ids) >= limits[i] for one, ended in hypotheses)
+                if too_long or any(special(one.ids) for one in results[i]):
+                    again[limits[i], too_long].append(i)
+        for (limit, too_long), group in again.items():
+            for chosen in self.batches([lengths[i] for i in group], k):
+                rows = [group[j] for j in chosen]
+                for i, best in zip(rows, self.run_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True):
+                    results[i] = best
+        texts = iter(self.target_vocab.decode([one.ids for best in results for one in best]))
+        return [
+            [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best] or [Translation("", 0.0, 0.0, 0)]
+            for best in results
+        ]
+
+    def run(
+        self, sources: list[list[str]], k: int, length_penalty: float, limit: int, *, patience: int = 1, suppress: bool = False
+    ) -> list[list[tuple[Hypothesis, bool]]]:
+        """CTranslate2's best k * patience hypotheses of every source, best first, and whether each has ended within `limit` tokens.
+
+        The score of one that has not is without its end. Raises ValueError where none has a score."""
+        found = self.translator.translate_batch(
+            sources,
+            beam_size=k,
+            num_hypotheses=k * patience,
+            patience=patience,
+            length_penalty=max(length_penalty, NO_PENALTY),
+            max_input_length=0,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            return_end_token=True,
+            return_scores=True,
+            suppress_sequences=[[self.target_names[PAD]], [self.target_names[BOS]]] if suppress else None,
+        )
+        results = []
+        for one in found:
+            hypotheses = []
+            for tokens, score in zip(one.hypotheses, one.scores, strict=True):
+                ids = [self.target_ids[token] for token in tokens]
+                if score > LOWEST:
+                    ended = ids[-1] == EOS
+                    hypotheses.append((Hypothesis(ids[:-1] if ended else ids, score * len(ids) ** length_penalty, score), ended))
+            if not hypotheses:
+                raise ValueError("the model gives no finite probability to any next token; its weights hold NaN, so export another model")
+            results.append(hypotheses)
+        return results
+
+    def run_again(self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool) -> list[list[Hypothesis]]:
+        """The k best hypotheses of every source without padding and beginning; one that has not ended before `limit` is ended there.
+
+        cut: whether the sources are known to reach the limit; then all hypotheses are looked at that have ended before."""
+        sources = [[self.source_names[i] for i in row] for row in source_ids]
+        patience = 2 if cut and k > 1 else 1  # fewer than k have ended when the limit is reached, so these are all
+        found: list[list[list[int]]] = [[[]] for _ in sources]
+        if limit > 1:
+            options: dict[str, Any] = {"length_penalty": length_penalty, "limit": limit - 1, "patience": patience}
+            best = self.run(sources, k, **options, suppress=not cut)
+            bad = [i for i, hypotheses in enumerate(best) if any(special(one.ids) for one, _ in hypotheses)]
+            if bad:
+                for i, hypotheses in zip(bad, self.run([sources[i] for i in bad], k, **options, suppress=True), strict=True):
+                    best[i] = hypotheses
+            found = [[one.ids for one, _ in hypotheses] for hypotheses in best]
+        pairs = [(row, ids) for row, candidates in zip(source_ids, found, strict=True) for ids in candidates]
+        log_probs = iter(self.log_probs([row for row, _ in pairs], [ids for _, ids in pairs]))
+        results = []
+        for candidates in found:
+            ended = []
+            for ids in candidates:
+                log_prob = sum(next(log_probs))
+                ended.append(Hypothesis(ids, log_prob, log_prob / (len(ids) + 1) ** length_penalty))
+            results.append(sorted(ended, key=lambda one: -one.score)[:k])
+        return results
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
+        """Natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ, or at a line
+        that is longer than the positions of the model."""
+        if len(sources) != len(targets):
+            raise ValueError(f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets")
+        source_ids, target_ids = self.source_vocab.encode(list(sources)), self.target_vocab.encode(list(targets))
+        self.check_lengths(source_ids, "source")
+        self.check_lengths(target_ids, "target")
+        return self.log_probs(source_ids, target_ids)
+
+    def log_probs(self, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log probabilities of the targets' ids and their ends, given as many sources."""
+        results: list[list[float]] = [[] for _ in source_ids]
+        for chosen in self.batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
+            found = self.translator.score_batch(
+                [[self.source_names[i] for i in source_ids[row]] for row in chosen],
+                [[self.target_names[i] for i in target_ids[row]] for row in chosen],
+                max_input_length=0,
+            )
+            for row, one in zip(chosen, found, strict=True):
+                results[row] = list(one.log_probs)
+        return results
+
+    def length_limits(self, lengths: Sequence[int]) -> list[int]:
+        """Longest target of sources of so many pieces, the end included, as models.search limits it, and within the positions."""
+        limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
+        return limits.clamp(max=self.positions).tolist()
+
+    def check_lengths(self, ids: Sequence[Sequence[int]], side: str) -> None:
+        for line, row in enumerate(ids, start=1):
+            if len(row) >= self.positions:
+                raise ValueError(
+                    f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} positions that were exported; "
+                    "split it, or train with a larger --model.max-positions"
+                )
+
+    def batches(self, lengths: Sequence[int], k: int) -> list[list[int]]:
+        return search_batches(lengths, k, self.search.batch_tokens)
+
+
+def special(ids: Sequence[int]) -> bool:
+    return PAD in ids or BOS in ids

@@ -1,0 +1,247 @@
+"""export.py as its user meets it: the plain command, what it refuses and how, and that exporters do not flood the terminal."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import export
+from configs.schema import ModelConfig, SearchConfig
+from data.vocab import Vocab
+from gates import HeadMap, find_sites, remove
+from models.checkpoint import load_model, save_model
+from models.formats import FORMATS, Format, open_exported, read_about
+from models.run import RunFolder
+from models.transformer import Transformer
+from models.translator import Translator, load_vocabs
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ["the dog sleeps .", "a big cat sees the small dog .", "dogs sleep .", "the cat sleeps .", "a dog sees .", "cats sleep ."]
+TARGETS = ["der Hund schläft .", "eine Katze sieht den Hund .", "Hunde schlafen .", "die Katze schläft .", "ein Hund sieht .", "Katzen ."]
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    """A finished run of an untrained model, with the systems base, l0 and l0-removed, and its text."""
+    folder = RunFolder(tmp_path / "runs/tiny-en-de-l0-s1")
+    text = tmp_path / "text"
+    text.mkdir()
+    for part in ("train", "valid", "test"):
+        (text / f"{part}.en").write_text("\n".join(SOURCES) + "\n")
+        (text / f"{part}.de").write_text("\n".join(TARGETS) + "\n")
+    search = {"beam": 2, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 3, "batch_tokens": 53}
+    settings = {"seed": 1, "search": search, "data": str(text), "src": "en", "tgt": "de", "gate": "l0"}
+    folder.write_text("config.yaml", yaml.safe_dump(settings))
+    vocab = Vocab.train(SOURCES + TARGETS, size=61, path=folder / "vocab.model")
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(d_model=22, heads=2, ffn=13, encoder_layers=1, decoder_layers=1), len(vocab), len(vocab)).eval()
+    save_model(folder / "best.pt", model)
+    closed = HeadMap({site: [True, False] if site.kind != "cross" else [False, True] for site in find_sites(model)})
+    folder.add_system("base", folder / "best.pt", None)
+    folder.add_system("l0", folder / "best.pt", closed.map(lambda row: (~row).double()).to_json())
+    remove(model, closed)
+    save_model(folder / "l0-removed.pt", model)
+    folder.add_system("l0-removed", folder / "l0-removed.pt", None)
+    folder.write_json("result.json", {"system": "l0", "finished": True})
+    return folder
+
+
+def write(translator: Translator, folder: Path) -> None:
+    save_model(folder / "model.pt", translator.model)
+
+
+def broken(translator: Translator, folder: Path) -> None:
+    """A writer with a fault: the output's rows are the wrong way round."""
+    with torch.no_grad():
+        translator.model.output.weight.copy_(translator.model.output.weight.flip(0))
+    write(translator, folder)
+
+
+def open_checkpoint(folder: Path) -> Translator:
+    return Translator(load_model(folder / "model.pt"), *load_vocabs(folder), SearchConfig(**read_about(folder)["search"]))
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """The format torch writes a checkpoint, which takes no time."""
+    monkeypatch.setitem(FORMATS, "torch", Format(write, open_checkpoint, "a checkpoint", ()))
+
+
+@pytest.fixture
+def export_here(monkeypatch, capsys):
+    """export_here(words...) -> (exit code, stdout, stderr)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["export.py", *map(str, words)])
+        try:
+            code = export.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def assert_one_line(error: str, *words: str) -> None:
+    (line,) = error.strip().splitlines()
+    assert line.startswith("export.py: error: ")
+    assert [word for word in words if word not in line] == [], line
+
+
+# ---------------------------------------------------------------- what it writes
+
+
+def test_the_plain_command_writes_the_system_without_its_closed_heads(run, export_here):
+    code, out, error = export_here(run.path, "--to", "torch")
+    assert (code, error) == (0, "")
+    folder = run / "exported/l0-removed-torch"
+    assert "tiny-en-de-l0-s1: l0-removed to torch, checked on 6 sentences" in out
+    assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
+    assert re.search(rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$", out, re.MULTILINE)
+    about = read_about(folder)
+    assert {"run": "tiny-en-de-l0-s1", "system": "l0-removed", "format": "torch", "seed": 1}.items() <= about.items()
+    assert {"command", "commit", "device", "versions", "date"} <= about.keys()
+    assert about["architecture"]["heads"] == {"encoder.0.enc-self": 1, "decoder.0.dec-self": 1, "decoder.0.cross": 1}
+    assert open_exported(folder).translate(SOURCES) == Translator.load(run.path, "l0").translate(SOURCES)
+
+
+def test_onnx_comes_with_no_words_but_ours(run):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    words = [sys.executable, str(ROOT / "export.py"), str(run.path), "--to", "onnx", "--threads", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False, env={**os.environ, "COLUMNS": "140"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 5
+    assert set(read_about(run / "exported/l0-removed-onnx")["files"]) == {"encoder.onnx", "decoder.onnx", "vocab.model"}
+
+
+def test_a_masked_system_loses_its_heads_and_says_what_it_said(run, export_here, soon, tmp_path):
+    code, _, error = export_here(run.path, "--to", "torch", "--system", "l0", "--out", tmp_path / "out")
+    assert code == 0, error
+    assert load_model(tmp_path / "out/model.pt").heads == load_model(run / "l0-removed.pt").heads
+    assert read_about(tmp_path / "out")["system"] == "l0"
+
+
+def test_a_run_without_a_removed_system_gives_its_own(run, export_here, soon):
+    systems = {name: entry for name, entry in run.systems().items() if name != "l0-removed"}
+    run.write_json("systems.json", systems)
+    code, _, error = export_here(run.path, "--to", "torch")
+    assert code == 0, error
+    assert read_about(run / "exported/l0-torch")["system"] == "l0"
+
+
+def test_it_is_checked_on_as_many_test_sentences_as_are_asked_for(run, export_here, soon):
+    code, out, error = export_here(run.path, "--to", "torch", "--sentences", "2")
+    assert code == 0, error
+    assert "checked on 2 sentences" in out
+    assert read_about(run / "exported/l0-removed-torch")["parity"]["sentences"] == 2
+
+
+def test_fresh_replaces_what_was_exported(run, export_here, soon):
+    export_here(run.path, "--to", "torch")
+    code, _, error = export_here(run.path, "--to", "torch")
+    assert code == 1
+    assert_one_line(error, "exported/l0-removed-torch exists already; --fresh replaces it")
+    assert export_here(run.path, "--to", "torch", "--fresh")[0] == 0
+
+
+# ---------------------------------------------------------------- what it refuses
+
+
+def test_a_failed_parity_check_is_one_line_and_leaves_no_folder(run, export_here, monkeypatch):
+    monkeypatch.setitem(FORMATS, "torch", Format(broken, open_checkpoint, "", ()))
+    code, _, error = export_here(run.path, "--to", "torch")
+    assert code == 1
+    assert_one_line(error, "parity failed: in the reference of 'the dog sleeps .'")
+    assert not (run / "exported").exists()
+
+
+def test_an_unknown_format_names_the_nearest(run, export_here):
+    code, _, error = export_here(run.path, "--to", "onyx")
+    assert code == 2
+    assert "--to: expected one of torch, onnx, ct2 or null, got 'onyx'; did you mean onnx?" in error
+
+
+def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
+    code, _, error = export_here(run.path)
+    assert code == 2
+    assert "nothing to do: give --to torch, --to onnx or --to ct2, or --report speed" in error
+    assert "--report measures all formats" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
+
+
+@pytest.mark.parametrize("words", [["--batch-sizes", "0,4"], ["--beams", "5,5"], ["--lengths", "-1"]])
+def test_a_report_of_nothing_is_refused(run, export_here, words):
+    code, _, error = export_here(run.path, "--report", "speed", *words)
+    assert code == 2
+    assert f"{words[0]}: expected whole numbers from 1 on, each once" in error
+
+
+def test_the_report_gets_the_settings(run, export_here, monkeypatch):
+    from benchmarks import speed_report
+
+    asked = []
+    monkeypatch.setattr(speed_report, "report", asked.append)
+    code, _, error = export_here(run.path, "--report", "speed", "--beams", "1", "--quick")
+    assert code == 0, error
+    (config,) = asked
+    assert (config.source, config.beams, config.quick, config.batch_sizes) == (str(run.path), [1], True, [1, 4, 16, 64])
+
+
+def test_a_system_that_the_run_lacks_names_the_nearest(run, export_here):
+    code, _, error = export_here(run.path, "--to", "torch", "--system", "bse")
+    assert code == 1
+    assert_one_line(error, "has no system 'bse'; did you mean 'base'?")
+
+
+def test_a_run_that_does_not_exist_names_the_nearest(run, export_here):
+    code, _, error = export_here(run.path.with_name("tiny-en-de-10-s1"), "--to", "torch")
+    assert code == 1
+    assert_one_line(error, "did you mean", "tiny-en-de-l0-s1")
+
+
+@pytest.mark.parametrize("result", [{"system": "l0", "finished": False}, None])
+def test_an_unfinished_run_says_how_to_finish_it(run, export_here, result):
+    (run / "result.json").unlink()
+    if result is not None:
+        run.write_json("result.json", result)
+    code, _, error = export_here(run.path, "--to", "torch")
+    assert code == 1
+    assert_one_line(error, "is not finished; the command in its command.txt with --resume continues it")
+
+
+def test_a_missing_package_is_said_before_anything_is_loaded(run, export_here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    code, out, error = export_here(run.path.with_name("no-run"), "--to", "onnx")
+    assert (code, out) == (1, "")
+    assert_one_line(error, "onnxruntime is not installed: python -m pip install onnxruntime")
+
+
+def test_text_that_is_gone_says_where_it_was_looked_for(run, export_here):
+    config = run.config()
+    run.write_text("config.yaml", yaml.safe_dump({**config, "data": "somewhere-else"}))
+    code, _, error = export_here(run.path, "--to", "torch")
+    assert code == 1
+    assert_one_line(error, "no corpus named 'somewhere-else'")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(run, export_here, soon, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, error = export_here(run.path, "--to", "torch", "--out", tmp_path / "file/out")
+    assert code == 1
+    assert_one_line(error, "cannot write in", "Not a directory")
+
+
+def test_an_interrupt_leaves_nothing_and_says_so(run, export_here, monkeypatch):
+    def interrupted(translator: Translator, folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(FORMATS, "torch", Format(interrupted, open_checkpoint, "", ()))
+    code, _, error = export_here(run.path, "--to", "torch")
+    assert (code, error) == (130, "export.py: interrupted; nothing was written\n")
+    assert not (run / "exported").exists()
