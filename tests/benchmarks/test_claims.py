@@ -98,12 +98,18 @@ def test_the_page_holds_every_claim_and_copies_the_tables(tmp_path, monkeypatch,
     chosen |= {"test_bleu_difference_low": -2.0, "test_bleu_difference_high": 0.1}
     folder.write_json("curves/gradient.json", {"finished": True, "chosen": chosen, "settings": settings})
     folder.write_json("curves/gradient-order.json", {})
+    base: dict = {"system": "base", "bleu": 31.25, "parameters": 12345, "heads_total": 10, "evaluation": {"search": {"beam": 5}}}
+    base["stage"] = {"converged": False, "losses": [2.5, 1.25, 1.5], "epochs": 3, "seconds": 120.0}
+    folder.write_json("result.json", {"rows": [base], "seed": 7, "commit": "abc"})
     monkeypatch.setattr(sys, "argv", ["michel", str(folder.path), "--out", str(tmp_path / "results")])
     assert michel.main() == 0
     page = (tmp_path / "results/michel.md").read_text()
     assert all(f"| {claim.number} |" in page for claim in CLAIMS)
     assert "| 20% | 29.00 (-1.00) |" in page
-    assert sorted(path.name for path in (tmp_path / "results/michel/toy-none").rglob("*.*")) == ["gradient.csv", "gradient.json", "one.csv"]
+    assert "| `toy-none` | 31.25 (beam 5) | 12,345 | 10 | 1.250 | not converged | 3 | 2 | 7 | abc |" in page
+    assert sorted(path.name for path in (tmp_path / "results/michel/toy-none").rglob("*.*")) == [
+        *("gradient.csv", "gradient.json", "one.csv", "result.json")
+    ]
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty"])

@@ -1,0 +1,121 @@
+"""Counted multiply-adds are half of the floating-point operations that torch counts while the model runs."""
+
+import copy
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gates import KINDS, HeadMap, attach, find_sites, remove
+from models.multiply_adds import PARTS, decoding, saved_share, scoring
+from models.search import beam_search
+from models.translator import token_log_probs
+
+B, S, T, BEAM = 5, 11, 7, 3
+HEADS = 3  # of the small model, which has 2 + 2 layers
+CLOSED = {
+    "dense": [],
+    "uneven": [[1, 0, 0], [0, 0, 0], [0, 1, 1], [0, 0, 1], [0, 0, 0], [1, 1, 0]],
+    "empty layers": [[1, 1, 1], [0, 0, 1], [0, 1, 0], [1, 1, 1], [1, 1, 1], [0, 0, 0]],
+    "no head": [[1, 1, 1]] * 6,
+}
+
+
+@pytest.fixture(params=CLOSED)
+def uneven(request, make_model):
+    """The small model without some of its heads."""
+    model = make_model()
+    rows = CLOSED[request.param]
+    if rows:
+        remove(model, HeadMap(dict(zip(find_sites(model), torch.tensor(rows, dtype=torch.bool), strict=True))))
+    return model
+
+
+@pytest.fixture
+def source():
+    ids = torch.randint(3, 23, (B, S), generator=torch.Generator().manual_seed(1))
+    ids[1, 6:] = 0  # padding is computed like any other position
+    return ids
+
+
+def flops(model, run) -> int:
+    model = copy.deepcopy(model).requires_grad_(False)  # torch's counter looks for gradients of whatever could have one
+    with FlopCounterMode(display=False) as counter:
+        run(model)
+    return counter.get_total_flops()
+
+
+def search(model, source, steps: int, beam: int) -> None:
+    """As many steps of a search in which every sentence stays open."""
+    state = model.start(source, beam)
+    for _ in range(steps):
+        model.step(torch.full((len(source) * beam,), 5), state)
+
+
+def test_scoring_takes_as_many_as_torch_counts(uneven, source):
+    target = torch.randint(3, 19, (B, T + 1))
+    counts = scoring(uneven, sentences=B, source=S, target=T)
+    assert tuple(counts) == PARTS
+    assert 2 * sum(counts.values()) == flops(uneven, lambda it: token_log_probs(it, source, target))
+
+
+@pytest.mark.parametrize("beam", [1, BEAM])
+def test_decoding_takes_as_many_as_torch_counts(uneven, source, beam):
+    counts = decoding(uneven, source=S, steps=[T] * B, beam=beam)
+    assert tuple(counts) == PARTS
+    assert 2 * sum(counts.values()) == flops(uneven, lambda it: search(it, source, T, beam))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_goes_with_all_heads_of_a_kind_is_the_part_of_that_kind(make_model, source, kind):
+    model = make_model()
+    without = copy.deepcopy(model)
+    remove(without, HeadMap({site: torch.ones(HEADS, dtype=torch.bool) for site in find_sites(model) if site.kind == kind}))
+    target = torch.randint(3, 19, (B, T + 1))
+    saved = flops(model, lambda it: token_log_probs(it, source, target)) - flops(without, lambda it: token_log_probs(it, source, target))
+    assert 2 * scoring(model, sentences=B, source=S, target=T)[kind] == saved
+    assert scoring(without, sentences=B, source=S, target=T)[kind] == 0
+    saved = flops(model, lambda it: search(it, source, T, BEAM)) - flops(without, lambda it: search(it, source, T, BEAM))
+    assert 2 * decoding(model, source=S, steps=[T] * B, beam=BEAM)[kind] == saved
+
+
+def test_the_output_and_the_feed_forward_layers_are_their_matrices_times_the_positions(model):
+    d, ffn, vocabulary, layers = 21, 13, 19, 2
+    counts = scoring(model, sentences=B, source=S, target=T)
+    assert counts["output"] == B * T * d * vocabulary
+    assert counts["ffn"] == layers * (B * S + B * T) * 2 * d * ffn
+    counts = decoding(model, source=S, steps=[4, 2, 1], beam=BEAM)
+    assert counts["output"] == 7 * BEAM * d * vocabulary
+    assert counts["ffn"] == layers * (3 * S + 7 * BEAM) * 2 * d * ffn
+
+
+def test_a_sentence_that_ends_early_costs_what_its_own_steps_cost(model):
+    together = decoding(model, source=S, steps=[7, 2, 5], beam=BEAM)
+    alone = [decoding(model, source=S, steps=[steps], beam=BEAM) for steps in (7, 2, 5)]
+    assert together == {part: sum(each[part] for each in alone) for part in PARTS}
+
+
+def test_the_steps_of_a_beam_search_are_its_longest_hypotheses(make_model, source):
+    """What makes a search countable from its n best: a sentence is open until the last of its hypotheses has ended."""
+    model = make_model(seed=20, embeddings="separate")
+    with torch.no_grad():
+        model.output.weight *= 3.0  # its end of sentence comes now and then
+    options = {"beam": BEAM, "max_ratio": 1.0, "max_extra": 5}
+    steps = [max(len(one.ids) + 1 for one in best) for best in beam_search(model, source, **options)]
+    assert len(set(steps)) > 1
+    counts = decoding(model, source=S, steps=steps, beam=BEAM)
+    assert 2 * sum(counts.values()) == flops(model, lambda it: beam_search(it, source, **options))
+
+
+def test_gates_ask_for_no_products(make_model):
+    model = make_model()
+    before = scoring(model, sentences=B, source=S, target=T)
+    attach(model, gate="mask")
+    assert scoring(model, sentences=B, source=S, target=T) == before
+
+
+def test_the_saved_share_is_of_the_sum_of_all_parts():
+    whole, less = dict.fromkeys(PARTS, 10), {**dict.fromkeys(PARTS, 10), "cross": 5, "enc-self": 0}
+    assert saved_share(whole, less) == pytest.approx(0.3)
+    assert saved_share(less, whole) < 0
+    assert saved_share(whole, whole) == 0.0
