@@ -96,14 +96,14 @@ class Evaluation:
         ours, theirs = ((self.folder / f"hypotheses/{name}.txt").read_bytes().split(b"\n") for name in (system, other))
         return sum(a != b for a, b in zip(ours, theirs, strict=True))
 
-    def repeat(self, system: str, other: str, weights: Path) -> None:
+    def repeat(self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str) -> None:
         """A row for a system that is the same model as another of this run."""
         row = next(row for row in self.rows if row["system"] == other)
         text = (self.folder / f"hypotheses/{other}.txt").read_bytes().decode()
         self.folder.write_text(f"hypotheses/{system}.txt", text)
-        self.folder.add_system(system, weights, None)
+        self.folder.add_system(system, weights, None if xi is None else xi.to_json())
         self.take({**row, "system": system, "same_as": other}, text.split("\n")[:-1])
-        say(f"{system}: no head is closed, so it is {other}, BLEU {row['bleu']:.2f}")
+        say(f"{system}: {because}, so it is {other}, BLEU {row['bleu']:.2f}")
 
     def choose_reference(self) -> None:
         """The base with the lower full-validation loss is what every row is compared with."""

@@ -172,9 +172,13 @@ class Experiment:
             nonzero = soft.map(lambda row: row > 0)
             evaluation.add("l0-soft", translator, nonzero, expected_open_heads=expected, stage=result.to_json())
         detach(translator.model)
-        folder.add_system("l0", folder / "best.pt", open_heads.map(lambda row: row.double()).to_json())
+        exact = open_heads.map(lambda row: row.double())
         attach(translator.model, gate="mask", kinds=config.kinds, xi=open_heads)
-        evaluation.add("l0", translator, open_heads, expected_open_heads=expected, stage=result.to_json())
+        if "l0-soft" in config.systems and soft.map(lambda row: row.double()) == exact:
+            evaluation.repeat("l0", "l0-soft", folder / "best.pt", exact, because="all gates are exactly 0 or 1")
+        else:
+            folder.add_system("l0", folder / "best.pt", exact.to_json())
+            evaluation.add("l0", translator, open_heads, expected_open_heads=expected, stage=result.to_json())
         evaluation.warn_about_binarising()
         if "l0-removed" in config.systems:
             self.removed(folder, translator, open_heads, evaluation)
@@ -183,7 +187,7 @@ class Experiment:
         if greedy and continued is not None and open_heads.count() == open_heads.heads_total:
             for system in greedy:
                 other, run = ("base", base) if system == "greedy" else ("base-continued", continued)
-                evaluation.repeat(system, other, run / "best.pt")
+                evaluation.repeat(system, other, run / "best.pt", because="no head is closed")
         elif greedy:
             self.greedy(folder, base, keep=open_heads.count(), evaluation=evaluation, finetuned="greedy-finetuned" in greedy)
         self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
@@ -192,7 +196,7 @@ class Experiment:
     def removed(self, folder: RunFolder, translator: Translator, open_heads: HeadMap, evaluation: Evaluation) -> None:
         """The gated model without its closed heads, saved, and translating what the masked one translates."""
         if open_heads.count() == open_heads.heads_total:
-            evaluation.repeat("l0-removed", "l0", folder / "best.pt")
+            evaluation.repeat("l0-removed", "l0", folder / "best.pt", because="no head is closed")
             return
         detach(translator.model)
         remove(translator.model, ~open_heads)
@@ -201,7 +205,7 @@ class Experiment:
         row = evaluation.add("l0-removed", translator, heads_left(translator.model))
         row["lines_unlike_l0"] = evaluation.differing("l0-removed", "l0")
         if row["lines_unlike_l0"]:
-            say(f"l0-removed: {row['lines_unlike_l0']} of {len(self.test[0])} lines are not l0's: sums taken in another order, at a near tie")
+            say(f"l0-removed: {row['lines_unlike_l0']} of {len(self.test[0])} lines are not l0's: sums in another order, at near ties")
 
     def greedy(self, folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation, finetuned: bool) -> None:
         """Close all but `keep` of the gated kinds' heads on the base, lowest importance first; then fine-tune as long as the gates were."""
