@@ -1,0 +1,128 @@
+"""Dependency trees for lines of text, from where the user says:
+
+spacy:MODEL_OR_PATH   a spaCy pipeline with a parser, by name or by its folder
+conllu:FILE           a CoNLL-U file that has the lines' sentences, plain or gzip
+gold                  the trees the toy language was generated from
+"""
+
+import importlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from data.conllu import Tree, read_conllu, shorten
+from data.parallel import DataError, nearest
+
+NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textcat", "textcat_multilabel")
+
+
+def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
+    """The tree of every line, in their order; an empty line has a tree without words.
+
+    DataError for another spec, for lines that have no tree (the first is named), and where spaCy or its model is missing."""
+    kind, _, where = spec.partition(":")
+    if kind == "spacy" and where:
+        return parse(where, lines)
+    if kind == "conllu" and where:
+        return match(read_conllu(where), lines, origin=where)
+    if spec == "gold":
+        return match(toy_trees(), lines, origin="the toy language (gold)")
+    hint = nearest(kind, ("spacy", "conllu", "gold"))
+    raise DataError(f"cannot get parses from {spec!r}{hint}; expected spacy:MODEL_OR_PATH, conllu:FILE or gold")
+
+
+def toy_trees() -> list[Tree]:
+    """The trees of all sentences of the toy corpus, all splits; no two have the same text."""
+    from data.toy import SPLITS, toy_pairs  # here, because the grammar takes time to load
+
+    return [Tree(p.words, p.heads, p.labels, p.source) for split in SPLITS for p in toy_pairs(split)]
+
+
+def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[Tree]:
+    """The tree of every line, found by its text, white space aside; trees of other sentences may stand among them.
+
+    A line that comes again takes the next tree of that text, or the last one where there is no other. DataError says which line is the
+    first without a tree, and how many are."""
+    of_text: dict[str, list[Tree]] = defaultdict(list)
+    for tree in trees:
+        of_text[_plain(tree.text)].append(tree)
+    times: Counter[str] = Counter()
+    found: list[Tree] = []
+    missing: list[int] = []
+    for i, line in enumerate(lines):
+        text = _plain(line)
+        same = of_text.get(text) or ([] if text else [Tree((), (), (), line)])
+        if same:
+            found.append(same[min(times[text], len(same) - 1)])
+            times[text] += 1
+        else:
+            missing.append(i)
+    if missing:
+        i = missing[0]
+        there = f"tree {i + 1} there is of {shorten(trees[i].text)!r}" if i < len(trees) else f"it has {len(trees):,} trees"
+        raise DataError(
+            f"{origin} has no tree for line {i + 1}, {shorten(lines[i])!r} ({there}); {len(missing):,} of {len(lines):,} lines have none; "
+            "expected parses of these very sentences"
+        )
+    return found
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def parse(model: str, lines: Sequence[str]) -> list[Tree]:
+    """The trees that a spaCy pipeline gives, each line one sentence. DataError where spaCy, the model or its parser is missing."""
+    nlp = load_pipeline(model)
+    trees = []
+    with nlp.select_pipes(disable=[name for name in NOT_FOR_PARSING if name in nlp.pipe_names]):
+        for line, doc in zip(lines, nlp.pipe(_documents(nlp, lines)), strict=True):
+            if len(doc) and not doc.has_annotation("DEP"):
+                raise DataError(f"the spaCy pipeline {model!r} has no dependency parser, only {', '.join(nlp.pipe_names) or 'a tokenizer'}")
+            trees.append(tree_of(doc, line))
+    return trees
+
+
+def load_pipeline(model: str) -> Any:
+    """spacy.load by name or path, with one line that says what to install in place of its errors."""
+    try:
+        spacy = importlib.import_module("spacy")
+    except ImportError as error:
+        raise DataError(f'parses from spacy:{model} need spaCy ({error}): pip install "spacy>=3.8"') from error
+    folder = Path(model).expanduser()
+    try:
+        return spacy.load(folder if folder.is_dir() else model)
+    except OSError as error:
+        if folder.is_dir():
+            raise DataError(f"{model} is not the folder of a spaCy pipeline, which has config.cfg and meta.json: {_line(error)}") from error
+        cure = f"python -m spacy download {model}" if model.isidentifier() else "check the path; it is the folder that has config.cfg"
+        raise DataError(f"spaCy has no pipeline {model!r}: {cure}") from error
+    except (ImportError, ValueError) as error:  # a part of the pipeline that this installation cannot build
+        raise DataError(f"spaCy cannot load the pipeline {model!r}: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return shorten(_plain(str(error)), 160)
+
+
+def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:
+    """One document a line, in which no sentence may begin but the first: a parser would cut some captions in two."""
+    for line in lines:
+        doc = nlp.make_doc(line)
+        for token in list(doc)[1:]:
+            token.is_sent_start = False
+        yield doc
+
+
+def tree_of(doc: Any, text: str) -> Tree:
+    """The tree of a parsed spaCy document; tokens of white space are left out, and what hung on one hangs on its head."""
+    tokens = [token for token in doc if not token.is_space]
+    number = {token.i: n for n, token in enumerate(tokens, start=1)}
+    heads = []
+    for token in tokens:
+        head = token.head
+        while head.is_space and head.head.i != head.i:
+            head = head.head
+        heads.append(0 if head.i == token.i else number.get(head.i, 0))
+    return Tree(tuple(token.text for token in tokens), tuple(heads), tuple(token.dep_ for token in tokens), text)

@@ -1,0 +1,110 @@
+"""Heads that look at rare words.   Voita et al. 2019 (arXiv:1905.09418), section 5.3: over sentences whose rarest token is not among the
+500 most frequent, how often is a head's largest weight on the least frequent token, or on one of the two least frequent?
+
+What the paper leaves open: frequencies are those of the pieces in the training text. A piece is outside the `rank` most frequent where at
+least `rank` pieces are more frequent, so equal counts stand on the same side. The least frequent token is every position of the sentence
+that has the lowest count, the two least are every position whose count is at most the second lowest (a rare piece that occurs twice is
+both). All queries of all sentences weigh the same; the end of sentence is none of them and no key (`exclude`, record.py, has the other
+readings). Sentences of one token are left out: their one key is the rarest whatever the head does. Unknown pieces count as pieces.
+
+Letters: V vocabulary, B pairs, S source positions, H heads, N counted query positions.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from analysis.record import Exclude, Seen, check_exclude, means
+from gates import HeadMap, HeadSite
+from models.transformer import EOS
+
+NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
+
+
+def token_counts(sentences: Iterable[Sequence[int]], size: int) -> Tensor:
+    """How often each of `size` pieces occurs, (V,) int64."""
+    return torch.tensor(list(chain.from_iterable(sentences)), dtype=torch.int64).bincount(minlength=size)
+
+
+class RareWords:
+    """counts (V,): how often each source piece occurs in the training text. Encoder self-attention only; other sites are passed over.
+
+    Raises ValueError at an unknown `exclude` or a rank below 1."""
+
+    def __init__(self, counts: Tensor | Sequence[int], rank: int = 500, *, exclude: Exclude = "both"):
+        if rank < 1:
+            raise ValueError(f"rank is the number of pieces that are not rare: expected at least 1, got {rank}")
+        self.rank = rank
+        self.exclude: Exclude = check_exclude(exclude)
+        self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
+        ordered = self.counts[EOS + 1 :].sort().values
+        more_frequent = len(ordered) - torch.searchsorted(ordered, self.counts, right=True)  # (V,)
+        self._outside = more_frequent >= rank
+        self.sentences, self.sentences_seen, self.queries = 0, 0, 0  # sentences and queries that were counted, and all sentences
+        self._hits: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # (H,) on the least, on one of the two least
+        self._chance = torch.zeros(2, dtype=torch.float64)
+
+    def add(self, seen: Seen) -> None:
+        """Raises ValueError at a piece that the counts do not have."""
+        sites = [site for site in seen.weights if site.kind == "enc-self"]
+        if not sites:
+            return
+        source = seen.batch.source.cpu()
+        if int(source.max()) >= len(self.counts):
+            raise ValueError(
+                f"counts are of {len(self.counts)} pieces, but a source has piece {int(source.max())}; count the training text with the "
+                "source vocabulary of this model"
+            )
+        word = source > EOS  # (B, S)
+        count = self.counts[source].masked_fill(~word, NEVER_RARE)
+        least = count.sort(1).values[:, :2]  # (B, 2)
+        rarest, two_rarest = (word & (count <= least[:, [i]]) for i in (0, least.shape[1] - 1))
+        chosen = (word.sum(1) > 1) & (rarest & self._outside[source]).any(1)  # (B,)
+        self.sentences += int(chosen.sum())
+        self.sentences_seen += len(source)
+        first = seen.strongest(sites[0], self.exclude)
+        counted = chosen[first.pair]  # the same queries at every site
+        pair, query = first.pair[counted], first.query[counted]  # (N,)
+        for site in sites:
+            key = seen.strongest(site, self.exclude).key[counted]  # (N, H)
+            one, two = (mask[pair[:, None], key].sum(0) for mask in (rarest, two_rarest))
+            before = self._hits.get(site, (0, 0))
+            self._hits[site] = (before[0] + one, before[1] + two)
+        keys = seen.visible("enc-self", self.exclude).sum(2).cpu()[pair, query].double()  # (N,)
+        self.queries += len(pair)
+        self._chance = self._chance + torch.stack([(mask.sum(1)[pair] / keys).sum() for mask in (rarest, two_rarest)])
+
+    def rarest(self) -> HeadMap:
+        """The share of queries whose largest weight is on the least frequent token. Raises ValueError where no sentence was counted."""
+        return self._share(0)
+
+    def two_rarest(self) -> HeadMap:
+        """The share of queries whose largest weight is on one of the two least frequent tokens. Raises ValueError as `rarest`."""
+        return self._share(1)
+
+    def chance(self) -> tuple[float, float]:
+        """What a head that picks its key blindly would have: (rarest, two rarest). Raises ValueError as `rarest`."""
+        self._check()
+        one, two = (self._chance / self.queries).tolist()
+        return one, two
+
+    def rare(self, threshold: float = 0.5) -> HeadMap:
+        """True where one of the two least frequent has the largest weight at least that often. The paper has no threshold: its heads had
+        83% (OpenSubtitles) and more than 50% (WMT)."""
+        return self.two_rarest().map(lambda row: row >= threshold)
+
+    def _share(self, which: int) -> HeadMap:
+        self._check()
+        return means({site: hits[which] for site, hits in self._hits.items()}, dict.fromkeys(self._hits, self.queries), "rare words")
+
+    def _check(self) -> None:
+        if not self._hits:
+            raise ValueError("rare words are looked for in encoder self-attention, and none was recorded; add the kind enc-self")
+        if not self.sentences:
+            different = int((self.counts[EOS + 1 :] > 0).sum())
+            raise ValueError(
+                f"none of the {self.sentences_seen} sentences has two words and a piece outside the {self.rank} most frequent "
+                f"({different} different ones are in the training text); take a smaller --rare-rank"
+            )

@@ -1,0 +1,128 @@
+"""One teacher-forced pass over sentence pairs serves all analyses of attention: every observer sees the weights of every head.
+
+What the papers leave open is decided here, once for all observers. End of sentence is "not a real token" (Voita et al. 2019), so by default
+it counts neither as a query nor as a key; `exclude` gives the other readings ("query", "key", "none"). Weights are never renormalised over
+the keys that are left. Which tokens queries and keys stand for:
+
+    enc-self    source tokens both; the special token is the end of sentence
+    dec-self    the decoder's input tokens both; the special token is the beginning, whose own row has one key and weight 1 on it
+    cross       a query stands for the token it produces, so the one that produces the end of sentence is special; keys are source tokens
+
+Where keys tie for the largest weight, the first one has it. Letters: B pairs, H heads, L query, S key, N counted query positions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from data.batch import Batch
+from gates import HeadMap, HeadSite, find_sites
+from gates.headmap import check_kinds
+from models.transformer import EOS, PAD, Transformer, Weights
+
+Exclude = Literal["both", "query", "key", "none"]
+
+
+@dataclass(frozen=True)
+class Strongest:
+    """Where the heads of a site look most, a row for each counted query, on the CPU."""
+
+    weight: Tensor  # (N, H) fp32
+    key: Tensor  # (N, H) position of that weight
+    pair: Tensor  # (N,) row of the batch
+    query: Tensor  # (N,) position of the query
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What one batch shows. Weights of padding are 0, those of padding as a query too."""
+
+    batch: Batch
+    weights: dict[HeadSite, Tensor]  # (B, H, L, S) fp32
+    _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
+
+    def tokens(self, kind: str) -> tuple[Tensor, Tensor]:
+        """The ids that queries (B, L) and keys (B, S) of this kind stand for."""
+        batch = self.batch
+        if kind == "enc-self":
+            return batch.source, batch.source
+        return (batch.target_in, batch.target_in) if kind == "dec-self" else (batch.target_out, batch.source)
+
+    def visible(self, kind: str, exclude: Exclude) -> Tensor:
+        """(B, L, S) bool: query and key both count, and the query may see the key."""
+        queries, keys = self.tokens(kind)
+        queries = queries > (EOS if exclude in ("both", "query") else PAD)  # padding, beginning and end are the lowest ids
+        keys = keys > (EOS if exclude in ("both", "key") else PAD)
+        pairs = queries[:, :, None] & keys[:, None, :]
+        return pairs.tril() if kind == "dec-self" else pairs
+
+    def strongest(self, site: HeadSite, exclude: Exclude) -> Strongest:
+        """The largest weight of every counted query that has a key to count, and its key; kept, since many analyses ask for it."""
+        if (site, exclude) not in self._strongest:
+            visible = self.visible(site.kind, exclude)
+            counted = visible.any(2)  # (B, L)
+            weight, key = self.weights[site].masked_fill(~visible[:, None], -1.0).max(3)  # (B, H, L)
+            flat = [tensor.transpose(1, 2)[counted].cpu() for tensor in (weight, key)]  # (N, H)
+            pair, query = counted.nonzero(as_tuple=True)
+            self._strongest[site, exclude] = Strongest(flat[0], flat[1], pair.cpu(), query.cpu())
+        return self._strongest[site, exclude]
+
+
+class Observer(Protocol):
+    """An analysis: it collects what it needs of every batch, and says afterwards what it found."""
+
+    def add(self, seen: Seen) -> None: ...
+
+
+@torch.inference_mode()
+def record(model: Transformer, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None) -> None:
+    """Show every batch to every observer, dropout off. Gates and masks stay as they are; sites without a head are not shown.
+
+    The decoder is not run for encoder self-attention alone. The model is left as it was.
+    Raises ValueError at an unknown kind, at kinds of which the model has no head, and without any batch."""
+    chosen = check_kinds(kinds)
+    sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
+    if not sites:
+        raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds")
+    modes = [(module, module.training) for module in model.modules()]
+    device = model.output.weight.device
+    empty = True
+    model.eval()
+    try:
+        for batch in batches:
+            empty = False
+            batch = batch.to(device)
+            weights: Weights = {}
+            memory, bias = model.encode(batch.source, weights)
+            if chosen != ("enc-self",):
+                model.decode(memory, bias, batch.target_in, weights)
+            padding = {kind: (batch.source if kind == "enc-self" else batch.target_in) == PAD for kind in chosen}  # (B, L)
+            seen = Seen(batch, {s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites})
+            for observer in observers:
+                observer.add(seen)
+    finally:
+        for module, training in modes:
+            module.training = training
+    if empty:
+        raise ValueError("attention is recorded over sentence pairs, got no batch of them")
+
+
+def check_exclude(exclude: str) -> Exclude:
+    """Raises ValueError at an unknown reading."""
+    for known in get_args(Exclude):
+        if exclude == known:
+            return known
+    nearest = get_close_matches(exclude, get_args(Exclude), n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    raise ValueError(f"unknown exclude {exclude!r}{hint} Known: {', '.join(get_args(Exclude))}")
+
+
+def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what: str) -> HeadMap:
+    """sums / counts. Raises ValueError where nothing was counted; `what` names the quantity."""
+    if not sums or not all(counts[site] for site in sums):
+        raise ValueError(f"{what} has nothing to count: no sentence with a word in it was recorded for this kind of attention")
+    return HeadMap({site: total.double() / counts[site] for site, total in sums.items()})
