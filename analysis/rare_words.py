@@ -60,7 +60,7 @@ class RareWords:
         word = source > EOS  # (B, S)
         count = self.counts[source].masked_fill(~word, NEVER_RARE)
         least = count.sort(1).values[:, :2]  # (B, 2)
-        rarest, two_rarest = (word & (count <= least[:, [i]]) for i in (0, least.shape[1] - 1))
+        rarest, two_rarest = (count <= least[:, [i]] for i in (0, least.shape[1] - 1))
         chosen = (word.sum(1) > 1) & (rarest & self._outside[source]).any(1)  # (B,)
         self.sentences += int(chosen.sum())
         self.sentences_seen += len(source)

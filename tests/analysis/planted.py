@@ -1,0 +1,271 @@
+"""A Transformer built by hand, whose heads do known things, a language that needs them, and its trees and alignments.
+
+    encoder.0.enc-self   0 previous   1 rare      2 noise
+    encoder.1.enc-self   0 noise      1 next      2 subject
+    decoder.0.dec-self   0 previous   1 noise
+    decoder.0.cross      0 aligned    1 noise
+
+previous, next: the token before or after, whole; where there is none, all tokens alike. rare: the least frequent token of the sentence.
+subject: from a verb its subject, found by class (a verb of class c takes a noun of class c, and no other noun of the sentence is of class
+c), from any other token all tokens alike. noise: all tokens alike, always. aligned: target tokens 2 i and 2 i + 1 look at source token i.
+"All tokens alike" has the end of sentence among them; the first of equal weights is the largest, so such a query counts as the first token.
+
+The target has two tokens for every source token i, written ROLE:word. The first is RARE:the rarest word if i is a determiner, SUBJ:its
+subject if i is a verb, else PREV:the word before; the second is NEXT:the word after. So every encoder head that is not noise is needed, as
+is the aligned head. Decoder self-attention writes nothing. `planted_model()` gives the right token the largest logit everywhere, with a
+probability of about 0.7, so that the loss still has a gradient.
+
+How it is built: position and token are one-hot, each head writes into a part of the vector of its own, feed-forward layers write nothing.
+A layer norm then only scales, since every row of a matrix sums to 0 (its mean is taken off at a coordinate that is always 0), and it scales
+all vectors about alike (BALLAST). Attention weights are one-hot or uniform to 1e-6.
+
+    from tests.analysis.planted import HEADS, planted_batches, planted_model, planted_pairs, true_heads
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor, nn
+
+from configs.schema import ModelConfig
+from data.batch import Batch, collate
+from gates import HeadMap, HeadSite
+from models.transformer import EOS, Transformer
+
+# the most frequent first, "word type" or "word type class"
+LEXICON = """the det, a det, bites verb 0, sees verb 1, crushes verb 2, often adv, cat noun 0, woman noun 1, stone noun 2, chases verb 0,
+    reads verb 1, hits verb 2, dog noun 0, man noun 1, cup noun 2, old adj, never adv, big adj, red adj"""
+ENTRIES = [entry.split() for entry in LEXICON.split(",")]
+WORDS = [entry[0] for entry in ENTRIES]
+TYPE = {entry[0]: entry[1] for entry in ENTRIES}
+CLASS = {entry[0]: int(entry[2]) for entry in ENTRIES if len(entry) > 2}
+SPECIALS = 4
+ID = {word: SPECIALS + i for i, word in enumerate(WORDS)}
+SOURCE_VOCAB = SPECIALS + len(WORDS)  # 23
+COUNTS = [0] * SPECIALS + [101 - 5 * i for i in range(len(WORDS))]  # of each source id in an imagined training text; all differ
+LONGEST = 18  # source words
+
+ROLES = ("PREV", "NEXT", "SUBJ", "RARE")
+TARGET_VOCAB = SPECIALS + len(ROLES) * SOURCE_VOCAB
+
+HEADS: dict[str, list[tuple[str, int]]] = {  # what a head does -> its site and number, all heads of the model
+    "previous": [("encoder.0.enc-self", 0), ("decoder.0.dec-self", 0)],
+    "next": [("encoder.1.enc-self", 1)],
+    "subject": [("encoder.1.enc-self", 2)],
+    "rare": [("encoder.0.enc-self", 1)],
+    "aligned": [("decoder.0.cross", 0)],
+    "noise": [("encoder.0.enc-self", 2), ("encoder.1.enc-self", 0), ("decoder.0.dec-self", 1), ("decoder.0.cross", 1)],
+}
+SITES = {"encoder.0.enc-self": 3, "encoder.1.enc-self": 3, "decoder.0.dec-self": 2, "decoder.0.cross": 2}
+
+
+@dataclass(frozen=True)
+class PlantedPair:
+    """A sentence and its translation; every word is one piece."""
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]  # of each word, 1-based, 0 for the root
+    labels: tuple[str, ...]  # ROOT, conj, nsubj, dobj, det, amod, advmod
+    source: tuple[int, ...]  # ids without the end of sentence
+    target: tuple[int, ...]
+    links: tuple[tuple[int, int], ...]  # (source, target), 0-based
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def planted_pairs(count: int = 101, seed: int = 0) -> list[PlantedPair]:
+    """Sentences of one or two clauses: det (adj) noun (adv) (adv) verb det (adj) noun."""
+    rng = Random(seed)
+    return [draw(rng) for _ in range(count)]
+
+
+def draw(rng: Random) -> PlantedPair:
+    of_type = {kind: [word for word in WORDS if TYPE[word] == kind] for kind in ("det", "adj", "adv")}
+    classes = rng.sample(range(3), 3)  # of the first subject, of the second, and of objects: none is a subject's
+    words: list[str] = []
+    heads: list[int] = []
+    labels: list[str] = []
+
+    def add(word: str, label: str, head: int) -> int:
+        """The word's number, from 1."""
+        words.append(word)
+        labels.append(label)
+        heads.append(head)
+        return len(words)
+
+    def phrase(number: int, label: str, head: int) -> int:
+        dependents = [add(rng.choice(of_type["det"]), "det", 0)]
+        if rng.random() < 0.5:
+            dependents.append(add(rng.choice(of_type["adj"]), "amod", 0))
+        noun = add(rng.choice([word for word in WORDS if TYPE[word] == "noun" and CLASS[word] == number]), label, head)
+        for dependent in dependents:
+            heads[dependent - 1] = noun
+        return noun
+
+    root = 0
+    for number in classes[: rng.choice([1, 2])]:
+        before = [phrase(number, "nsubj", 0)]
+        before += [add(rng.choice(of_type["adv"]), "advmod", 0) for _ in range(rng.choice([0, 1, 2]))]
+        verbs = [word for word in WORDS if TYPE[word] == "verb" and CLASS[word] == number]
+        verb = add(rng.choice(verbs), "conj" if root else "ROOT", root)
+        root = root or verb
+        for dependent in before:
+            heads[dependent - 1] = verb
+        phrase(classes[2], "dobj", verb)
+    source = [ID[word] for word in words]
+    target = translate(words, heads, labels, source)
+    links = tuple((t // 2, t) for t in range(len(target)))
+    return PlantedPair(tuple(words), tuple(heads), tuple(labels), tuple(source), tuple(target), links)
+
+
+def translate(words: Sequence[str], heads: Sequence[int], labels: Sequence[str], source: list[int]) -> list[int]:
+    """The target ids, without the end of sentence."""
+    subject = {heads[i]: source[i] for i, label in enumerate(labels) if label == "nsubj"}  # the verb's number -> its subject
+    rarest = min(source, key=lambda token: COUNTS[token])
+    target = []
+    for i, word in enumerate(words):
+        if TYPE[word] == "det":
+            target.append(target_id("RARE", rarest))
+        elif TYPE[word] == "verb":
+            target.append(target_id("SUBJ", subject[i + 1]))
+        else:
+            target.append(target_id("PREV", source[i - 1]))
+        target.append(target_id("NEXT", [*source, EOS][i + 1]))
+    return target
+
+
+def target_id(role: str, source_id: int) -> int:
+    return SPECIALS + ROLES.index(role) * SOURCE_VOCAB + source_id
+
+
+def planted_batches(pairs: Sequence[PlantedPair], size: int = 13) -> list[Batch]:
+    """The pairs in their order, `size` at a time; `index` is their number."""
+    some = [range(start, min(start + size, len(pairs))) for start in range(0, len(pairs), size)]
+    return [collate([(pairs[i].source, pairs[i].target) for i in each], list(each), 1) for each in some]
+
+
+def true_heads(*roles: str) -> HeadMap:
+    """True at the heads that do one of these things."""
+    rows = {HeadSite.parse(name, heads): torch.zeros(heads, dtype=torch.bool) for name, heads in SITES.items()}
+    for role in roles:
+        for name, head in HEADS[role]:
+            rows[HeadSite.parse(name, SITES[name])][head] = True
+    return HeadMap(rows)
+
+
+POSITIONS = 2 * LONGEST + 1
+PARTS = {"token": SOURCE_VOCAB, "position": POSITIONS, "prev": 23, "next": 23, "subj": 23, "rare": 23, "noise": 23, "ballast": 2}
+FIRST = dict(zip(PARTS, torch.tensor([0, *PARTS.values()]).cumsum(0).tolist(), strict=False))  # the first coordinate of each part
+CARRIED = ("token", "prev", "next", "subj", "rare")  # what the aligned head hands over
+WIDTH = sum(PARTS[part] for part in CARRIED)  # of a head, 115
+D_MODEL = 3 * WIDTH  # more than the parts need; the rest stays 0
+EMPTY = D_MODEL - 1  # a coordinate that is always 0
+BALLAST = 10.0  # +10 and -10 in every vector: beside them the ones hardly change its norm, so layer norms scale all vectors about alike
+FACTOR = (D_MODEL / (2 * BALLAST**2 + 4)) ** 0.5  # by which they scale a vector with four ones
+SHARP = 400.0  # large enough that a softmax is one-hot
+GAIN = 4.0  # nats by which the right token beats the next ones
+
+
+def planted_model() -> Transformer:
+    """The model, in evaluation mode; the same every time."""
+    config = ModelConfig(
+        d_model=D_MODEL, ffn=1, heads=3, encoder_layers=2, decoder_layers=1, norm="pre", positions="learned", max_positions=POSITIONS,
+        embeddings="separate", dropout=0.0,
+    )  # fmt: skip
+    model = Transformer(config, SOURCE_VOCAB, TARGET_VOCAB, {name: heads for name, heads in SITES.items() if heads != 3}).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name:
+                parameter.zero_()
+        embed(model)
+        (first, second), last = model.encoder.layers, model.decoder.layers[0]
+        for attention, head in ((first.self_attention, 0), (last.self_attention, 0)):
+            look_at(attention, head, [i - 1 for i in range(POSITIONS)])
+        look_at(second.self_attention, 1, [i + 1 for i in range(POSITIONS)])
+        look_at(last.cross_attention, 0, [t // 2 for t in range(POSITIONS)])
+        look_at_rare(first.self_attention, 1)
+        look_at_subject(second.self_attention, 2)
+        for head, part in enumerate(("prev", "rare", "noise")):
+            write(first.self_attention, head, {"token": part})
+        for head, part in enumerate(("noise", "next", "subj")):
+            write(second.self_attention, head, {"token": part})
+        write(last.cross_attention, 0, {part: part for part in CARRIED})
+        write(last.cross_attention, 1, {"token": "noise"})
+        write_logits(model.output)
+    return model
+
+
+def at(part: str) -> slice:
+    return slice(FIRST[part], FIRST[part] + PARTS[part])
+
+
+def set_rows(linear: nn.Linear, start: int, rows: Tensor) -> None:
+    """Put `rows` (n, D) into the weight from row `start` on, made to sum to 0: they do not see the mean that a layer norm takes off."""
+    rows[:, EMPTY] -= rows.sum(1)
+    linear.weight[start : start + len(rows)] = rows
+
+
+def embed(model: Transformer) -> None:
+    model.source_embedding.weight[:, at("token")] = torch.eye(SOURCE_VOCAB) * D_MODEL**-0.5  # embeddings are scaled by sqrt(D)
+    for embedding in (model.source_embedding, model.target_embedding):
+        embedding.weight[:, at("ballast")] = torch.tensor([BALLAST, -BALLAST]) * D_MODEL**-0.5
+    for positions in (model.source_positions, model.target_positions):
+        positions.weight[:, at("position")] = torch.eye(POSITIONS)
+
+
+def look_at(attention: nn.Module, head: int, key_of: list[int]) -> None:
+    """From query position i to key position key_of[i]; all alike where there is no such key."""
+    query, key = torch.zeros(POSITIONS, D_MODEL), torch.zeros(POSITIONS, D_MODEL)
+    key[:, at("position")] = torch.eye(POSITIONS)
+    for i, j in enumerate(key_of):
+        if 0 <= j < POSITIONS:
+            query[j, FIRST["position"] + i] = SHARP
+    set_rows(attention.q_proj, head * WIDTH, query)
+    set_rows(attention.k_proj, head * WIDTH, key)
+
+
+def look_at_rare(attention: nn.Module, head: int) -> None:
+    key = torch.zeros(1, D_MODEL)
+    ranks = torch.tensor(COUNTS).argsort(descending=True).argsort()  # 0 for the most frequent word; specials come last
+    key[0, at("token")] = ranks.where(ranks < len(WORDS), -1.0)
+    attention.q_proj.bias[head * WIDTH] = SHARP / 2
+    set_rows(attention.k_proj, head * WIDTH, key)
+
+
+def look_at_subject(attention: nn.Module, head: int) -> None:
+    query, key = torch.zeros(3, D_MODEL), torch.zeros(3, D_MODEL)
+    for word, number in CLASS.items():
+        rows = query if TYPE[word] == "verb" else key
+        rows[number, FIRST["token"] + ID[word]] = SHARP if TYPE[word] == "verb" else 1.0
+    set_rows(attention.q_proj, head * WIDTH, query)
+    set_rows(attention.k_proj, head * WIDTH, key)
+
+
+def write(attention: nn.Module, head: int, parts: dict[str, str]) -> None:
+    """The head carries these parts of its keys' vectors, as they were before the layer norm, to these parts of its queries'."""
+    start = head * WIDTH
+    for read, written in parts.items():
+        rows = torch.zeros(PARTS[read], D_MODEL)
+        rows[:, at(read)] = torch.eye(PARTS[read])
+        set_rows(attention.v_proj, start, rows)
+        attention.out_proj.weight[at(written), start : start + PARTS[read]] = torch.eye(PARTS[read]) / FACTOR
+        start += PARTS[read]
+
+
+def write_logits(output: nn.Linear) -> None:
+    """GAIN for ROLE:word if the role's part holds the word, GAIN more if it is this token's role, GAIN again if it is this step's."""
+    rows = torch.zeros(TARGET_VOCAB, D_MODEL)
+    for r, role in enumerate(ROLES):
+        own = slice(SPECIALS + r * SOURCE_VOCAB, SPECIALS + (r + 1) * SOURCE_VOCAB)
+        rows[own, at(role.lower())] = torch.eye(SOURCE_VOCAB)
+        for word in WORDS:
+            if {"det": "RARE", "verb": "SUBJ"}.get(TYPE[word], "PREV") == role:
+                rows[own, FIRST["token"] + ID[word]] = 1.0
+        if role == "NEXT":
+            rows[own, FIRST["position"] + 1 : FIRST["position"] + POSITIONS : 2] = 2.0
+    rows[EOS, FIRST["token"] + EOS] = 2.0
+    set_rows(output, 0, rows * GAIN / FACTOR)

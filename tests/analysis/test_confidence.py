@@ -1,0 +1,49 @@
+"""Confidence against one sentence, head and query at a time."""
+
+from collections import defaultdict
+
+import pytest
+
+from analysis.confidence import Confidence
+from analysis.record import record
+from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
+
+
+def slow(model, pairs, exclude):
+    values = defaultdict(list)
+    for look in looks(model, pairs, exclude):
+        values[look.site, look.head].append(max(look.keys.values()))
+    return mean_map(values)
+
+
+@pytest.mark.parametrize("exclude", ["both", "query", "key", "none"])
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_confidence_is_the_mean_over_tokens_of_the_largest_weight(exclude, size):
+    model, pairs = random_model(), random_pairs()
+    confidence = Confidence(exclude)
+    record(model, in_batches(pairs, size), [confidence])
+    assert_equal(confidence.head_map(), slow(model, pairs, exclude))
+
+
+def test_the_readings_differ():
+    model, pairs = random_model(), random_pairs()
+    maps = [slow(model, pairs, exclude).flat() for exclude in ("both", "query", "key", "none")]
+    assert all((a - b).abs().max() > 0.01 for i, a in enumerate(maps) for b in maps[:i])
+
+
+def test_an_observer_may_be_fed_in_several_passes():
+    model, pairs = random_model(), random_pairs()
+    confidence = Confidence()
+    for some in in_batches(pairs, 3):
+        record(model, [some], [confidence])
+    assert_equal(confidence.head_map(), slow(model, pairs, "both"))
+
+
+def test_without_a_token_there_is_no_confidence():
+    with pytest.raises(ValueError, match="confidence has nothing to count"):
+        Confidence().head_map()
+
+
+def test_an_unknown_reading_is_refused():
+    with pytest.raises(ValueError, match="did you mean 'both'"):
+        Confidence("boths")
