@@ -1,0 +1,220 @@
+"""The three rules of layer-wise relevance propagation (LRP): how the relevance of a sum goes to its terms.
+
+With the attention weights and the scales of the layer norms held constant (why: lrp.py), every step of a Transformer is, for each number y
+of its output, a sum y = sum_i z_i + b. A term z_i is W_oi x_i in a projection, a_lj v_j in attention, one of the two in a residual
+connection. A rule says what part of y's relevance R goes to z_i; the bias b takes its part as a term would, and keeps it.
+
+    Ratio      R z_i / (y + eps sign(y))            Ding et al. 2017, the rule of Voita et al. 2019, appendix A; with b and eps as in Bach
+                                                    et al. 2015
+    AlphaBeta  R (alpha z_i+ / Z+ + beta z_i- / Z-)  Bach et al. 2015, alpha + beta = 1; Voita et al.'s later code has 1/2 and 1/2
+    Gradient   z_i dlogit/dy                        gradient x input; conservative here: Ali et al. 2022 (arXiv:2202.07304)
+
+z+ and z- are the positive and the negative part of a number, Z+ and Z- their sums over the terms, b among them. Functions of one number are
+passed by (Ding et al.): what goes to ReLU's output goes to its input, as its gradient says too.
+Letters: C rows of seeds of a sentence (its generation steps, or one for all of them), B sentences, L positions of queries, S of keys,
+I inputs, O outputs, H heads, K head width, D model width. What is carried back has the shape of the values, with C in front.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class Account:
+    """Where the relevance of the seeds went, for every row of seeds: (C, B) float64 each; source + target + biases + eps = seed."""
+
+    seed: Tensor
+    source: Tensor = field(init=False)  # the source's embeddings, positions included
+    target: Tensor = field(init=False)
+    biases: Tensor = field(init=False)  # of projections and layer norms
+    eps: Tensor = field(init=False)  # what the stabiliser took; of a sum without any term (0 = 0), all its relevance
+    heads: dict[str, Tensor] = field(default_factory=dict)  # site name -> relevance of the heads' outputs (C, B, H)
+
+    def __post_init__(self) -> None:
+        self.seed = self.seed.double()
+        self.source, self.target, self.biases, self.eps = (torch.zeros_like(self.seed) for _ in range(4))
+
+
+Back = Callable[[Tensor, Account], Tensor]  # what a step's output carries (C, B, ..) -> what its input carries
+BackTwo = Callable[[Tensor, Account], tuple[Tensor, Tensor]]
+
+
+class Rule(Protocol):
+    """Each method is given the values of one step and answers with the way back through it."""
+
+    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
+        """y (B, L) = sum over D of x weight, (B, L, D) each: one number a position. The way back begins with relevance (C, B, L)."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        """y (B, L, O) = weight (O, I) x (B, L, I) + bias (O,)."""
+
+    def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
+        """z (B, H, L, K) = weights (B, H, L, S) v (B, H, S, K), weights >= 0."""
+
+    def add(self, x: Tensor, y: Tensor) -> BackTwo:
+        """x + y, (B, L, D) each."""
+
+    def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
+        """y = module(x), (B, L, D) each."""
+
+    def relu(self, y: Tensor) -> Back:
+        """y (B, L, O) = max(x, 0)."""
+
+    def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
+        """The relevance of the values x, where the way back carries `carried`."""
+
+
+def passed(carried: Tensor, account: Account) -> Tensor:
+    """The identity: each number's relevance goes to the number that it was made of."""
+    return carried
+
+
+def booked(carried: Tensor, share: Tensor) -> Tensor:
+    """sum of carried (C, B, ..) times share (B, ..) over all but C and B."""
+    return torch.einsum("cbn,bn->cb", carried.flatten(2), share.flatten(1))
+
+
+def norm_scale(module: nn.LayerNorm, x: Tensor) -> Tensor:
+    """gamma / sigma, (B, L, D)."""
+    return module.weight.to(x.dtype) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + module.eps)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """R_i = sum_o R_o z_oi / (y_o + eps sign(y_o)), with sign(0) = 1.
+
+    As eps goes to 0 the relevance of a number becomes its gradient times itself over the logit (Ancona et al. 2018), the rule Gradient.
+    norm: "scale" takes a layer norm as the sum that it is once sigma is constant, y_o = gamma_o / sigma (x_o - sum_i x_i / D) + beta_o.
+    "identity" hands R_o to x_o (as Voita et al.'s later code did at first). Then relevance is no longer proportional to the number that it
+    belongs to, and the next denominators, the residual sums, may be small where it is not: heads of up to 3e6 for a seed of 1 on a trained
+    model of 3 + 3 layers, where float32 no longer conserves; take float64, and "step" rather than "sum"."""
+
+    eps: float = 1e-5
+    norm_rule: Literal["scale", "identity"] = "scale"
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0:
+            raise ValueError(f"the ratio rule needs eps > 0, got {self.eps}; its limit at 0 is the rule 'gradient'")
+        if self.norm_rule not in ("scale", "identity"):
+            raise ValueError(f"the ratio rule's norm_rule is 'scale' or 'identity', got {self.norm_rule!r}")
+
+    def stabilised(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """eps sign(y), and 1 / (y + eps sign(y))."""
+        e = torch.full_like(y, self.eps).copysign_(y + 0.0)  # + 0.0 makes -0.0 the 0.0 whose sign is 1
+        return e, (y + e).reciprocal_()
+
+    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
+        e, share = self.stabilised(y)
+
+        def back(R: Tensor, account: Account) -> Tensor:
+            s = R * share
+            account.eps += booked(s, e)
+            return s.unsqueeze(-1) * (x * weight)
+
+        return back
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        e, share = self.stabilised(y)
+
+        def back(R: Tensor, account: Account) -> Tensor:
+            s = R * share  # (C, B, L, O)
+            account.eps += booked(s, e)
+            account.biases += (s @ bias).sum(2)
+            return (s @ weight).mul_(x)
+
+        return back
+
+    def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
+        e, share = self.stabilised(z)
+
+        def back(R: Tensor, account: Account) -> Tensor:
+            s = R * share  # (C, B, H, L, K)
+            account.eps += booked(s, e)
+            return to_keys(weights, s).mul_(v)
+
+        return back
+
+    def add(self, x: Tensor, y: Tensor) -> BackTwo:
+        e, share = self.stabilised(x + y)
+
+        def back(R: Tensor, account: Account) -> tuple[Tensor, Tensor]:
+            s = R * share
+            account.eps += booked(s, e)
+            return s * x, s * y
+
+        return back
+
+    def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
+        if self.norm_rule == "identity":
+            return passed
+        e, share = self.stabilised(y)
+        scale, beta = norm_scale(module, x), module.bias.to(x.dtype)
+
+        def back(R: Tensor, account: Account) -> Tensor:
+            s = R * share
+            account.eps += booked(s, e)
+            account.biases += (s @ beta).sum(2)
+            s = s.mul_(scale)
+            return s.sub_(s.mean(-1, keepdim=True)).mul_(x)
+
+        return back
+
+    def relu(self, y: Tensor) -> Back:
+        return passed
+
+    def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
+        return carried
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Gradient times input, with the sign and size of the seed: R_i = x_i (dlogit/dx_i) seed / logit. What is carried is the gradient.
+
+    sigma is constant in a layer norm; its mean is not, being a sum like any other, so what a head writes alike into all numbers of the
+    residual stream, which the norm takes away, has no relevance (Ali et al. 2022, whose code keeps the mean in the gradient too)."""
+
+    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
+        def back(R: Tensor, account: Account) -> Tensor:
+            account.eps += booked(R, (y == 0).to(y))
+            return torch.where(y == 0, 0.0, R / y).unsqueeze(-1) * weight
+
+        return back
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        def back(g: Tensor, account: Account) -> Tensor:
+            account.biases += (g @ bias).sum(2)
+            return g @ weight
+
+        return back
+
+    def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
+        return lambda g, account: to_keys(weights, g)
+
+    def add(self, x: Tensor, y: Tensor) -> BackTwo:
+        return lambda g, account: (g, g)
+
+    def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
+        scale, beta = norm_scale(module, x), module.bias.to(x.dtype)
+
+        def back(g: Tensor, account: Account) -> Tensor:
+            account.biases += (g @ beta).sum(2)
+            g = g * scale
+            return g.sub_(g.mean(-1, keepdim=True))
+
+        return back
+
+    def relu(self, y: Tensor) -> Back:
+        positive = y > 0
+        return lambda g, account: g * positive
+
+    def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
+        return carried * x
+
+
+def to_keys(weights: Tensor, s: Tensor) -> Tensor:
+    """sum over queries of weights (B, H, L, S) times s (C, B, H, L, K): (C, B, H, S, K)."""
+    return torch.einsum("bhls,cbhlk->cbhsk", weights, s)
