@@ -11,8 +11,8 @@ from configs.prune import PruneConfig
 from configs.schema import KINDS
 
 if TYPE_CHECKING:
+    from models.table import Row
     from pruning.subject import Subject
-    from pruning.table import Row
 
 
 def main() -> int:

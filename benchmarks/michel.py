@@ -25,7 +25,7 @@ def read_findings(path: Path) -> "Findings":
     """The tables of one base's folder. Raises ValueError if there is no run, or nothing of prune.py in it."""
     from benchmarks.claims import Findings
     from models.run import RunFolder
-    from pruning.table import read_table
+    from models.table import read_table
 
     folder = RunFolder.open(path)
     found = Findings(folder.path.resolve().name)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.drawing import drawing
 from benchmarks.measure import spread
-from pruning.drawing import drawing
 
 Row = Mapping[str, Any]
 Report = Mapping[str, Any]

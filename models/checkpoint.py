@@ -1,11 +1,13 @@
 """Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
 
+import hashlib
 import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from configs.schema import ModelConfig
 from gates import HeadMap, heads_left, set_heads_left
@@ -77,3 +79,11 @@ def load_model(path: str | Path) -> Transformer:
     except RuntimeError as error:
         raise ValueError(f"the weights in {path} do not fit its architecture: {' '.join(str(error).split())[:300]}") from error
     return model.eval()
+
+
+def weights_digest(model: nn.Module) -> str:
+    """12 hexadecimal digits of the SHA-256 of the model's weights."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        sha.update(name.encode() + tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()[:12]

@@ -99,6 +99,30 @@ def find_runs(root: str | Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
 
 
+def dense_run(folder: RunFolder) -> RunFolder:
+    """The run whose model has no gates: the run itself, or the base of a run with gates. Raises ValueError if that base is gone, or is
+    another one by now."""
+    config = folder.config()
+    if config.get("gate", "none") == "none":
+        return folder
+    base = config.get("base")
+    if not base:
+        raise ValueError(f"{folder.path} has gates and names no base, so there is no model without gates; give a base run (--gate none)")
+    # beside the run before the recorded path: a folder of runs may have been copied elsewhere
+    found = [RunFolder(path) for path in (folder.path.parent / Path(base).name, Path(base)) if (path / "config.yaml").is_file()]
+    if not found:
+        raise ValueError(
+            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or train it again with the same "
+            "settings and --gate none"
+        )
+    same = [run for run in found if config.get("base_hash") in (None, run.config().get("run_hash"))]
+    if not same:
+        raise ValueError(
+            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); for that base itself, give it"
+        )
+    return same[0]
+
+
 def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
     """What made a number: command, commit, seed, device, versions, time. Machine names and paths are left out."""
     versions = {"python": platform.python_version()}

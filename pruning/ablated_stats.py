@@ -22,9 +22,9 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import torch
 
 from gates import HeadMap
+from models.checkpoint import weights_digest
 from models.run import RunFolder
 from models.translator import Translator
 from pruning.ablated_search import ablated_translations
@@ -48,7 +48,7 @@ def identity(translator: Translator, text: Text, ablations: Sequence[HeadMap]) -
     search = {name: value for name, value in asdict(translator.search).items() if name != "batch_tokens"}
     masks = json.dumps([closed.to_json() for closed in ablations])
     return {
-        "weights": weights_digest(translator),
+        "weights": weights_digest(translator.model),
         "text": digest(str(len(text[0])), *text[0], *text[1]),
         "masks": digest(masks),
         "search": search,
@@ -161,12 +161,4 @@ def digest(*lines: str) -> str:
     sha = hashlib.sha256()
     for line in lines:
         sha.update(line.encode() + b"\0")
-    return sha.hexdigest()[:12]
-
-
-def weights_digest(translator: Translator) -> str:
-    """12 hexadecimal digits of the SHA-256 of the model's weights."""
-    sha = hashlib.sha256()
-    for name, tensor in sorted(translator.model.state_dict().items()):
-        sha.update(name.encode() + tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()[:12]

@@ -19,11 +19,12 @@ import torch
 from configs.prune import PruneConfig
 from data.parallel import digest_lines
 from gates import KINDS, HeadMap, attach, detach, find_sites
-from pruning.ablated_stats import Report, weights_digest
+from models.checkpoint import weights_digest
+from models.table import Row, read_table, write_table
+from pruning.ablated_stats import Report
 from pruning.orders import ORDERS, close_lowest, curve_name, scores_name, targets
 from pruning.significance import Scored, compare, resample_counts, score
 from pruning.subject import BATCH_TOKENS, Subject
-from pruning.table import Row, read_table, write_table
 
 RESAMPLES = 1000
 SIGNIFICANT = 0.01  # the paper's level
@@ -192,7 +193,7 @@ def settings(order: str, subject: Subject, config: PruneConfig, kinds: Sequence[
     search = {name: value for name, value in asdict(subject.translator.search).items() if name != "batch_tokens"}
     chosen = [kind for kind in KINDS if kind in kinds]
     made_of: dict[str, Any] = {"order": order, "kinds": chosen, "step": config.step, "at_least": config.at_least, "search": search}
-    made_of |= {"normalise": "l2" if how.normalise(config) else "none", "weights": weights_digest(subject.translator)}
+    made_of |= {"normalise": "l2" if how.normalise(config) else "none", "weights": weights_digest(subject.translator.model)}
     if how.gradient:
         made_of |= {"abs": config.abs, "sentences": config.sentences, "recompute": config.recompute}
         if config.abs == "batch":

@@ -17,11 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from pruning.drawing import WHITE_EDGE, Row, column, drawing, from_zero, nothing, number
+from analysis.drawing import KIND_COLOURS, KIND_MARKERS, KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, nothing, number
 
-KIND_COLOURS = {"enc-self": "#0072B2", "dec-self": "#D55E00", "cross": "#009E73"}
-KIND_WORDS = {"enc-self": "encoder self-attention", "dec-self": "decoder self-attention", "cross": "cross attention"}
-KIND_MARKERS = {"enc-self": "o", "dec-self": "s", "cross": "^"}
 STYLES = (  # colour, marker, line: told apart in grey too
     ("#000000", "o", "-"),
     ("#E69F00", "s", "--"),

@@ -17,7 +17,7 @@ from data.batch import Batch
 from data.corpus import TranslationData
 from data.parallel import digest_lines, read_pairs
 from data.vocab import UNK, Vocab
-from models.run import RunFolder, device_name, find_runs, provenance
+from models.run import RunFolder, dense_run, device_name, find_runs, provenance
 from models.run_text import run_corpus
 from models.translator import Translator
 
@@ -122,30 +122,6 @@ class Subject:
                     f"(at most {MOST_UNKNOWN:.0%} are taken); give a test set from {self.settings.get('src')} to {self.settings.get('tgt')}"
                 )
         return lines
-
-
-def dense_run(folder: RunFolder) -> RunFolder:
-    """The run whose model has no gates: the run itself, or the base of a run with gates. Raises ValueError if that base is gone, or is
-    another one by now."""
-    config = folder.config()
-    if config.get("gate", "none") == "none":
-        return folder
-    base = config.get("base")
-    if not base:
-        raise ValueError(f"{folder.path} has gates and names no base, so there is no dense model to prune; give a base run (--gate none)")
-    # beside the run before the recorded path: a folder of runs may have been copied elsewhere
-    found = [RunFolder(path) for path in (folder.path.parent / Path(base).name, Path(base)) if (path / "config.yaml").is_file()]
-    if not found:
-        raise ValueError(
-            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or train it again with the same "
-            "settings and --gate none"
-        )
-    same = [run for run in found if config.get("base_hash") in (None, run.config().get("run_hash"))]
-    if not same:
-        raise ValueError(
-            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); to prune that base, give it itself"
-        )
-    return same[0]
 
 
 def first(sources: Sequence[str], references: Sequence[str], count: int) -> Lines:

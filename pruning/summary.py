@@ -3,29 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from analysis.terminal import columns, show
+from models.table import Row
 from pruning.ablation import LEVEL, significant
 from pruning.curve import SIGNIFICANT, choose
 from pruning.subject import Subject
-from pruning.table import Row
 
 ABLATION = ["BLEU", "difference", "95%", "p", "p (Holm)"]  # the columns of `ablation_cells`
-
-
-def show(table: Table) -> None:
-    Console(width=None if Console().is_terminal else 140).print(table)
-
-
-def columns(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """A table whose first columns are words and whose others are numbers."""
-    table = Table(title=title)
-    for name in words:
-        table.add_column(name, no_wrap=True)
-    for name in figures:
-        table.add_column(name, justify="right")
-    return table
 
 
 def curves_table(subject: Subject, curves: Mapping[str, Sequence[Row]]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
+from models.table import Row, write_table
 from pruning.ablated_stats import Report, Text
 from pruning.ablation import Pruned, ablate_one, table_name
-from pruning.table import Row, write_table
 
 Correlation = tuple[float, float]  # coefficient and two-sided p-value
 

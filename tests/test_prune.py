@@ -14,7 +14,7 @@ import yaml
 import prune
 from gates import HeadMap
 from models.run import RunFolder
-from pruning.table import read_table
+from models.table import read_table
 
 ROOT = Path(__file__).parents[1]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import michel
 from benchmarks.claims import CLAIMS, Findings, at_share
 from models.run import RunFolder
-from pruning.table import write_table
+from models.table import write_table
 
 JUDGE = {claim.number: claim.judge for claim in CLAIMS}
 

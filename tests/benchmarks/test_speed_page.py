@@ -1,7 +1,7 @@
 """The page of a speed report from given numbers: what it says, what it holds and what its figure shows."""
 
+from analysis import drawing
 from benchmarks.speed_page import draw, findings, page, pooled
-from pruning import drawing
 
 
 def given(speedups: dict[str, dict[tuple[int, int], tuple[float, float, float]]]) -> dict:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pruning import drawing, figures
+from analysis import drawing
+from pruning import figures
 from pruning.figures import curve_styles, draw_curves, draw_dynamics, draw_matrix, draw_transfer, middle
 
 ROOT = Path(__file__).resolve().parents[2]

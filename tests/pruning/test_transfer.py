@@ -6,8 +6,8 @@ import math
 import pytest
 from scipy import stats
 
+from models.table import read_table
 from pruning.ablation import ablate_one
-from pruning.table import read_table
 from pruning.transfer import correlate, correlate_kinds, transfer
 
 R = 211  # resamples

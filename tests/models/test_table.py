@@ -3,7 +3,7 @@
 import pytest
 
 from models.run import RunFolder
-from pruning.table import read_table, write_table
+from models.table import read_table, write_table
 
 ROWS = [
     {"site": "decoder.0.cross", "head": 3, "bleu": 0.1 + 0.2, "p_value": 1e-17, "note": 'a, "b"\nc', "empty": None},

@@ -30,6 +30,9 @@ LOOK: Any = {
     "legend.frameon": False,
     "svg.hashsalt": "headgates",
 }
+KIND_COLOURS = {"enc-self": "#0072B2", "dec-self": "#D55E00", "cross": "#009E73"}
+KIND_WORDS = {"enc-self": "encoder self-attention", "dec-self": "decoder self-attention", "cross": "cross attention"}
+KIND_MARKERS = {"enc-self": "o", "dec-self": "s", "cross": "^"}
 DOTS_PER_INCH = 200
 WHITE_EDGE = [withStroke(linewidth=3, foreground="white")]  # around words that may stand on a line
 

@@ -1,0 +1,141 @@
+// What every part of the page uses: the data, the families of roles, the makers of elements, numbers as text.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const SVG_TAGS = new Set(["svg", "g", "line", "path", "circle", "rect", "text", "title"]);
+
+// One element. Attributes whose name starts with "on" are listeners, "style" is an object of custom properties; null ones are left out.
+function el(tag, attributes = {}, ...children) {
+  const made = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || (value === false && !name.startsWith("aria-"))) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [property, setting] of Object.entries(value)) made.style.setProperty(property, setting);
+    else made.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : value);
+  }
+  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+// Roles belong to families; a family has a colour (in page.css) and a letter, so that the page reads without colour.
+const FAMILIES = [
+  { id: "positional", letter: "P", words: "positional", what: "at least 90% of its largest weights are at one offset", is: /^position/i },
+  {
+    id: "syntactic",
+    letter: "S",
+    words: "syntactic",
+    what: "follows a dependency, 10 points above the best fixed offset",
+    is: /->|→|^synta/i,
+  },
+  {
+    id: "rare",
+    letter: "R",
+    words: "rare words",
+    what: "looks at one of the two least frequent tokens of the sentence at least half of the time",
+    is: /^rare|rarest/i,
+  },
+  {
+    id: "aligned",
+    letter: "A",
+    words: "aligned",
+    what: "looks at an aligned source word, 10 points more often than the best fixed offset",
+    is: /^align/i,
+  },
+  { id: "other", letter: "O", words: "other", what: "has another role", is: /./ },
+];
+const NO_FAMILY = { id: "none", letter: "", words: "no role", what: "none of the analyses names it" };
+const KIND_WORDS = { "enc-self": "Encoder self-attention", "dec-self": "Decoder self-attention", cross: "Cross-attention" };
+const KINDS = [...new Set([...Object.keys(KIND_WORDS), ...data.heads.map((head) => head.kind)])].filter((kind) =>
+  data.heads.some((head) => head.kind === kind),
+);
+
+const MEASURES = [
+  { key: "importance", words: "Importance", digits: 3, what: "mean |∂L/∂ξ| of the head's gate, in nats (Michel et al. 2019)" },
+  {
+    key: "lrp_share",
+    words: "LRP share",
+    digits: 3,
+    what: "share of its layer's relevance for the predicted word (layer-wise relevance propagation)",
+  },
+  { key: "confidence", words: "Confidence", digits: 3, what: "mean of the largest attention weight, end of sentence left out" },
+  { key: "entropy", words: "Entropy", digits: 2, what: "of its attention weights, in nats" },
+];
+for (const measure of MEASURES) measure.known = data.heads.some((head) => isNumber(head[measure.key]));
+
+function isNumber(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}
+function roleWords(role) {
+  return String(role)
+    .replace(/->/g, "→")
+    .replace(/-(?=\d)/g, "−");
+}
+function familyOf({ family: named, role }) {
+  return FAMILIES.find((family) => family.words === named) ?? FAMILIES.find((family) => family.is.test(role));
+}
+function nameOf(head) {
+  return head.site + "." + head.head;
+}
+
+for (const head of data.heads) {
+  head.name = nameOf(head);
+  head.roles = head.roles ?? [];
+  head.families = [...new Set(head.roles.map(familyOf))];
+  head.family = head.families[0] ?? NO_FAMILY;
+}
+const headByName = new Map(data.heads.map((head) => [head.name, head]));
+const FOUND = [...FAMILIES, NO_FAMILY].filter((family) =>
+  data.heads.some((head) => head.family === family || head.families.includes(family)),
+);
+
+// Numbers with that many digits; without, whole numbers as they are and others with three.
+function text(value, digits) {
+  if (value === null || value === undefined || value === "") return "–";
+  if (!isNumber(value)) return String(value);
+  const shown = digits === undefined && Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits ?? 3);
+  return /^-0\.?0*$/.test(shown) ? shown.slice(1) : shown.replace("-", "−");
+}
+function percent(value) {
+  return isNumber(value) ? (100 * value).toFixed(value < 0.9995 && value > 0.0995 ? 0 : 1) + "%" : "–";
+}
+function plural(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+function pValue(p) {
+  return p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : text(p, 3);
+}
+function list(words) {
+  return words.length < 2 ? words.join("") : words.slice(0, -1).join(", ") + " and " + words[words.length - 1];
+}
+
+// States of pruning: those of one method are a series; each begins with all heads open.
+const TOTAL = data.heads.length;
+const baseRow =
+  (data.systems ?? []).find((row) => row.system === (data.system ?? "base")) ?? (data.systems ?? []).find((row) => row.system === "base");
+const OF_MODEL = Math.max(TOTAL, ...(data.states ?? []).map((state) => state.heads_total ?? 0)); // of kinds that were not looked at too
+const UNPRUNED = { label: "all", heads_open: OF_MODEL, heads_total: OF_MODEL, bleu: null, open: {}, unpruned: true };
+// Greedy steps begin at the curves' own BLEU: curves may be searched in another way than runs.
+const ofCurve = (data.curves ?? []).flatMap((curve) => curve.points ?? []).find((point) => point.heads_open === OF_MODEL);
+const SERIES = new Map();
+for (const state of data.states ?? []) {
+  const name = isNumber(state.lambda)
+    ? "learned gates"
+    : String(state.label).replace(/\s*[\d.]+\s*%?\s*(heads|closed|open)?$/, "") || "steps";
+  if (!SERIES.has(name)) SERIES.set(name, [{ ...UNPRUNED, bleu: (isNumber(state.lambda) ? baseRow : ofCurve)?.bleu ?? null }]);
+  SERIES.get(name).push(state);
+}
+for (const states of SERIES.values())
+  states.sort((a, b) => (b.unpruned ? 1 : 0) - (a.unpruned ? 1 : 0) || b.heads_open - a.heads_open || (a.lambda ?? 0) - (b.lambda ?? 0));
+
+// Gates that a state does not name are not gated: open.
+function isOpen(head, state) {
+  return (state.open ?? {})[head.site]?.[head.head] ?? true;
+}
+function bleuWords(state) {
+  if (!isNumber(state.bleu)) return "";
+  return `BLEU ${text(state.bleu, 1)}` + (isNumber(state.bleu_low) ? ` (${text(state.bleu_low, 1)} to ${text(state.bleu_high, 1)})` : "");
+}
+
+// What the reader chose. Each part reads it when it draws; `choose` and `chooseState` in page.js call the parts.
+const view = { head: null, series: null, state: UNPRUNED, size: null, sentence: 0, drawing: "lines", hidden: new Set() };

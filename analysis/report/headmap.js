@@ -1,0 +1,222 @@
+// The head map: a grid for each kind of attention, a row for each layer, a mark for each head; the slider over states; the legend.
+
+const SMALLEST = 0.5; // of a mark's full width: a letter must fit
+
+function drawMap() {
+  byId("map").replaceChildren(...KINDS.map(kindGrid));
+  byId("map").addEventListener("keydown", moveFocus);
+  byId("map").addEventListener("click", (event) => {
+    const mark = event.target.closest("button.mark");
+    if (mark) choose(headByName.get(mark.dataset.name), true);
+    if (mark && event.detail === 0) byId("card-title").focus(); // a click of the keyboard: Enter or space; Escape leads back
+  });
+  byId("hint").textContent = "Click a head, or move with the arrow keys and press Enter, to see its card.";
+}
+
+function kindGrid(kind) {
+  const heads = data.heads.filter((head) => head.kind === kind);
+  const layers = [...new Set(heads.map((head) => head.layer))].sort((a, b) => a - b);
+  const width = Math.max(...heads.map((head) => head.head)) + 1;
+  const at = new Map(heads.map((head) => [head.layer + "." + head.head, head]));
+  const rows = layers.map((layer) =>
+    el(
+      "tr",
+      { role: "row" },
+      el("th", { role: "rowheader", scope: "row", "aria-label": `layer ${layer}` }, String(layer)),
+      [...Array(width).keys()].map((number) => {
+        const head = at.get(layer + "." + number);
+        return el("td", { role: "gridcell" }, head ? mark(head) : null);
+      }),
+    ),
+  );
+  const title = KIND_WORDS[kind] ?? kind;
+  return el(
+    "div",
+    { class: "kind" },
+    el("h3", {}, title, el("span", { class: "count", "data-kind": kind })),
+    el(
+      "div",
+      { class: "scroll" },
+      el("table", { role: "grid", "aria-label": `${title}: rows are layers, columns heads` }, el("tbody", {}, rows)),
+    ),
+  );
+}
+
+function mark(head) {
+  const more = head.families.length > 1 ? el("i", { class: "more f-" + head.families[1].id }) : null;
+  head.mark = el(
+    "button",
+    { type: "button", class: "mark f-" + head.family.id, "data-name": head.name, tabindex: "-1" },
+    el("span", {}, head.family.letter),
+    more,
+  );
+  return head.mark;
+}
+
+// Kinds stand side by side where their heads fit, else below each other with the legend at their side.
+function fitMap() {
+  const heads = Math.max(...data.heads.map((head) => head.head)) + 1,
+    room = byId("board").clientWidth;
+  const cell = (across) => Math.floor(((room - 24 * (across - 1)) / across - 21) / heads);
+  const beside = cell(KINDS.length) >= 26;
+  byId("board").classList.toggle("stacked", !beside);
+  byId("map").style.setProperty("--cell", Math.max(26, Math.min(beside ? 36 : 33, cell(beside ? KINDS.length : 1))) + "px");
+}
+
+function sizeBy(measure) {
+  view.size = measure;
+  const values = measure ? data.heads.map((head) => head[measure.key]).filter(isNumber) : [];
+  const low = Math.min(0, ...values),
+    high = Math.max(...values);
+  for (const head of data.heads) {
+    const share = !measure ? 0.8 : isNumber(head[measure.key]) && high > low ? (head[measure.key] - low) / (high - low) : 0;
+    head.mark.style.setProperty("--size", (measure ? SMALLEST + (1 - SMALLEST) * Math.sqrt(Math.max(0, share)) : 0.8).toFixed(3));
+  }
+}
+
+function paintState() {
+  for (const head of data.heads) {
+    const open = isOpen(head, view.state);
+    head.mark.classList.toggle("shut", !open);
+    const roles = head.roles.length
+      ? head.roles.map((role) => `${roleWords(role.role)} ${text(role.score, 2)}`).join(", ")
+      : "no role found";
+    const size =
+      view.size && isNumber(head[view.size.key]) ? `; ${view.size.words.toLowerCase()} ${text(head[view.size.key], view.size.digits)}` : "";
+    const words = `${head.name}: ${roles}${size}; ${open ? "open" : "shut"}`;
+    head.mark.title = words;
+    head.mark.setAttribute("aria-label", words);
+  }
+  for (const count of document.querySelectorAll("#map .count")) {
+    const heads = data.heads.filter((head) => head.kind === count.dataset.kind);
+    const open = heads.filter((head) => isOpen(head, view.state)).length;
+    count.textContent = SERIES.size ? `${open} of ${heads.length}` : plural(heads.length, "head");
+  }
+  drawLegend();
+}
+
+function paintChosen() {
+  for (const head of data.heads) {
+    const chosen = head === view.head;
+    head.mark.setAttribute("aria-pressed", chosen);
+    head.mark.tabIndex = chosen ? 0 : -1;
+  }
+}
+
+// Arrow keys go to the nearest mark in that direction as it stands on the screen, so grids side by side or below each other are one map.
+function moveFocus(event) {
+  const from = event.target.closest("button.mark");
+  const direction = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+  if (!from || (!direction && event.key !== "Home" && event.key !== "End")) return;
+  event.preventDefault();
+  let to = null;
+  if (!direction) {
+    const row = [...from.closest("tr").querySelectorAll("button.mark")];
+    to = event.key === "Home" ? row[0] : row[row.length - 1];
+  } else {
+    const middle = (button) => {
+      const box = button.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2];
+    };
+    const [x, y] = middle(from),
+      [dx, dy] = direction;
+    let best = Infinity;
+    for (const head of data.heads) {
+      const [ox, oy] = middle(head.mark);
+      const ahead = (ox - x) * dx + (oy - y) * dy,
+        aside = Math.abs((ox - x) * dy) + Math.abs((oy - y) * dx);
+      if (ahead > 2 && aside < ahead * 2 && ahead + 4 * aside < best) {
+        best = ahead + 4 * aside;
+        to = head.mark;
+      }
+    }
+  }
+  if (to) {
+    from.tabIndex = -1;
+    to.tabIndex = 0;
+    to.focus();
+  }
+}
+
+function drawLegend() {
+  const rows = FOUND.map((family) => {
+    const all = data.heads.filter((head) => (family === NO_FAMILY ? head.family === family : head.families.includes(family)));
+    const open = all.filter((head) => isOpen(head, view.state)).length;
+    return el(
+      "li",
+      { title: family.what },
+      el("span", { class: "chip f-" + family.id, "aria-hidden": "true" }, family.letter),
+      el("span", { class: "what" }, family.words),
+      el("span", { class: "meter f-" + family.id, "aria-hidden": "true", style: { "--of": open / all.length } }),
+      el("span", { class: "number" }, SERIES.size ? `${open} of ${all.length}` : String(all.length)),
+    );
+  });
+  const several = data.heads.some((head) => head.families.length > 1);
+  const values = view.size ? data.heads.map((head) => head[view.size.key]).filter(isNumber) : [];
+  const span = [Math.min(...values), Math.max(...values)].map((value) => text(value, view.size?.digits)).join(" to ");
+  const notes = [
+    view.size && values.length ? `Size: ${view.size.words.toLowerCase()}, ${span}.` : null,
+    SERIES.size ? "Hollow: shut." : null,
+    several ? "A dot in the corner: one more role." : null,
+  ].filter(Boolean);
+  byId("legend").replaceChildren(
+    el("ul", { "aria-label": SERIES.size ? "roles, and how many heads with each are open" : "roles" }, rows),
+    el("p", { class: "note" }, notes.join(" ")),
+  );
+}
+
+function drawSlider() {
+  if (!SERIES.size) return;
+  const states = SERIES.get(view.series);
+  const last = states.length - 1;
+  const every = Math.ceil(states.length / 9);
+  const range = el("input", {
+    type: "range",
+    id: "state",
+    min: 0,
+    max: last,
+    step: 1,
+    value: states.indexOf(view.state),
+    "aria-label": "state of pruning",
+    oninput: () => chooseState(states[Number(range.value)]),
+  });
+  const labels = states.map((state, i) =>
+    i % every && i !== last
+      ? null
+      : el(
+          "button",
+          {
+            "data-number": i,
+            type: "button",
+            tabindex: "-1",
+            "aria-hidden": "true",
+            style: { "--at": last ? i / last : 0 },
+            onclick: () => chooseState(state),
+          },
+          state.label,
+        ),
+  );
+  byId("slider").replaceChildren(el("p", { id: "state-words" }), range, el("div", { class: "ticks" }, labels));
+  paintSlider();
+}
+
+function paintSlider() {
+  if (!SERIES.size) return;
+  const state = view.state;
+  const states = SERIES.get(view.series);
+  const words = [`${state.heads_open} of ${state.heads_total} heads open`, bleuWords(state)].filter(Boolean).join(" · ");
+  byId("state").value = states.indexOf(state);
+  byId("state").setAttribute("aria-valuetext", `${state.unpruned ? "all heads" : state.label}: ${words}`);
+  byId("state-words").replaceChildren(el("strong", {}, state.unpruned ? "No pruning" : state.label), ` · ${words}`);
+  for (const label of byId("slider").querySelectorAll(".ticks button"))
+    label.classList.toggle("on", states[Number(label.dataset.number)] === state);
+}
+
+// The page opens at the smallest model that costs less than 1 BLEU; where BLEU is not known, at the first pruned one.
+function startState() {
+  const states = SERIES.get(view.series);
+  const known = states.filter((state) => isNumber(state.bleu));
+  const best = Math.max(...known.map((state) => state.bleu));
+  const good = known.filter((state) => !state.unpruned && state.bleu > best - 1);
+  return good[good.length - 1] ?? states[1] ?? states[0];
+}

@@ -1,0 +1,103 @@
+"""One HTML file out of page.html, page.css, the scripts and the data of cards.json.
+
+The data stand in the page as JSON. What a drawing cannot show is left out, so that the page of 288 heads opens at once: attention weights
+become whole thousandths, gate paths at most PATH_POINTS points with two decimals. Infinite numbers and NaN, which JSON lacks, become null.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+HERE = Path(__file__).parent
+STYLES = ("page.css", "card.css")
+SCRIPTS = ("base.js", "headmap.js", "curves.js", "card.js", "attention.js", "tables.js", "page.js")  # in the order they stand in the page
+OF_A_HEAD = ("site", "kind", "layer", "head")  # without these there is no page; the rest may be missing or null
+PATH_POINTS = 90
+
+
+def write_page(data: Mapping[str, Any], path: str | Path) -> None:
+    """Write the page of `data`, a cards.json as read, to `path`; folders are made.
+
+    Raises ValueError where the data have no heads or a head does not say where it is."""
+    path = Path(path)
+    text = page(data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)  # a crash leaves the page as it was
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """The page's text. Raises ValueError as `write_page` does."""
+    check(data)
+    drawn = finite(
+        {
+            **data,
+            "heads": [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]],
+            "examples": [{**example, "weights": thousandths(example["weights"])} for example in data.get("examples") or []],
+        }
+    )
+    return Template(text_of("page.html")).substitute(
+        title=escape(f"{data.get('run') or 'report'} · headgates"),
+        style=text_of(*STYLES),
+        script=text_of(*SCRIPTS),
+        data=embedded(drawn),
+    )
+
+
+def text_of(*names: str) -> str:
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in names)
+
+
+def check(data: Mapping[str, Any]) -> None:
+    heads = data.get("heads") if isinstance(data, Mapping) else None
+    if not isinstance(heads, list) or not heads:
+        raise ValueError("expected the cards of analyze.py, a dictionary with a list of `heads`; found no heads")
+    for number, head in enumerate(heads):
+        missing = [key for key in OF_A_HEAD if not isinstance(head, Mapping) or head.get(key) is None]
+        if missing:
+            raise ValueError(f"heads[{number}] lacks {', '.join(missing)}; every head says its site, kind, layer and number")
+
+
+def embedded(data: Any) -> str:
+    """JSON that may stand in a script element: no `</script>`, no `<!--`."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def finite(value: Any) -> Any:
+    """The value with None for every NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def thousandths(weights: Any) -> Any:
+    """Nested lists of weights in [0, 1] as whole thousandths, of any depth."""
+    if isinstance(weights, Mapping):
+        return {site: thousandths(rows) for site, rows in weights.items()}
+    if isinstance(weights, list | tuple):
+        return [thousandths(row) for row in weights]
+    return round(1000 * weights) if weights is not None and math.isfinite(weights) else 0
+
+
+def thin_paths(paths: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Gate paths {run: {"steps", "log_alpha"}} at most PATH_POINTS long, first and last point kept. One path may stand without a run."""
+    if not paths:
+        return None
+    if "steps" in paths:
+        paths = {"": paths}
+    return {run: thin(path["steps"], path["log_alpha"]) for run, path in paths.items() if path and path.get("steps")}
+
+
+def thin(steps: list[int], log_alpha: list[float]) -> dict[str, list[Any]]:
+    last = len(steps) - 1
+    kept = range(len(steps)) if last < PATH_POINTS else [round(i * last / (PATH_POINTS - 1)) for i in range(PATH_POINTS)]
+    return {"steps": [steps[i] for i in kept], "log_alpha": [round(log_alpha[i], 2) if math.isfinite(log_alpha[i]) else None for i in kept]}

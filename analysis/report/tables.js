@@ -1,0 +1,193 @@
+// Tables that sort on a click on a column's name; rows without a value stay last. A table is built when its tab is first opened.
+
+const WORDS = {
+  lambda: "λ",
+  bleu: "BLEU",
+  bleu_low: "BLEU low",
+  bleu_high: "BLEU high",
+  chrf: "chrF",
+  p_value: "p",
+  p_value_holm: "p (Holm)",
+  p_value_vs_base: "p against base",
+  p_value_vs_reference: "p against reference",
+  heads_open: "open",
+  heads_total: "of",
+  at_first: "at first",
+  bleu_difference: "BLEU difference",
+  n: "n",
+};
+const OF_SYSTEMS = [
+  "run",
+  "system",
+  "lambda",
+  "heads_open",
+  "heads_total",
+  "enc-self",
+  "dec-self",
+  "cross",
+  "bleu",
+  "bleu_difference",
+  "p_value_vs_reference",
+  "p_value_vs_base",
+  "chrf",
+  "parameters",
+  "sentences_per_second",
+];
+const TABLES = [
+  ["Heads", headRows],
+  ["States", stateRows],
+  ["Systems", systemRows],
+  ["Survival", () => generic(data.survival)],
+  ["Survival test", () => generic(data.tests)],
+  ["Correlations", () => generic(data.correlations)],
+]
+  .map(([name, rows]) => ({ name, made: rows() }))
+  .filter(({ made }) => made.rows.length);
+
+function headRows() {
+  const last = [...SERIES.values()][0]?.filter((state) => !state.unpruned) ?? [];
+  const any = (get) => data.heads.some((head) => isNumber(get(head)));
+  const columns = [
+    { words: "head", get: (head) => head.name, order: data.heads.map((head) => head.name) },
+    { words: "roles", get: (head) => head.roles.map((role) => roleWords(role.role)).join(", ") },
+    { words: "score", get: (head) => head.roles[0]?.score, digits: 2 },
+    ...MEASURES.filter((measure) => measure.known).map((measure) => ({
+      words: measure.words,
+      get: (head) => head[measure.key],
+      digits: measure.digits,
+      title: measure.what,
+    })),
+    {
+      words: "Δ BLEU",
+      title: "BLEU without this one head, against BLEU with all",
+      get: (head) => head.ablation?.bleu_difference,
+      digits: 2,
+    },
+    { words: "p (Holm)", get: (head) => head.ablation?.p_value_holm, show: pValue },
+    last.length > 1
+      ? { words: `open in`, title: `of ${last.length} states`, get: (head) => last.filter((state) => isOpen(head, state)).length }
+      : null,
+  ].filter((column) => column && (column.order || column.words === "roles" || any(column.get)));
+  return { columns, rows: data.heads };
+}
+
+function stateRows() {
+  return generic((data.states ?? []).map(({ open, ...rest }) => rest));
+}
+
+function systemRows() {
+  const rows = (data.systems ?? []).map((row) => ({ ...row, ...(row.heads_by_kind ?? {}) }));
+  return generic(
+    rows,
+    OF_SYSTEMS.filter((key) => rows.some((row) => row[key] !== null && row[key] !== undefined)),
+  );
+}
+
+function generic(rows, keys) {
+  rows = rows ?? [];
+  keys = keys?.length
+    ? keys
+    : [...new Set(rows.flatMap((row) => Object.keys(row).filter((key) => row[key] === null || typeof row[key] !== "object")))];
+  const digits = (key) => (/lambda/.test(key) ? 4 : /bleu|chrf/.test(key) ? 2 : /second/.test(key) ? 0 : 3);
+  return {
+    rows,
+    columns: keys.map((key) => ({
+      words: WORDS[key] ?? key.replace(/_/g, " "),
+      get: (row) => row[key],
+      digits: digits(key),
+      show: /^p_value/.test(key) ? pValue : null,
+    })),
+  };
+}
+
+function drawTabs() {
+  byId("tables").hidden = !TABLES.length;
+  if (!TABLES.length) return;
+  byId("tabs").replaceChildren(
+    ...TABLES.map(({ name }, i) =>
+      el("button", { type: "button", role: "tab", id: "tab" + i, "aria-controls": "table", onclick: () => openTab(i) }, name),
+    ),
+  );
+  byId("tabs").addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const i = [...byId("tabs").children].indexOf(document.activeElement);
+    if (step && i >= 0) {
+      const to = (i + step + TABLES.length) % TABLES.length;
+      openTab(to);
+      byId("tab" + to).focus();
+    }
+  });
+  openTab(0);
+}
+
+function openTab(i) {
+  [...byId("tabs").children].forEach((tab, j) => {
+    tab.setAttribute("aria-selected", i === j);
+    tab.tabIndex = i === j ? 0 : -1;
+  });
+  byId("table").setAttribute("aria-labelledby", "tab" + i);
+  const known = TABLES[i];
+  known.element ??= table(known.name, known.made);
+  byId("table").replaceChildren(known.element);
+  markRow();
+}
+
+function table(name, { columns, rows }) {
+  const body = el("tbody");
+  const numeric = columns.map((column) => rows.some((row) => isNumber(column.get(row))));
+  for (const column of columns)
+    if (rows.every((row) => !isNumber(column.get(row)) || Number.isInteger(column.get(row)))) column.digits = undefined;
+  const lines = rows.map((row) => ({
+    row,
+    line: el(
+      "tr",
+      row.name && headByName.has(row.name) ? { "data-name": row.name } : {},
+      columns.map((column, i) => cell(row, column, numeric[i])),
+    ),
+  }));
+  body.append(...lines.map(({ line }) => line));
+  const heads = columns.map((column, i) =>
+    el(
+      "th",
+      { scope: "col", class: numeric[i] ? "number" : null, title: column.title },
+      el("button", { type: "button", onclick: () => sort(i) }, column.words, el("span", { class: "arrow", "aria-hidden": "true" })),
+    ),
+  );
+  function sort(i) {
+    const value = ({ row }) => {
+      const got = columns[i].get(row);
+      return columns[i].order ? columns[i].order.indexOf(got) : got === "" ? null : (got ?? null);
+    };
+    const was = heads[i].getAttribute("aria-sort");
+    const down = was ? was === "ascending" : numeric[i]; // numbers start with the largest
+    for (const other of heads) other.removeAttribute("aria-sort");
+    heads[i].setAttribute("aria-sort", down ? "descending" : "ascending");
+    const order = (a, b) => (isNumber(a) && isNumber(b) ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+    lines.sort((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      return x === null || y === null ? (x === null) - (y === null) : down ? order(y, x) : order(x, y);
+    });
+    body.append(...lines.map(({ line }) => line));
+  }
+  return el("table", { "aria-label": name }, el("thead", {}, el("tr", {}, heads)), body);
+}
+
+function cell(row, column, numeric) {
+  const value = column.get(row);
+  const words = column.show ? column.show(value) : typeof value === "boolean" ? (value ? "yes" : "no") : text(value, column.digits);
+  if (!column.order) return el("td", { class: numeric ? "number" : null }, words);
+  return el(
+    "td",
+    {},
+    el(
+      "button",
+      { type: "button", class: "link", onclick: () => choose(row, true) },
+      el("span", { class: "chip small f-" + row.family.id, "aria-hidden": "true" }, row.family.letter),
+      words,
+    ),
+  );
+}
+
+function markRow() {
+  for (const line of document.querySelectorAll("#table tr[data-name]")) line.classList.toggle("on", line.dataset.name === view.head?.name);
+}

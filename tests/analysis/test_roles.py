@@ -1,0 +1,114 @@
+"""From found numbers to roles, letters and families, on numbers that are made up."""
+
+import pytest
+
+from analysis.figures import draw_maps, draw_survival, role_letters
+from analysis.parts import Found
+from analysis.roles import FAMILIES, families, find_roles, nearest
+from analysis.survival import survivors
+from analysis.together import correlations
+from gates import HeadMap, HeadSite
+
+ENC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 1, 2)
+
+
+def head_map(*rows: list) -> HeadMap:
+    return HeadMap(dict(zip((ENC, CROSS), rows, strict=False)))
+
+
+def offset_row(site: HeadSite, head: int, offset: int, share: float) -> dict:
+    return {"site": site.name, "kind": site.kind, "layer": site.layer, "head": head, "offset": offset, "share": share}
+
+
+def syntax_row(head: int, accuracy: float | None) -> dict:
+    known = {"label": "nsubj", "direction": "head->dependent", "site": ENC.name, "head": head, "offset": -1, "n": 17}
+    return {**known, "accuracy": accuracy, "baseline": None if accuracy is None else 0.6}
+
+
+@pytest.fixture
+def found() -> dict[str, Found]:
+    offsets = [offset_row(ENC, head, -1, share) for head, share in enumerate((0.95, 0.2, 0.05))]
+    offsets += [offset_row(CROSS, head, 0, share) for head, share in enumerate((0.5, 0.92))]
+    best = {"offset": head_map([-1, -1, -1], [0, 0]), "share": head_map([0.95, 0.2, 0.05], [0.5, 0.92])}
+    asked = [syntax_row(0, 0.69), syntax_row(1, 0.7), syntax_row(2, None)]
+    return {
+        "positions": Found(best, {}, {"offsets": offsets}),
+        "syntax": Found({"gain": head_map([0.0, 0.1, 0.0])}, {}, {"syntax": asked}),
+        "rare": Found({"two_rarest": head_map([0.1, 0.5, 0.8])}, {"chance_two_rarest": 0.45}),
+        "alignment": Found({"agreement": HeadMap({CROSS: [0.55, 0.4]})}, {"baseline": 0.4, "baseline_offset": 0}),
+    }
+
+
+def test_every_analysis_gives_its_roles_with_score_and_baseline(found):
+    roles = [(role.site, role.head, role.role, role.score, round(role.baseline, 3)) for role in find_roles(found)]
+    assert roles == [
+        (ENC, 0, "position -1", 0.95, 0.4),  # the mean of the kind's three heads
+        (ENC, 1, "nsubj head->dependent", 0.7, 0.6),  # exactly ten points
+        (ENC, 2, "rare words", 0.8, 0.45),  # head 1 has half, but blindly it would have nearly that
+        (CROSS, 0, "aligned", 0.55, 0.4),
+        (CROSS, 1, "position 0", 0.92, 0.71),
+    ]
+
+
+def test_words_of_a_role_say_what_the_numbers_are(found):
+    said = {role.role: role.words for role in find_roles(found)}
+    assert said["position -1"] == "95% of its largest weights are at the token before; enc-self heads have 40% there on average"
+    assert "the best fixed offset (-1) is right 60% of the time, on 17 words" in said["nsubj head->dependent"]
+
+
+def test_the_nearest_of_each_family_is_named_whether_it_is_a_role_or_not(found):
+    found["rare"] = Found({"two_rarest": head_map([0.1, 0.3, 0.2])}, {"chance_two_rarest": 0.45})
+    best = {role.family: (role.site, role.head, round(role.needed, 3), role.missing <= 0) for role in nearest(found)}
+    assert best == {
+        "positional": (ENC, 0, 0.9, True),
+        "syntactic": (ENC, 1, 0.7, True),
+        "rare words": (ENC, 1, 0.55, False),
+        "aligned": (CROSS, 0, 0.5, True),
+    }
+    assert nearest({}) == []
+
+
+def test_families_are_those_that_were_looked_for_with_no_more_roles_than_found(found):
+    roles = find_roles(found)
+    has = families(roles, found, [ENC, CROSS])
+    assert list(has) == list(FAMILIES)
+    assert {name: (row[ENC].tolist(), row[CROSS].tolist()) for name, row in has.items()} == {
+        "positional": ([True, False, False], [False, True]),
+        "syntactic": ([False, True, False], [False, False]),
+        "rare words": ([False, False, True], [False, False]),
+        "aligned": ([False, False, False], [True, False]),
+    }
+    assert list(families(roles, {"rare": found["rare"]}, [ENC])) == ["rare words"]
+    real_text = {"alignment": Found({"entropy": head_map([1, 1, 1], [1, 1])})}
+    assert families([], real_text, [ENC]) == {}  # without known alignments no head can be called aligned
+
+
+def test_of_a_heads_roles_the_one_farthest_above_its_baseline_comes_first(found):
+    found["syntax"].tables["syntax"][0]["accuracy"] = 0.99
+    first, second = [role.role for role in find_roles(found) if (role.site, role.head) == (ENC, 0)]
+    assert (first, second) == ("position -1", "nsubj head->dependent")
+    found["syntax"].tables["syntax"][0]["baseline"] = 0.1
+    assert [role.role for role in find_roles(found)][:2] == ["nsubj head->dependent", "position -1"]
+
+
+def test_correlations_are_over_common_sites_and_none_where_there_is_none():
+    scores = {"one": head_map([1, 2, 3], [4, 4]), "two": head_map([3, 5, 9], [0, 1]), "three": HeadMap({ENC: [2, 1, 0]})}
+    rows = {(row["first"], row["second"], row["kind"]): row for row in correlations(scores)}
+    assert rows["one", "two", "enc-self"]["spearman"] == pytest.approx(1)
+    assert rows["one", "two", "all"]["heads"] == 5
+    assert rows["one", "two", "cross"] == {"first": "one", "second": "two", "kind": "cross", "heads": 2, "spearman": None, "p_value": None}
+    assert rows["one", "three", "all"]["heads"] == 3
+    assert rows["two", "three", "enc-self"]["spearman"] == pytest.approx(-1)
+    assert ("one", "three", "cross") not in rows
+
+
+def test_figures_of_maps_and_survival_are_drawn_with_letters(found, tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.drawing.DOTS_PER_INCH", 40)
+    roles = find_roles(found)
+    assert role_letters(roles) == {(ENC, 0): "P", (CROSS, 1): "P", (ENC, 1): "S", (ENC, 2): "R", (CROSS, 0): "A"}
+    draw_maps({"confidence": head_map([0.1, 0.2, 0.9], [0.5, 0.5])}, roles, tmp_path / "maps", title="maps")
+    opens = {"λ 0.1": head_map([True, False, True], [False, True]).map(lambda row: row.bool())}
+    draw_survival(survivors(opens, families(roles, found, [ENC, CROSS])), tmp_path / "survival", title="left")
+    assert {path.name for path in tmp_path.iterdir()} == {"maps.png", "maps.svg", "survival.png", "survival.svg"}
+    with pytest.raises(ValueError, match="no survivor"):
+        draw_survival([], tmp_path / "none")

@@ -1,0 +1,243 @@
+"""analyze.py as its user meets it: a tiny toy run, all that lies in its folder afterwards, the second call, and what is refused and how."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import analyze
+from data.toy import to_conllu, toy_pairs
+from gates import HeadMap
+from models.run import RunFolder
+from models.table import read_table, write_table
+
+ROOT = Path(__file__).parents[1]
+TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
+FEW = ["--sentences", "29"]
+HEADS = 6
+PARTS = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with a tiny gated run and its base; no test writes in it."""
+    runs = tmp_path_factory.mktemp("analyze") / "runs"
+    words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    return runs
+
+
+@pytest.fixture
+def runs(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    return RunFolder.open(runs / "toy-en-de-none-s1")
+
+
+@pytest.fixture
+def gated(runs) -> RunFolder:
+    return RunFolder.open(next(runs.glob("toy-en-de-l0-*")))
+
+
+@pytest.fixture
+def analyze_here(monkeypatch, capsys):
+    """analyze_here(words...) -> (exit code, stdout, stderr)."""
+    monkeypatch.setattr("analysis.drawing.DOTS_PER_INCH", 40)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["analyze.py", *map(str, words)])
+        try:
+            code = analyze.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def assert_one_line(error: str, *words: str) -> None:
+    (line,) = error.strip().splitlines()
+    assert line.startswith("analyze.py: error: ")
+    assert [word for word in words if word not in line] == [], line
+
+
+def ablation_rows() -> list[dict]:
+    sites = ["encoder.0.enc-self", "decoder.0.dec-self", "decoder.0.cross"]
+    numbers = {"bleu_difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
+    return [{"site": site, "kind": site.split(".")[2], "layer": 0, "head": head, **numbers} for site in sites for head in range(2)]
+
+
+# ---------------------------------------------------------------- what lies there afterwards
+
+
+def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_call_reads_them(base, gated, analyze_here):
+    write_table(base, "ablation/one.csv", ablation_rows())
+    code, out, error = analyze_here(base.path, "--siblings", *FEW)
+    assert code == 0, error
+    place = base / "analysis/base"
+    for name in PARTS:
+        about = json.loads((place / f"{name}.json").read_text())
+        assert {"settings", "head_maps", "command", "commit", "device", "versions"} <= about.keys()
+        assert about["settings"]["sentences"] == 29
+        for head_map in about["head_maps"].values():
+            assert HeadMap.from_json(head_map).heads_total in (2, HEADS)
+    assert HeadMap.from_json(json.loads((place / "lrp.json").read_text())["head_maps"]["share"]).sum() == pytest.approx(3)  # three layers
+    assert len(read_table(base, "analysis/base/syntax.csv")) == 4 * 2 * 2  # labels, directions, heads
+    survival = read_table(base, "analysis/base/survival.csv")
+    assert [row["heads_open"] for row in survival if row["kind"] == "all" and row["run"] == "base"] == [HEADS] * 5
+    best = read_table(base, "analysis/base/nearest.csv")
+    assert [row["family"] for row in best] == ["positional", "syntactic", "rare words", "aligned"]
+    assert f"report: {place / 'report.html'}" in out
+    assert base.path.name in (place / "report.html").read_text()
+    assert {path.name for path in place.glob("*.svg")} == {"heads.svg", "survival.svg", "retained.svg"}
+    assert "heads without a role" in out
+    assert "relations and the head that finds them best" in out
+    assert "do heads with a role survive longer?" in out
+
+    cards = json.loads((place / "cards.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert (cards["run"], cards["base"], cards["system"]) == (base.path.name, base.path.name, "base")
+    assert len(cards["heads"]) == HEADS
+    history = np.load(gated / "gates_history.npz")
+    first = cards["heads"][0]
+    assert (first["site"], first["kind"], first["layer"], first["head"]) == ("encoder.0.enc-self", "enc-self", 0, 0)
+    assert first["gate_path"][gated.path.name]["steps"] == history["steps"].tolist()
+    assert first["gate_path"][gated.path.name]["log_alpha"] == pytest.approx(history["log_alpha"][:, 0].tolist(), abs=1e-3)
+    assert first["ablation"] == {"bleu_difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
+    assert 0 < first["confidence"] <= 1
+    assert 0 <= first["lrp_share"] <= 1
+    assert first["entropy"] > 0
+    assert len(first["offsets"]) == 5
+    assert first["offsets"] == sorted(first["offsets"], key=lambda pair: -pair[1])
+    (state,) = cards["states"]
+    xi = gated.systems()["l0"]["xi"]
+    assert state["open"] == {site: [value > 0 for value in row] for site, row in xi.items()}
+    assert state["lambda"] == gated.config()["lambda"]
+    assert {"heads_open", "heads_total", "bleu", "bleu_low", "bleu_high", "label"} <= state.keys()
+    assert {row["system"] for row in cards["systems"]} >= {"base", "l0"}
+    assert len(cards["examples"]) == 3
+    for example in cards["examples"]:
+        source, target = len(example["source"]), len(example["target"])
+        assert len(example["produced"]) == target
+        shapes = {site: np.array(weights).shape for site, weights in example["weights"].items()}
+        cross, own = (2, target, source), (2, target, target)
+        assert shapes == {"encoder.0.enc-self": (2, source, source), "decoder.0.dec-self": own, "decoder.0.cross": cross}
+        assert np.array(example["weights"]["decoder.0.cross"]).sum(2) == pytest.approx(1, abs=0.02)  # rounded
+
+    before = {path: path.stat().st_mtime_ns for path in place.glob("*.json") if path.name != "cards.json"}
+    words = json.dumps({key: cards[key] for key in cards if key != "made"})
+    code, out, error = analyze_here(gated.path, *FEW)  # a run with gates stands for its base
+    assert code == 0, error
+    assert [f"{name}: there already, same settings" in out for name in PARTS] == [True] * len(PARTS)
+    assert "one pass" not in out
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    again = json.loads((place / "cards.json").read_text())
+    assert json.dumps({key: again[key] for key in again if key != "made"}) == words
+    code, out, _ = analyze_here(base.path, *FEW, "--what", "confidence,rare", "--rare-rank", "20")  # other settings: done anew, those alone
+    assert code == 0
+    assert "confidence: there already" in out
+    assert "rare: one pass over 29 pairs of valid" in out
+
+
+def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_kind(gated, base, analyze_here):
+    words = ["--system", "l0", "--kinds", "cross", "--what", "confidence,alignment", "--examples", "1"]
+    code, _, error = analyze_here(gated.path, *words, *FEW)
+    assert code == 0, error
+    assert not (base / "analysis").exists()
+    cards = gated.read_json("analysis/l0/cards.json")
+    assert {head["site"] for head in cards["heads"]} == {"decoder.0.cross"}
+    assert [head["lrp_share"] for head in cards["heads"]] == [None, None]
+    assert [head["importance"] for head in cards["heads"]] == [None, None]  # the base's is of another model
+    assert cards["survival"] == []
+    assert "agreement" in gated.read_json("analysis/l0/alignment.json")["head_maps"]
+
+
+def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, tmp_path):
+    trees = tmp_path / "trees.conllu"
+    trees.write_text("".join(to_conllu(pair) for pair in toy_pairs("test")[:23]))
+    code, out, error = analyze_here(base.path, "--text", trees, "--parses", f"conllu:{trees}")
+    assert code == 0, error
+    assert "left out: lrp starts at the words of translations" in out
+    rows = base.read_json("analysis/base-trees/syntax.json")
+    assert rows["settings"] | {"split": "text", "sentences": 23, "kinds": ["enc-self"], "parses": "conllu:trees.conllu"} == rows["settings"]
+    gold = read_table(base, "analysis/base-trees/syntax.csv")
+    code, _, error = analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--out", "gold")
+    assert code == 0, error
+    assert read_table(base, "analysis/gold/syntax.csv") == gold  # the toy language's own trees are those of the file
+    cards = base.read_json("analysis/base-trees/cards.json")
+    assert {head["kind"] for head in cards["heads"]} == {"enc-self"}
+    code, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")
+    assert_one_line(error, "--text has none")
+
+
+def test_what_cannot_be_counted_is_left_out_unless_it_was_asked_for(base, analyze_here):
+    code, out, error = analyze_here(base.path, "--sentences", "1", "--rare-rank", "700", "--examples", "0", "--lrp-aggregation", "sum")
+    assert code == 0, error
+    assert "left out: rare: none of the 1 sentences" in out
+    assert "survival is counted over runs with gates" in out
+    code, _, error = analyze_here(base.path, "--sentences", "1", "--rare-rank", "700", "--what", "rare")
+    assert code == 1
+    assert_one_line(error, "smaller --rare-rank")
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(base, gated, runs, analyze_here):
+    other = Path(shutil.copytree(base.path, runs / "other"))
+    settings = yaml.safe_load((other / "config.yaml").read_text())
+    (other / "config.yaml").write_text(yaml.safe_dump({**settings, "run_hash": "0123456789ab"}))
+    code, _, error = analyze_here(gated.path, other)
+    assert code == 1
+    assert_one_line(error, "not one base", str(base.path), str(other))
+    code, _, error = analyze_here(runs / "toy-en-de-non-s1")
+    assert_one_line(error, "no run at", f"did you mean {base.path}")
+    result = gated.result()
+    gated.write_json("result.json", {**result, "finished": False})
+    code, _, error = analyze_here(gated.path)
+    assert_one_line(error, str(gated.path), "is not finished")
+    code, out, error = analyze_here(base.path, "--siblings", "--what", "confidence", "--examples", "0", *FEW)
+    assert code == 0, error
+    assert f"left out: {gated.path}" in out  # a sibling that is not finished does not stop the others
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--what", "syntax", "--labels", "nsubjj"], ["no word of the parses has the label 'nsubjj'", "did you mean"]),
+        (["--what", "rare", "--kinds", "cross"], ["rare looks at enc-self attention", "add enc-self"]),
+        (["--parses", "trees.conllu"], ["cannot get parses from 'trees.conllu'"]),
+        (["--system", "l1"], ["has no system 'l1'"]),
+    ],
+)
+def test_what_does_not_fit_the_run_is_one_line(base, analyze_here, words, expected):
+    code, _, error = analyze_here(base.path, *words, *FEW)
+    assert code == 1
+    assert_one_line(error, *expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "--what", "confidense"], "did you mean confidence?"),
+        (["run", "--what", "rare", "--parses", "gold"], "--parses is for syntax, but --what is rare"),
+        (["run", "--text", "lines.txt", "--kinds", "cross"], "--text has no translations"),
+        (["run", "--out", "../up"], "expected the name of a folder"),
+        (["one", "two", "--system", "l0"], "expected one run, got 2"),
+        ([], "RUNS"),
+    ],
+)
+def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(analyze_here, words, expected):
+    code, _, error = analyze_here(*words)
+    assert code == 2
+    assert expected in error
