@@ -135,11 +135,11 @@ function drawCurveLegend(curves, states) {
     ),
   ];
   const differ = new Set(beams.map((words) => words.split(" beam ")[1])).size > 1;
-  byId("curves-note").textContent = differ ? `Searched differently, so not to be compared to a tenth: ${list(beams)}.` : "";
+  byId("curves-note").textContent = differ ? `Decoded with different beams, so small differences between these say nothing: ${list(beams)}.` : "";
   byId("chart-legend").replaceChildren(
     ...[
       states ? stateKey(`${view.series} (on the slider)`, true) : null,
-      ...[...SERIES.keys()].filter((name) => states && name !== view.series).map((name) => stateKey(`${name} (of the slider)`, false)),
+      ...[...SERIES.keys()].filter((name) => states && name !== view.series).map((name) => stateKey(`${name} (choose it above)`, false)),
       ...curves.map((curve, number) =>
         el(
           "button",
