@@ -87,11 +87,11 @@ def read_sweep(paths: Sequence[Path]) -> Sweep:
 
 def check_comparable(rows: Iterable[dict[str, Any]], sweep: Sweep) -> None:
     """Raises ValueError unless all rows were made with one search, test set and signature, and those of a base are the same everywhere."""
-    first = next(iter(sweep.bases.values()))
+    first = made_with(next(iter(sweep.bases.values())))
     for row in rows:
-        for key in ("evaluation", "bleu_signature", "heads_total"):
-            if row[key] != first[key]:
-                raise ValueError(f"runs cannot be compared: {key} of {row['system']} is {row[key]}, elsewhere {first[key]}")
+        for key, value in made_with(row).items():
+            if value != first[key]:
+                raise ValueError(f"runs cannot be compared: {key} of {row['system']} is {value}, elsewhere {first[key]}")
         base = sweep.bases.get(row["system"])
         if base is not None and row["bleu"] != base["bleu"]:
             both = f"{row['system']} has BLEU {row['bleu']:.2f} and {base['bleu']:.2f}"
@@ -99,6 +99,13 @@ def check_comparable(rows: Iterable[dict[str, Any]], sweep: Sweep) -> None:
     references = {row["reference"] for row in sweep.l0.values()}
     if len(references) > 1:
         raise ValueError(f"runs are compared with different references: {', '.join(sorted(references))}")
+
+
+def made_with(row: dict[str, Any]) -> dict[str, Any]:
+    """What rows must share; how many sentences were translated at once changes no translation."""
+    evaluation = row["evaluation"]
+    search = {name: value for name, value in evaluation["search"].items() if name != "batch_tokens"}
+    return {"evaluation": evaluation | {"search": search}, "bleu_signature": row["bleu_signature"], "heads_total": row["heads_total"]}
 
 
 def open_heads(folder: RunFolder) -> Heads:
