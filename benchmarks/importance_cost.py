@@ -7,11 +7,11 @@ weights.
 """
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.sized import sized
 
 if TYPE_CHECKING:
     from data.batch import Batch
@@ -38,36 +38,13 @@ def plain_pass(model: "Transformer", batches: Sequence["Batch"]) -> None:
 
 def measure(size: str, data_dir: str | None, *, sentences: int, max_tokens: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     """For each batch size, the seconds of a pass and of each form of importance, and their ratios."""
-    import torch
 
     from analysis.importance import importance
-    from configs.cli import from_dict
-    from configs.schema import FitConfig
-    from configs.yaml_file import load_yaml
-    from data import load_corpus
-    from data.corpus import TranslationData, make_vocabs
-    from models.transformer import Transformer
 
-    config = FitConfig() if size == "toy" else from_dict(FitConfig, load_yaml(str(ROOT / "configs" / f"{size}.yaml")))
-    corpus = load_corpus(config.data, data_dir=data_dir, src=config.src, tgt=config.tgt)
-    text = config.text
-    with tempfile.TemporaryDirectory() as folder:
-        source_vocab, target_vocab = make_vocabs(corpus, folder, size=text.vocab_size, joint=text.joint)
-    data = TranslationData(
-        corpus=corpus,
-        source_vocab=source_vocab,
-        target_vocab=target_vocab,
-        max_tokens=text.max_tokens,
-        max_length=text.max_length,
-        seed=SEED,
-        train_sentences=sentences,
-    )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(SEED)
-    model = Transformer(config.model, len(source_vocab), len(target_vocab)).to(device).train(False)
+    _, data, model = sized(size, sentences=sentences, data_dir=data_dir, seed=SEED)
     found = []
     for tokens in max_tokens:
-        batches = [batch.to(device) for batch in data.batches("train", tokens)]
+        batches = [batch.to(model.output.weight.device) for batch in data.batches("train", tokens)]
         blocks: dict[str, Any] = {form: lambda form=form: importance(model, batches, absolute=form) for form in FORMS}  # noqa: B023
         seconds = alternate({"plain": lambda: plain_pass(model, batches), **blocks}, rounds=rounds)  # noqa: B023
         found.append(

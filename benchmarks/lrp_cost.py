@@ -9,11 +9,11 @@ configs/multi30k.yaml, with untrained weights.
 
 import copy
 import sys
-import tempfile
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.sized import sized
 
 if TYPE_CHECKING:
     from analysis.lrp import Aggregation
@@ -28,36 +28,13 @@ def measure(
     size: str, data_dir: str | None, *, sentences: int, max_tokens: int, rounds: int, aggregations: "list[Aggregation]"
 ) -> dict[str, Any]:
     """Seconds of training and of each rule and aggregation over the same batches, and ratios to training."""
-    import torch
 
     from analysis.lrp import relevance
     from benchmarks.product_step import plain_step
-    from configs.cli import from_dict
-    from configs.schema import FitConfig
-    from configs.yaml_file import load_yaml
-    from data import load_corpus
-    from data.corpus import TranslationData, make_vocabs
     from lightning_modules.stage import resolve_precision
-    from models.transformer import Transformer
 
-    config = FitConfig() if size == "toy" else from_dict(FitConfig, load_yaml(str(ROOT / "configs" / f"{size}.yaml")))
-    corpus = load_corpus(config.data, data_dir=data_dir, src=config.src, tgt=config.tgt)
-    text = config.text
-    with tempfile.TemporaryDirectory() as folder:
-        source_vocab, target_vocab = make_vocabs(corpus, folder, size=text.vocab_size, joint=text.joint)
-    data = TranslationData(
-        corpus=corpus,
-        source_vocab=source_vocab,
-        target_vocab=target_vocab,
-        max_tokens=text.max_tokens,
-        max_length=text.max_length,
-        seed=SEED,
-        train_sentences=sentences,
-    )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    batches = [batch.to(device) for batch in data.batches("train", max_tokens)]
-    torch.manual_seed(SEED)
-    model = Transformer(config.model, len(source_vocab), len(target_vocab)).to(device).train(False)
+    config, data, model = sized(size, sentences=sentences, data_dir=data_dir, seed=SEED)
+    batches = [batch.to(model.output.weight.device) for batch in data.batches("train", max_tokens)]
     own = resolve_precision(config.precision)
     blocks: dict[str, Any] = {
         f"training {precision}": partial(plain_step(copy.deepcopy(model), config.train, precision).block, batches)

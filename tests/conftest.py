@@ -1,6 +1,8 @@
 """A small model with prime sizes and a padded batch for it."""
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,6 +12,25 @@ from configs.schema import ModelConfig
 from models.transformer import Transformer
 
 SMALL = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "embeddings": "tied-decoder"}
+
+
+@pytest.fixture
+def called(monkeypatch, capsys) -> Callable[[ModuleType], Callable[..., tuple[int, str, str]]]:
+    """called(script)(words...) -> (exit code, stdout, stderr) of a root script, in this process."""
+
+    def of(script: ModuleType) -> Callable[..., tuple[int, str, str]]:
+        def run(*words: object) -> tuple[int, str, str]:
+            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, words)])
+            try:
+                code = script.main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+            captured = capsys.readouterr()
+            return code, captured.out, captured.err
+
+        return run
+
+    return of
 
 
 @pytest.fixture

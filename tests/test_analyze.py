@@ -50,20 +50,10 @@ def gated(runs) -> RunFolder:
 
 
 @pytest.fixture
-def analyze_here(monkeypatch, capsys):
+def analyze_here(called, monkeypatch):
     """analyze_here(words...) -> (exit code, stdout, stderr)."""
     monkeypatch.setattr("analysis.drawing.DOTS_PER_INCH", 40)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["analyze.py", *map(str, words)])
-        try:
-            code = analyze.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return called(analyze)
 
 
 def assert_one_line(error: str, *words: str) -> None:

@@ -73,19 +73,9 @@ def soon(monkeypatch):
 
 
 @pytest.fixture
-def export_here(monkeypatch, capsys):
+def export_here(called):
     """export_here(words...) -> (exit code, stdout, stderr)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["export.py", *map(str, words)])
-        try:
-            code = export.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return called(export)
 
 
 def assert_one_line(error: str, *words: str) -> None:

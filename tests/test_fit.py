@@ -125,19 +125,9 @@ def test_every_system_loads_from_plain_tensors_and_translates_as_fit_did(run):
 
 
 @pytest.fixture
-def fit_here(monkeypatch, capsys):
+def fit_here(called):
     """fit_here(flags...) -> (exit code, stdout, stderr)."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fit.py", *words])
-        try:
-            code = fit.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return called(fit)
 
 
 @pytest.fixture

@@ -49,19 +49,9 @@ def base(runs) -> RunFolder:
 
 
 @pytest.fixture
-def prune_here(monkeypatch, capsys):
+def prune_here(called):
     """prune_here(words...) -> (exit code, stdout, stderr)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["prune.py", *map(str, words)])
-        try:
-            code = prune.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return called(prune)
 
 
 def assert_one_line(error: str, *words: str) -> None:
