@@ -11,6 +11,7 @@ from typing import Any, Literal
 KINDS = ["enc-self", "dec-self", "cross"]
 REQUIRED = MISSING  # for `setting`: a default that is none
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
+ALL_SYSTEMS = [*SYSTEMS, "random", "random-finetuned", "weight-norm", "weight-norm-finetuned"]
 
 
 def setting(
@@ -173,15 +174,14 @@ class FitConfig:
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
     logger: Literal["csv", "wandb", "tensorboard"] = setting("csv", "where metrics go beside metrics.csv; wandb is offline without a login")
+    unique: bool = setting(False, "where another configuration has the run's default name, add a hash instead of refusing (for sweeps)")
     resume: bool = setting(False, "continue an interrupted run from its last epoch")
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(0, "training sentences for greedy pruning's importance, 0 for all", at_least=0)
     dynamics: list[int] = setting([], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)")
     dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, 0 for all", at_least=0)
     dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
-    systems: list[str] = setting(
-        SYSTEMS, "rows of the comparison, comma-separated", items=SYSTEMS
-    )
+    systems: list[str] = setting(SYSTEMS, f"rows of the comparison, comma-separated, of {', '.join(ALL_SYSTEMS)}", items=ALL_SYSTEMS)
     test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
     model: ModelConfig = field(default_factory=ModelConfig)
     text: TextConfig = field(default_factory=TextConfig)

@@ -7,33 +7,30 @@ goes on from there.
 import shutil
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
-from analysis.importance import importance
 from configs.schema import FitConfig, StageConfig
 from configs.settings import to_dict
-from data import Corpus, load_corpus
-from data.corpus import TranslationData, make_vocabs
-from gates import HeadMap, LambdaBudget, attach, detach, heads_left, remove
+from data.corpus import make_vocabs
+from gates import KINDS, HeadMap, LambdaBudget, attach, detach, heads_left, remove
 from lightning_modules.callbacks import minutes, say
 from lightning_modules.claim import Locks, claim, run_hash
 from lightning_modules.dynamics import Dynamics, draw
 from lightning_modules.evaluation import Evaluation
 from lightning_modules.gated import GatedModule
 from lightning_modules.identity import base_identity, stage_identity
+from lightning_modules.material import Material
+from lightning_modules.selectors import FINETUNED, SELECTORS, wanted
 from lightning_modules.stage import Machine, StageResult, best_device, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.translation import TranslationModule
-from models.checkpoint import load_model, save_model
+from models.checkpoint import save_model
 from models.run import RunFolder, device_name, provenance
 from models.transformer import Transformer
-from models.translator import Translator, load_vocabs
+from models.translator import Translator
 from pruning.greedy import lowest_closed
-
-IMPORTANCE_TOKENS = 4000  # of one batch of the importance pass; the scores do not depend on it
 
 
 class Experiment:
@@ -45,28 +42,15 @@ class Experiment:
         self.machine = Machine(config.devices, self.precision, config.logger)
         if config.threads:
             torch.set_num_threads(config.threads)
-        self.corpus: Corpus = load_corpus(
-            config.data,
-            data_dir=config.data_dir,
-            src=config.src,
-            tgt=config.tgt,
-            train_files=config.train_files,
-            valid_files=config.valid_files,
-            test_files=config.test_files,
-        )
-        self.prefix = f"{'files' if config.train_files else Path(config.data).name}-{config.src}-{config.tgt}"
-        self.test = (self.corpus.test.sources, self.corpus.test.targets)
-        if config.test_sentences:
-            self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
-        self._data: TranslationData | None = None
+        self.material = Material(config)
         self.locks = Locks()
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
 
     def base_identity(self) -> dict[str, Any]:
-        return base_identity(self.config, self.corpus, self.precision)
+        return base_identity(self.config, self.material.corpus, self.precision)
 
     def stage_identity(self, base_hash: str, gate: str) -> dict[str, Any]:
-        return stage_identity(self.config, self.corpus, self.precision, base_hash=base_hash, gate=gate, test=self.test)
+        return stage_identity(self.config, self.material.corpus, self.precision, base_hash=base_hash, gate=gate, test=self.material.test)
 
     # ---------------------------------------------------------------- runs
 
@@ -93,15 +77,16 @@ class Experiment:
             if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
                 raise ValueError(f"--dynamics prunes a base while it trains, and {config.base} was trained without; leave one of them out")
             return folder
-        name = config.name if config.name and config.gate == "none" else f"{self.prefix}-none-s{config.seed}"
+        name = config.name if config.name and config.gate == "none" else f"{self.material.prefix}-none-s{config.seed}"
         folder, done = self.claim(name, self.base_identity(), gate="none", fresh=config.fresh and config.gate == "none")
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
             return folder
         say(f"base: training {folder.path}")
         try:
-            source_vocab, target_vocab = make_vocabs(self.corpus, folder.path, size=config.text.vocab_size, joint=config.text.joint)
-            self.data(folder)
+            corpus, text = self.material.corpus, config.text
+            source_vocab, target_vocab = make_vocabs(corpus, folder.path, size=text.vocab_size, joint=text.joint)
+            self.material.data(folder)
         except ValueError:
             shutil.rmtree(folder.path)  # nothing was trained: a folder left behind would only stand in the way of the mended command
             raise
@@ -120,12 +105,12 @@ class Experiment:
         """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""
         config = self.config
         identity = self.stage_identity(self.hash_of(base), "continued")
-        folder, done = self.claim(f"{self.prefix}-continued-s{config.seed}", identity, gate="none", base=base)
+        folder, done = self.claim(f"{self.material.prefix}-continued-s{config.seed}", identity, gate="none", base=base)
         if done:
             say(f"base-continued: {folder.path} (finished, same configuration)")
             return folder
         say(f"base-continued: training {folder.path}")
-        translator = self.load(base)
+        translator = self.material.load(base)
         if config.freeze_decoder:
             freeze_decoder(translator.model)
         result = self.train("base-continued", self.plain(translator, config.finetune, offset=1), folder, config.finetune)
@@ -136,19 +121,20 @@ class Experiment:
     def gated(self, base: RunFolder, continued: RunFolder | None) -> RunFolder:
         """Gates from the converged base, made exactly 0 or 1, beside greedy pruning at the same number of heads."""
         config = self.config
-        name = config.name or f"{self.prefix}-{config.gate}-{config.lam:g}-s{config.seed}"
+        kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
+        name = config.name or f"{self.material.prefix}-{config.gate}-{config.lam:g}{kinds}-s{config.seed}"
         identity = self.stage_identity(self.hash_of(base), "l0")
-        folder, done = self.claim(name, identity, gate="l0", base=base, fresh=config.fresh, strict=True)
+        folder, done = self.claim(name, identity, gate="l0", base=base, fresh=config.fresh, strict=not config.unique)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
             return folder
-        evaluation = Evaluation(folder, self.test, config.search)
+        evaluation = Evaluation(folder, self.material.test, config.search)
         evaluation.borrow("base", base)
         if continued is not None:
             evaluation.borrow("base-continued", continued)
         evaluation.choose_reference()
 
-        translator = self.load(base)
+        translator = self.material.load(base)
         bank = attach(
             translator.model,
             gate="l0",
@@ -161,7 +147,7 @@ class Experiment:
         if config.freeze_decoder:
             freeze_decoder(translator.model)
         budget = LambdaBudget(config.lam, config.gates.lambda_warmup)
-        sample = self.sample(config.finetune)
+        sample = self.material.sample(config.finetune)
         module = GatedModule(translator, config.finetune, config.gates, budget, seed=self.stage_seed(2), sample=sample)
         result = self.train("gates", module, folder, config.finetune)
         bank.save(folder / "gates.json")
@@ -183,13 +169,13 @@ class Experiment:
         if "l0-removed" in config.systems:
             self.removed(folder, translator, open_heads, evaluation)
 
-        greedy = [system for system in config.systems if system.startswith("greedy")]
-        if greedy and continued is not None and open_heads.count() == open_heads.heads_total:
-            for system in greedy:
-                other, run = ("base", base) if system == "greedy" else ("base-continued", continued)
-                evaluation.repeat(system, other, run / "best.pt", because="no head is closed")
-        elif greedy:
-            self.greedy(folder, base, keep=open_heads.count(), evaluation=evaluation, finetuned="greedy-finetuned" in greedy)
+        for name, rows in wanted(config.systems).items():
+            if continued is not None and open_heads.count() == open_heads.heads_total:
+                for row in rows:
+                    other, run = ("base", base) if row == name else ("base-continued", continued)
+                    evaluation.repeat(row, other, run / "best.pt", because="no head is closed")
+            else:
+                self.selected(name, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
         self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
         return folder
 
@@ -205,40 +191,29 @@ class Experiment:
         row = evaluation.add("l0-removed", translator, heads_left(translator.model))
         row["lines_unlike_l0"] = evaluation.differing("l0-removed", "l0")
         if row["lines_unlike_l0"]:
-            say(f"l0-removed: {row['lines_unlike_l0']} of {len(self.test[0])} lines are not l0's: sums in another order, at near ties")
+            lines = f"{row['lines_unlike_l0']} of {len(self.material.test[0])} lines"
+            say(f"l0-removed: {lines} are not l0's: sums in another order, at near ties")
 
-    def greedy(self, folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation, finetuned: bool) -> None:
-        """Close all but `keep` of the gated kinds' heads on the base, lowest importance first; then fine-tune as long as the gates were."""
-        config = self.config
-        scores = self.gradient_scores(base).select(config.kinds)
-        closed = lowest_closed(scores, keep=keep, l2_per_layer=True)
-        folder.write_json("scores/gradient.json", scores.to_json())
+    def selected(self, name: str, rows: list[str], folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation) -> None:
+        """Close all but `keep` of the gated kinds' heads on the base, lowest scores first; then fine-tune as long as the gates were."""
+        config, selector = self.config, SELECTORS[name]
+        scores = selector.scores(self.material, base).select(config.kinds)
+        closed = lowest_closed(scores, keep=keep, l2_per_layer=selector.l2)
+        folder.write_json(f"scores/{selector.file}.json", scores.to_json())
         xi = (~closed).map(lambda row: row.double())
-        translator = self.load(base)
+        translator = self.material.load(base)
         attach(translator.model, gate="mask", kinds=config.kinds, xi=xi)
-        if "greedy" in config.systems:
-            folder.add_system("greedy", base / "best.pt", xi.to_json())
-            evaluation.add("greedy", translator, ~closed)
-        if finetuned:
+        if name in rows:
+            folder.add_system(name, base / "best.pt", xi.to_json())
+            evaluation.add(name, translator, ~closed)
+        if (row := name + FINETUNED) in rows:
             if config.freeze_decoder:
                 freeze_decoder(translator.model)
-            module = self.plain(translator, config.finetune, offset=3)
-            result = self.train("greedy-finetuned", module, folder, config.finetune, prefix="greedy-finetuned-")
-            (folder / "greedy-finetuned-last.pt").unlink(missing_ok=True)
-            folder.add_system("greedy-finetuned", folder / result.weights, xi.to_json())
-            evaluation.add("greedy-finetuned", translator, ~closed, stage=result.to_json())
-
-    def gradient_scores(self, base: RunFolder) -> HeadMap:
-        """Michel's importance of the base's heads, per sentence, over the training pairs; kept with the base."""
-        count = self.config.greedy_sentences
-        name = f"scores/gradient-{self.corpus.digest()}{f'-{count}' if count else ''}.json"  # another text, other scores
-        if (base / name).is_file():
-            return HeadMap.load(base / name)
-        data = self.first(count, base)
-        say(f"importance: one forward and backward pass over {len(data.train_pairs):,} training pairs")
-        scores = importance(self.load(base).model, data.batches("train", IMPORTANCE_TOKENS))
-        base.write_json(name, scores.to_json())
-        return scores
+            module = self.plain(translator, config.finetune, offset=selector.seed)
+            result = self.train(row, module, folder, config.finetune, prefix=f"{row}-")
+            (folder / f"{row}-last.pt").unlink(missing_ok=True)
+            folder.add_system(row, folder / result.weights, xi.to_json())
+            evaluation.add(row, translator, ~closed, stage=result.to_json())
 
     # ---------------------------------------------------------------- parts
 
@@ -248,58 +223,23 @@ class Experiment:
     def hash_of(self, base: RunFolder) -> str:
         return str(run_hash(base))
 
-    def load(self, base: RunFolder) -> Translator:
-        """A fresh copy of a base's best model."""
-        return Translator(load_model(base / "best.pt").to(best_device()), *load_vocabs(base.path), self.config.search)
-
-    def data_arguments(self, folder: RunFolder) -> dict[str, Any]:
-        source_vocab, target_vocab = load_vocabs(folder.path)
-        text = self.config.text
-        return {
-            "corpus": self.corpus,
-            "source_vocab": source_vocab,
-            "target_vocab": target_vocab,
-            "max_tokens": text.max_tokens,
-            "max_length": text.max_length,
-            "seed": self.config.seed,
-            "train_sentences": text.train_sentences,
-        }
-
-    def first(self, count: int, folder: RunFolder) -> TranslationData:
-        """The data with its first `count` training pairs alone, 0 for all."""
-        if not count:
-            return self.data(folder)
-        return TranslationData(**(self.data_arguments(folder) | {"train_sentences": count}))
-
     def dynamics(self, folder: RunFolder) -> list[pl.Callback]:
         """What prunes the base while it trains, where it is asked for."""
         config = self.config
         if not config.dynamics:
             return []
-        data = self.first(config.dynamics_sentences, folder)
+        data = self.material.first(config.dynamics_sentences, folder)
+        batches = partial(self.material.importance_batches, config.dynamics_sentences, folder)
         numbers = data.split("valid").numbers[: config.dynamics_valid_sentences or None]  # the pairs that are validated
-        valid = ([self.corpus.valid.sources[i] for i in numbers], [self.corpus.valid.targets[i] for i in numbers])
-        facts = {"train_sentences": len(data.train_pairs), "text_digest": self.corpus.digest(), **self.facts}
-        return [Dynamics(folder, config.dynamics, batches=partial(data.batches, "train", IMPORTANCE_TOKENS), valid=valid, facts=facts)]
-
-    def data(self, folder: RunFolder | None = None) -> TranslationData:
-        if self._data is None:
-            assert folder is not None
-            self._data = TranslationData(**self.data_arguments(folder))
-            skipped = {name: part["skipped"] for name, part in self._data.report.items() if part.get("skipped")}
-            if skipped:
-                say("skipped: " + "; ".join(f"{name}: {n} {why}" for name, why_n in skipped.items() for why, n in why_n.items()))
-        return self._data
-
-    def sample(self, stage: StageConfig) -> tuple[list[str], list[str]]:
-        n = stage.bleu_sentences
-        return self.corpus.valid.sources[:n], self.corpus.valid.targets[:n]
+        valid = ([self.material.corpus.valid.sources[i] for i in numbers], [self.material.corpus.valid.targets[i] for i in numbers])
+        facts = {"train_sentences": len(data.train_pairs), "text_digest": self.material.corpus.digest(), **self.facts}
+        return [Dynamics(folder, config.dynamics, batches=batches, valid=valid, facts=facts)]
 
     def stage_seed(self, offset: int) -> int:
         return self.config.seed * 10 + offset
 
     def plain(self, translator: Translator, stage: StageConfig, *, offset: int) -> TranslationModule:
-        return TranslationModule(translator, stage, seed=self.stage_seed(offset), sample=self.sample(stage))
+        return TranslationModule(translator, stage, seed=self.stage_seed(offset), sample=self.material.sample(stage))
 
     def train(
         self,
@@ -318,7 +258,7 @@ class Experiment:
             load_best(module, folder, result.weights)
             module.model.to(best_device())
             return result
-        data = self.data(folder)
+        data = self.material.data(folder)
         data.accumulate = stage.accumulate
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
@@ -336,13 +276,11 @@ class Experiment:
 
     def finish_plain(self, folder: RunFolder, system: str, translator: Translator, result: StageResult) -> None:
         """Evaluate a model without gates and close its run."""
-        evaluation = Evaluation(folder, self.test, self.config.search)
+        evaluation = Evaluation(folder, self.material.test, self.config.search)
         evaluation.add(system, translator, None, stage=result.to_json())
         evaluation.choose_reference()
         self.write_result(folder, evaluation.rows, system=system, reference=evaluation.reference, finished=True)
         self.locks.release()  # others may now build on it
 
     def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
-        about = {"corpus": self.corpus.name, "description": self.corpus.description, "text_digest": self.corpus.digest()}
-        about |= self.data(folder).report
-        folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": about})
+        folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": self.material.about(folder)})

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from analysis.importance import importance
 from analysis.weight_norm import weight_norm
@@ -52,11 +53,15 @@ def ablation_scores(subject: Subject, config: PruneConfig, seed: int, report: Re
 
 
 def random_scores(subject: Subject, config: PruneConfig, seed: int, report: Report) -> HeadMap:
-    """Uniform in [0, 1); the same heads of the same seed, whatever the kinds."""
+    """The seed's draw."""
     del config, report
+    return random_map(subject.translator.model, seed)
+
+
+def random_map(model: nn.Module, seed: int) -> HeadMap:
+    """Uniform in [0, 1) for every head of a model; the same heads of the same seed, whatever the kinds."""
     generator = torch.Generator().manual_seed(seed)
-    sites = find_sites(subject.translator.model)
-    return HeadMap({site: torch.rand(site.heads, generator=generator, dtype=torch.float64) for site in sites})
+    return HeadMap({site: torch.rand(site.heads, generator=generator, dtype=torch.float64) for site in find_sites(model)})
 
 
 def weight_scores(subject: Subject, config: PruneConfig, seed: int, report: Report) -> HeadMap:

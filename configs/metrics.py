@@ -1,0 +1,44 @@
+"""The numbers of a run by the names that Weights & Biases, sweep files and dashboards know them by.
+
+HISTORY grows step by step in training; SUMMARY stands once the test set is translated, and is of the run's own system (base, base-continued
+or l0). Every system of the comparison has `systems/<system>/bleu`, `systems/<system>/chrf` and `systems/<system>/heads_open` beside them.
+"""
+
+from configs.schema import ALL_SYSTEMS, KINDS
+
+HISTORY = {
+    "train/loss": "cross-entropy of a training step, nats per target token, label smoothing and penalty included",
+    "train/learning_rate": "learning rate of the model's weights",
+    "val/loss": "cross-entropy of the whole validation set, nats per target token",
+    "val/perplexity": "exp of it",
+    "val/token_accuracy": "share of target tokens whose logit is the highest",
+    "val/bleu": "sacreBLEU of a sample of validation sentences, greedy search",
+    "val/objective": "val/loss + lambda * expected open heads",
+    "gates/open_heads": "heads whose gate is more likely open than shut",
+    "gates/penalty": "expected open heads",
+    "gates/lambda": "price of an expected open head, nats per target token",
+    **{f"gates/open_{kind}": f"gates/open_heads in {kind} attention" for kind in KINDS},
+    **{f"gates/expected_{kind}": f"gates/penalty in {kind} attention" for kind in KINDS},
+}
+SUMMARY = {
+    "bleu": "sacreBLEU on the test set",
+    "bleu_low": "lower end of its 95% interval, paired bootstrap",
+    "bleu_high": "upper end",
+    "bleu_difference": "bleu minus that of the reference, the better of the two bases",
+    "bleu_difference_low": "lower end of its 95% interval",
+    "bleu_difference_high": "upper end",
+    "p_value": "of the difference, paired bootstrap",
+    "chrf": "chrF on the test set",
+    "heads_open": "heads that are open",
+    "heads_closed": "heads that are closed",
+    "heads_total": "heads of the model",
+    **{f"heads_open/{kind}": f"heads_open in {kind} attention" for kind in KINDS},
+    "parameters": "weights of the model",
+    "sentences_per_second": "test sentences translated a second",
+}
+OF_A_SYSTEM = ("bleu", "chrf", "heads_open")
+
+
+def known_metrics() -> list[str]:
+    """All names, in the order above."""
+    return [*HISTORY, *SUMMARY, *(f"systems/{system}/{name}" for system in ALL_SYSTEMS for name in OF_A_SYSTEM)]
