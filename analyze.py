@@ -37,8 +37,10 @@ def analyze(study: "Study") -> None:
     from analysis.cards import cards, sites_of, write_cards
     from analysis.figures import draw_all
     from analysis.parts import analyse, chosen
+    from analysis.report.fill import write_pages
     from analysis.report.page import write_page
     from analysis.roles import find_roles, nearest
+    from models.run import RunFolder
     from models.table import write_table
 
     found = analyse(study, chosen(study, say), say)
@@ -51,13 +53,18 @@ def analyze(study: "Study") -> None:
         write_table(study.folder, f"{study.place}/{'survival-test' if name == 'tests' else name}.csv", rows)
     data = cards(study, found, roles, tables)
     write_cards(study, data)
-    write_page(data, study.folder / f"{study.place}/report.html")
     summary.heads_table(study, roles, scores, sites_of(study))
     summary.nearest_table(best)
     summary.syntax_table(found)
     summary.correlations_table(tables["correlations"])
     summary.survival_table(survival, tests)
-    print(f"report: {study.folder / study.place}/report.html")
+    if study.is_whole:
+        pages = write_pages(study, data, [*map(RunFolder, study.config.runs), study.base])
+    else:  # of one system, one text or some kinds: the run's own page is of all
+        pages = [study.folder / f"{study.place}/report.html"]
+        write_page(data, pages[0])
+    for path in pages:
+        print(f"report: {path}")
     for path in draw_all(study, scores, roles, survival):
         print(f"figure: {path}.png")
 

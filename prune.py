@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def main() -> int:
     config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
+    from analysis.report.fill import fill
     from pruning.subject import Subject
 
     try:
@@ -29,6 +30,8 @@ def main() -> int:
             curves(subject, config)
         if config.ablate:
             ablate(subject, config, others)
+        for page in fill(subject.folder, say, data_dir=subject.data_dir, corpus=subject.corpus):
+            print(f"report: {page}")
     except (ValueError, OSError) as error:
         print(f"prune.py: error: {error}", file=sys.stderr)
         return 1

@@ -28,7 +28,9 @@ OFFSETS = 5  # of a card
 EXAMPLE_PIECES = 16  # the longest example, if there are so short ones
 
 
-def cards(study: Study, found: Mapping[str, Found], roles: Sequence[Role], tables: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+def cards(
+    study: Study, found: Mapping[str, Found], roles: Sequence[Role], tables: Mapping[str, Sequence[Row]], *, with_examples: bool = True
+) -> dict[str, Any]:
     """The data of the page; JSON without NaN. tables: survival, tests and correlations, each may be empty."""
     settings: dict[str, Any] = {**study.made_of(), "what": list(found), "facts": {name: one.facts for name, one in found.items()}}
     data = {
@@ -38,7 +40,7 @@ def cards(study: Study, found: Mapping[str, Found], roles: Sequence[Role], table
         "made": study.facts,
         "settings": settings,
         "heads": heads(study, found, roles),
-        "examples": examples(study),
+        "examples": examples(study) if with_examples else [],
         "states": [*(state(study, run) for run in study.gate_runs), *greedy_states(study)],
         "curves": curves(study.base),
         "systems": systems(study.gate_runs or [study.base]),

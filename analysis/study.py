@@ -16,7 +16,7 @@ from data.batch import Batch
 from data.conllu import read_conllu
 from data.corpus import TranslationData
 from data.parallel import DataError, ParallelText, digest_lines, read_lines
-from gates import HeadMap, find_sites
+from gates import KINDS, HeadMap, find_sites
 from models.checkpoint import weights_digest
 from models.run import RunFolder, dense_run, device_name, find_runs, provenance
 from models.run_text import run_corpus
@@ -63,9 +63,9 @@ class Study:
     facts: dict[str, Any]  # provenance
 
     @classmethod
-    def open(cls, config: AnalyzeConfig, report: Report) -> "Study":
-        """The study that the command asks for. Raises ValueError if a run is missing or not finished, if the runs have not one base, if
-        the system is not there, or the text has changed since."""
+    def open(cls, config: AnalyzeConfig, report: Report, *, corpus: Corpus | None = None) -> "Study":
+        """The study that the command asks for. corpus: the run's, where it is read already. Raises ValueError if a run is missing or not
+        finished, if the runs have not one base, if the system is not there, or the text has changed since."""
         if config.threads:
             torch.set_num_threads(config.threads)
         folders = list({Path(path).resolve(): RunFolder.open(path) for path in config.runs}.values())  # runs/a is runs/a/
@@ -83,7 +83,7 @@ class Study:
         translator.model.eval()
         if not find_sites(translator.model):
             raise ValueError(f"{folder.path}: {system} has no attention heads to look at")
-        whole = run_corpus(folder, config.data_dir)
+        whole = corpus or run_corpus(folder, config.data_dir)
         corpus = cut(whole, config.split, config.sentences)
         if config.text is not None:
             corpus = replace(corpus, extra={TEXT: source_text(config.text, config.sentences)})
@@ -112,6 +112,12 @@ class Study:
     @property
     def is_base(self) -> bool:
         return self.folder.path == self.base.path
+
+    @property
+    def is_whole(self) -> bool:
+        """The base, on its own text, all kinds: what the page of a run shows."""
+        config = self.config
+        return self.is_base and config.text is None and config.out is None and set(config.kinds) == set(KINDS)
 
     @property
     def toy(self) -> bool:

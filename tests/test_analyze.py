@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import analyze
+import prune
 from data.toy import to_conllu, toy_pairs
 from gates import HeadMap
 from models.run import RunFolder
@@ -68,6 +69,11 @@ def ablation_rows() -> list[dict]:
     return [{"site": site, "kind": site.split(".")[2], "layer": 0, "head": head, **numbers} for site in sites for head in range(2)]
 
 
+def page_data(run: RunFolder) -> dict:
+    text = (run / "report.html").read_text(encoding="utf-8")
+    return json.loads(text.split('<script id="data" type="application/json">')[1].split("</script>")[0])
+
+
 # ---------------------------------------------------------------- what lies there afterwards
 
 
@@ -88,8 +94,8 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     assert [row["heads_open"] for row in survival if row["kind"] == "all" and row["run"] == "base"] == [HEADS] * 5
     best = read_table(base, "analysis/base/nearest.csv")
     assert [row["family"] for row in best] == ["positional", "syntactic", "rare words", "aligned"]
-    assert f"report: {place / 'report.html'}" in out
-    assert base.path.name in (place / "report.html").read_text()
+    assert f"report: {base / 'report.html'}" in out
+    assert base.path.name in (base / "report.html").read_text()
     assert {path.name for path in place.glob("*.svg")} == {"heads.svg", "survival.svg", "retained.svg"}
     assert "heads without a role" in out
     assert "relations and the head that finds them best" in out
@@ -231,3 +237,49 @@ def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(ana
     code, _, error = analyze_here(*words)
     assert code == 2
     assert expected in error
+
+
+# ---------------------------------------------------------------- the page of a run
+
+
+def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_here, called):
+    prune_here = called(prune)
+    quick = ("--valid-sentences", "5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
+    code, out, error = prune_here(base.path, "--by", "gradient", *quick)
+    assert code == 0, error
+    assert f"report: {base / 'report.html'}" in out
+    data = page_data(base)
+    assert [curve["name"] for curve in data["curves"]] == ["gradient"]
+    assert {state["run"] for state in data["states"]} == {gated.path.name, data["curves"][0]["file"]}
+    assert data["opens_with"] == base.path.name
+    assert [head["roles"] for head in data["heads"]] == [[]] * HEADS
+    assert len(data["examples"]) == 3  # attention can be looked at before anything is analysed
+
+    code, out, error = analyze_here(gated.path, "--what", "confidence,positions", "--sentences", "29", "--examples", "2")
+    assert code == 0, error
+    assert f"report: {gated / 'report.html'}" in out
+    assert page_data(gated)["opens_with"] == gated.path.name
+    confidence = [head["confidence"] for head in page_data(base)["heads"]]
+    assert None not in confidence
+
+    code, out, error = prune_here(base.path, "--by", "weight-norm", *quick[:6])
+    assert code == 0, error
+    data = page_data(base)
+    assert {curve["name"] for curve in data["curves"]} == {"gradient", "weight-norm"}
+    assert [head["confidence"] for head in data["heads"]] == confidence
+    assert len(data["examples"]) == 2
+
+
+def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, called):
+    base.write_text("analysis/base/cards.json", "{")
+    code, out, error = called(prune)(base.path, "--by", "weight-norm", "--test-sentences", "7", "--valid-sentences", "5", "--step", "0.5")
+    assert code == 0, error
+    assert "no report page: " in out
+    assert "analyze.py" in out
+
+
+def test_a_page_of_one_system_stays_beside_its_analyses(gated, analyze_here):
+    code, out, error = analyze_here(gated.path, "--system", "l0", "--what", "confidence", "--sentences", "17")
+    assert code == 0, error
+    assert f"report: {gated / 'analysis/l0/report.html'}" in out
+    assert not (gated / "report.html").exists() or "opens_with" in page_data(gated)

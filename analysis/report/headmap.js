@@ -215,6 +215,8 @@ function paintSlider() {
 // The page opens at the smallest model that costs less than 1 BLEU; where BLEU is not known, at the first pruned one.
 function startState() {
   const states = SERIES.get(view.series);
+  const own = states.find((state) => state.run === data.opens_with);
+  if (own) return own;
   const known = states.filter((state) => isNumber(state.bleu));
   const best = Math.max(...known.map((state) => state.bleu));
   const good = known.filter((state) => !state.unpruned && state.bleu > best - 1);
