@@ -19,6 +19,7 @@ ALLOWED = {
     "analysis": LOWEST | {"models"},
     "pruning": LOWEST | {"models", "analysis"},
     "lightning_modules": LOWEST | {"models", "analysis", "pruning"},
+    "sweeps": LOWEST | {"models", "analysis", "pruning", "lightning_modules"},
 }
 ABOVE = {"benchmarks", "notebooks", "examples", "tests"}  # may import any room; no room imports them
 SKIPPED = {"build", "dist", "runs", "wandb", "lightning_logs", "__pycache__"}
