@@ -1,0 +1,200 @@
+"""Trials as processes, several at once, each with a log of its own; whatever ends them, the state on disk says how to go on.
+
+A trial is a process group of its own: Ctrl-C reaches this program alone, which asks the trials to end before it kills them. Trials on one
+base wait for each other where it is not made yet (fit.py's own locks), so those of other bases start first.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from sweeps.state import Record, State
+
+POLL = 0.2  # seconds between looks at the running trials
+TAIL = 4096  # bytes of a log that its last line is looked for in
+PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0}  # how a trial is asked to end, and seconds until the next; then it is killed
+ERROR = "fit.py: error: "
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial needs to run. command: its words; base: what other trials may have to wait for."""
+
+    number: int
+    command: list[str]
+    base: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished run: its folder's name and what of its result the sweep keeps."""
+
+    run: str
+    result: dict[str, Any]
+
+
+class View(Protocol):
+    """Who is told what happens."""
+
+    def started(self, record: Record) -> None: ...
+    def ended(self, record: Record) -> None: ...
+    def look(self, lines: dict[int, str], seconds: dict[int, float]) -> None: ...
+
+
+class Job:
+    """A trial that runs."""
+
+    def __init__(self, trial: Trial, log: Path, environment: dict[str, str]):
+        self.trial, self.log, self.begin = trial, log, time.monotonic()
+        with log.open("ab") as file:
+            file.write(f"$ {' '.join(trial.command)}\n".encode())
+            file.flush()
+            self.offset = file.tell()  # an interrupted trial's log is continued
+            self.process = subprocess.Popen(
+                trial.command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begin
+
+    def lines(self) -> list[str]:
+        """The end of what this start wrote, without empty lines."""
+        with self.log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(self.offset, end - TAIL))
+            text = file.read().decode(errors="replace")
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def last_line(self) -> str:
+        return next(iter(self.lines()[-1:]), "")
+
+    def error(self) -> str:
+        """Why it failed, in one line: fit.py's own where there is one."""
+        code = self.process.returncode
+        lines = self.lines()
+        said = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)] or lines
+        if code < 0:
+            return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
+        return said[-1] if said else f"exit code {code}, and nothing in the log"
+
+    def send(self, signum: int) -> None:
+        """To the trial and the processes that it started."""
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.killpg(self.process.pid, signum)
+
+
+def run_trials(
+    state: State,
+    trials: Sequence[Trial],
+    *,
+    jobs: int,
+    environment: dict[str, str],
+    find: Callable[[Trial], Found | None],
+    ready: Callable[[str], bool],
+    view: View,
+) -> None:
+    """Run the trials, `jobs` at once, until each is done or failed; every change is saved. find: a trial's finished run; ready: whether a
+    base is made.
+
+    A failing trial does not stop the others. An interrupt or a kill stops all, leaves them `running` in the state, and is raised as
+    KeyboardInterrupt."""
+    waiting, running = list(trials), list[Job]()
+    with kill_as_interrupt():
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    trial = waiting.pop(next_index(waiting, [job.trial.base for job in running], ready))
+                    record = state.records[trial.number]
+                    if found := find(trial):
+                        finish(state, record, view, found)
+                        continue
+                    record.status = "running"
+                    state.save()  # before the start: a crash of this program must not forget a trial
+                    running.append(Job(trial, state.folder / record.log, environment))
+                    view.started(record)
+                view.look({job.trial.number: job.last_line() for job in running}, {job.trial.number: job.seconds for job in running})
+                for job in [job for job in running if job.process.poll() is not None]:
+                    running.remove(job)
+                    end(job, state, find, view)
+                if running:
+                    time.sleep(POLL)
+        except BaseException:  # whatever it is: no trial may go on unwatched
+            stop(running)
+            for job in running:
+                state.records[job.trial.number].seconds += job.seconds
+            state.save()
+            raise
+
+
+def next_index(waiting: Sequence[Trial], bases: Sequence[str], ready: Callable[[str], bool]) -> int:
+    """Which of the waiting trials starts next: the first whose base is ready or made by no running trial, or else simply the first."""
+    for i, trial in enumerate(waiting):
+        if trial.base not in bases or ready(trial.base):
+            return i
+    return 0
+
+
+def end(job: Job, state: State, find: Callable[[Trial], Found | None], view: View) -> None:
+    """Write down how a trial ended."""
+    record = state.records[job.trial.number]
+    record.exit_code = job.process.returncode
+    record.seconds += job.seconds
+    found = find(job.trial) if record.exit_code == 0 else None
+    if found is None:
+        record.error = job.error() if record.exit_code else "it ended well, but no finished run has its configuration"
+        record.status = "failed"
+        state.save()
+        view.ended(record)
+    else:
+        finish(state, record, view, found)
+
+
+def finish(state: State, record: Record, view: View, found: Found) -> None:
+    record.status, record.run, record.result = "done", found.run, found.result
+    state.save()
+    view.ended(record)
+
+
+def stop(jobs: Sequence[Job]) -> None:
+    """End all: asked, asked again, then killed; an interrupt meanwhile kills at once."""
+    with suppress(KeyboardInterrupt):
+        for signum, seconds in PATIENCE.items():
+            if signal.getsignal(signum) is signal.SIG_IGN:  # in the background; the trials inherit that they do not hear it
+                continue
+            for job in jobs:
+                job.send(signum)
+            until = time.monotonic() + seconds
+            while any(job.process.poll() is None for job in jobs) and time.monotonic() < until:
+                time.sleep(POLL / 4)
+    for job in jobs:  # also what a trial started and left behind
+        job.send(signal.SIGKILL)
+        job.process.wait()
+
+
+@contextmanager
+def kill_as_interrupt() -> Iterator[None]:
+    """A kill or a closed terminal is an interrupt too, so that the trials are stopped and the state is written."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) is not signal.SIG_IGN]  # nohup: not SIGHUP
+    before = {signum: signal.signal(signum, interrupt) for signum in heard}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,119 @@
+"""What a sweep has done so far: RUNS/sweep-NAME with trials.json, sweep.yaml (the file it is of) and logs/, so that it can go on.
+
+trials.json: {"seed", "trials": [{"number", "parameters", "status", "run", "same_as", "exit_code", "seconds", "error", "result"}]};
+status is waiting, running, done, failed, or skipped (an earlier trial has the very same values: same_as).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from models.run import RunFolder
+from sweeps.file import Sweep
+from sweeps.space import Draw
+
+Status = Literal["waiting", "running", "done", "failed", "skipped"]
+DECISIVE = ("program", "method", "parameters", "command")  # keys of a sweep file that decide what a trial is
+
+
+@dataclass
+class Record:
+    """One trial. run: its folder's name in RUNS; seconds: of all its starts together; error: the last line of a failed one."""
+
+    number: int
+    parameters: dict[str, Any]
+    status: Status = "waiting"
+    run: str | None = None
+    same_as: int | None = None
+    exit_code: int | None = None
+    seconds: float = 0.0
+    error: str | None = None
+    result: dict[str, Any] | None = None
+
+    @property
+    def log(self) -> str:
+        """Its log file in the sweep's folder."""
+        return f"logs/{self.number:03d}.log"
+
+
+class State:
+    """The records of a sweep by number, and where they are kept."""
+
+    def __init__(self, folder: Path, seed: int, records: Sequence[Record]):
+        self.folder, self.seed = folder, seed
+        self.again: set[int] = set()  # numbers of the trials that failed before and wait again
+        self.records = {record.number: record for record in records}
+
+    @classmethod
+    def open(cls, folder: Path, sweep: Sweep, draws: Sequence[Draw], *, seed: int, again: bool = False) -> "State":
+        """The sweep's state, new or as it was left. What was running when it was left waits again; so does, with `again`, what failed.
+        Raises ValueError if the folder is of another sweep."""
+        records = [Record(draw.number, plain(draw.values), same_as=draw.same_as) for draw in draws]
+        for record in records:
+            record.status = "waiting" if record.same_as is None else "skipped"
+        state = cls(folder, seed, records)
+        if (folder / "trials.json").is_file():
+            state.take_over(sweep)
+        state.again = {record.number for record in state.of("failed")} if again else set()
+        for record in state.records.values():
+            if record.status == "running" or record.number in state.again:
+                record.status, record.error, record.exit_code = "waiting", None, None
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        # before trials.json: a state always has the file that it is of
+        RunFolder(folder).write_text("sweep.yaml", sweep.path.read_text(encoding="utf-8"))
+        state.save()
+        return state
+
+    def take_over(self, sweep: Sweep) -> None:
+        """The records on disk in the place of new ones; those beyond the trials that are asked for are kept."""
+        cure = f"give this one a --name of its own, or remove {self.folder}"
+        try:
+            before = yaml.safe_load((self.folder / "sweep.yaml").read_text(encoding="utf-8"))
+            content = json.loads((self.folder / "trials.json").read_text(encoding="utf-8"))
+            seed, old = content["seed"], [Record(**record) for record in content["trials"]]
+        except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+            raise ValueError(f"{self.folder} holds no sweep that can go on ({' '.join(str(error).split())}); {cure}") from None
+        if {record.status for record in old} <= {"waiting", "skipped"}:
+            return  # nothing was started, so there is nothing to go on with
+        # as text: the order of the parameters counts in a grid
+        other = [key for key in DECISIVE if json.dumps(before.get(key), default=str) != json.dumps(sweep.content.get(key), default=str)]
+        if other or (seed != self.seed and sweep.method == "random"):
+            differs = ", ".join(other) or f"seed {seed}, not {self.seed}"
+            raise ValueError(f"{self.folder} holds another sweep ({differs}); {cure}")
+        for record in old:
+            new = self.records.get(record.number)
+            if new is not None and new.parameters != record.parameters:
+                was, now = described(record.parameters), described(new.parameters)
+                raise ValueError(f"{self.folder}: trial {record.number} was {was} and is drawn as {now} now; {cure}")
+            if new is None or record.same_as is None:
+                self.records[record.number] = record
+
+    def save(self) -> None:
+        content = {"seed": self.seed, "trials": [asdict(self.records[number]) for number in sorted(self.records)]}
+        RunFolder(self.folder).write_json("trials.json", content)
+
+    def of(self, *statuses: Status) -> list[Record]:
+        """The records in one of these states, by number."""
+        return [self.records[number] for number in sorted(self.records) if self.records[number].status in statuses]
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as JSON gives them back."""
+    made: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return made
+
+
+def described(parameters: dict[str, Any], names: Sequence[str] | None = None) -> str:
+    """`lambda 0.0123, seed 1`, of the named parameters or of all."""
+    shown = parameters if names is None else {name: parameters[name] for name in names if name in parameters}
+    return ", ".join(f"{name} {short(value)}" for name, value in shown.items())
+
+
+def short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
