@@ -5,6 +5,7 @@ Letters: H heads of a site.
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -182,6 +183,6 @@ class HeadMap(Mapping[HeadSite, Tensor]):
 def write_json(path: str | Path, content: Any) -> None:
     """Write to a temporary name, then rename: a crash leaves the old file whole."""
     path = Path(path)
-    partial = path.with_name(path.name + ".part")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs write scores of one base
     partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     partial.replace(path)

@@ -70,7 +70,7 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> None:
         path = self / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".part")
+        partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs share a base
         partial.write_bytes(text.encode())
         os.replace(partial, path)
 

@@ -6,6 +6,7 @@ become whole thousandths, gate paths at most PATH_POINTS points with two decimal
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -26,7 +27,7 @@ def write_page(data: Mapping[str, Any], path: str | Path) -> None:
     path = Path(path)
     text = page(data)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs fill the page of their base
     part.write_text(text, encoding="utf-8")
     part.replace(path)  # a crash leaves the page as it was
 
