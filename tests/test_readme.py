@@ -11,13 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from configs.analyze import AnalyzeConfig
 from configs.cli import ConfigError, read
+from configs.export import ExportConfig
+from configs.prune import PruneConfig
 from configs.schema import FitConfig
+from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
+from configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-ROOMS = ("analysis", "configs", "data", "gates", "lightning_modules", "models", "pruning")
-CONFIGS = {"fit.py": FitConfig}  # other scripts: their --help must list the flags
+ROOMS = ("analysis", "configs", "data", "gates", "lightning_modules", "models", "pruning", "sweeps")
+CONFIGS = {
+    "fit.py": FitConfig,
+    "prune.py": PruneConfig,
+    "analyze.py": AnalyzeConfig,
+    "export.py": ExportConfig,
+    "translate.py": TranslateConfig,
+    "sweep.py": SweepConfig,
+    "sweep.py pareto": ParetoConfig,
+    "sweep.py dashboard": DashboardConfig,
+}  # other scripts: their --help must list the flags
 ELSEWHERE = {"git", "cd", "pip", "source", "sudo", "apt-get", "ls", "cat", "head", "less", "echo"}  # commands of the system, not ours
 INTERPRETERS = ("python", "python3", ".venv/bin/python")
 
@@ -76,6 +90,10 @@ def script_problem(words: list[str]) -> str:
         return f"{script} does not exist"
     if "--help" in argv:
         return ""
+    redirected = [argv.index(sign) for sign in "<>" if sign in argv]
+    argv = argv[: min(redirected)] if redirected else argv
+    if f"{script} {' '.join(argv[:1])}" in CONFIGS:
+        script, argv = f"{script} {argv[0]}", argv[1:]
     if script in CONFIGS:
         try:
             read(CONFIGS[script], [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
@@ -129,6 +147,8 @@ def test_names_imported_in_the_readme_exist():
         "python fit.py --lambda -1",
         "python fit.py toy",
         "python fot.py",
+        "python analyze.py runs/a --sibling",
+        "python sweep.py pareto --siblings",
         "make fot",
         "make fit FLAGS='--gate l1'",
         "make fit FLAG=1",
