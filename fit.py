@@ -12,6 +12,7 @@ from configs.schema import FitConfig
 def main() -> int:
     config = parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
+    from analysis.report.fill import PAGE
     from lightning_modules.experiment import Experiment
     from lightning_modules.table import comparison_table
 
@@ -24,6 +25,8 @@ def main() -> int:
         print("fit.py: interrupted; the same command with --resume continues after the last whole epoch", file=sys.stderr)
         return 130
     comparison_table(run)
+    if (run / PAGE).is_file():
+        print(f"report: {run / PAGE}")
     return 0
 
 

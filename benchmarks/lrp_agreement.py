@@ -19,14 +19,15 @@ ALL = "all"
 
 def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every pair that is compared, with what the run is. Raises ValueError as analyze.py does."""
-    from analysis.lrp import relevance
+    from analysis.lrp import Aggregation, relevance
     from analysis.study import Study
     from configs.analyze import AnalyzeConfig
 
     study = Study.open(AnalyzeConfig(runs=[run], sentences=options.sentences, data_dir=options.data_dir), print)
     model = study.translator.model
-    shares = {}
-    for rule, how in product(options.rules, ("step", "sum")):
+    aggregations: list[Aggregation] = ["step", "sum"]
+    shares: dict[tuple[str, str], Any] = {}
+    for rule, how in product(options.rules, aggregations):
         shares[rule, how] = relevance(model, study.batches(), rule=rule, aggregation=how).share
     pairs = [((rule, "step"), (rule, "sum")) for rule in options.rules]
     pairs += [((a, "step"), (b, "step")) for a, b in combinations(options.rules, 2)]

@@ -96,8 +96,8 @@ def claim(
         recorded |= {"base_hash": run_hash(base)}
         for vocab in base.path.glob("vocab*.model"):
             shutil.copyfile(vocab, folder / vocab.name)
-    asked = {"resume": False, "fresh": False, "unique": False}  # how to find the folder is not part of the run
-    settings = replace(config, gate=gate, base=str(base.path) if base else None, name=folder.path.name, **asked)
+    settings = replace(config, gate=gate, base=str(base.path) if base else None, name=folder.path.name)
+    settings = replace(settings, resume=False, fresh=False, unique=False)  # how the folder is found is not part of the run
     folder.write_text("config.yaml", to_yaml(settings, **recorded))
     before = (folder / "command.txt").read_text(encoding="utf-8") + "\nresumed\n" if (folder / "command.txt").is_file() else ""
     folder.write_text("command.txt", before + "\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")

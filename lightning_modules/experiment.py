@@ -12,8 +12,8 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from analysis.report.fill import fill
 from configs.schema import FitConfig, StageConfig
-from configs.settings import to_dict
 from data.corpus import make_vocabs
 from gates import KINDS, HeadMap, LambdaBudget, attach, detach, heads_left, remove
 from lightning_modules.callbacks import minutes, say
@@ -25,6 +25,7 @@ from lightning_modules.identity import base_identity, stage_identity
 from lightning_modules.material import Material
 from lightning_modules.selectors import FINETUNED, SELECTORS, wanted
 from lightning_modules.stage import Machine, StageResult, best_device, freeze_decoder, load_best, resolve_precision, run_stage
+from lightning_modules.tracker import make_tracker
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import save_model
 from models.run import RunFolder, device_name, provenance
@@ -42,9 +43,10 @@ class Experiment:
         self.machine = Machine(config.devices, self.precision, config.logger)
         if config.threads:
             torch.set_num_threads(config.threads)
+        self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
+        self.tracker = make_tracker(config, self.facts)
         self.material = Material(config)
         self.locks = Locks()
-        self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
 
     def base_identity(self) -> dict[str, Any]:
         return base_identity(self.config, self.material.corpus, self.precision)
@@ -59,10 +61,14 @@ class Experiment:
         try:
             base = self.base()
             if self.config.gate == "none":
+                self.tracker.complete(base, "base", None, self.material.test)
                 return base
             continued = self.continued(base) if "base-continued" in self.config.systems else None
-            return self.gated(base, continued)
+            run = self.gated(base, continued)
+            self.tracker.complete(run, "gates", base, self.material.test)
+            return run
         finally:
+            self.tracker.close()
             self.locks.release()
 
     def base(self) -> RunFolder:
@@ -90,6 +96,7 @@ class Experiment:
         except ValueError:
             shutil.rmtree(folder.path)  # nothing was trained: a folder left behind would only stand in the way of the mended command
             raise
+        self.tracker.open(folder, "base")
         pl.seed_everything(config.seed, verbose=False)
         model = Transformer(config.model, len(source_vocab), len(target_vocab))
         translator = Translator(model, source_vocab, target_vocab, config.search)
@@ -110,6 +117,7 @@ class Experiment:
             say(f"base-continued: {folder.path} (finished, same configuration)")
             return folder
         say(f"base-continued: training {folder.path}")
+        self.tracker.open(folder, "base-continued", base)
         translator = self.material.load(base)
         if config.freeze_decoder:
             freeze_decoder(translator.model)
@@ -128,6 +136,7 @@ class Experiment:
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
             return folder
+        self.tracker.open(folder, "gates", base)
         evaluation = Evaluation(folder, self.material.test, config.search)
         evaluation.borrow("base", base)
         if continued is not None:
@@ -177,6 +186,8 @@ class Experiment:
             else:
                 self.selected(name, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
         self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
+        self.page(folder)
+        self.tracker.finish(self.material.test)
         return folder
 
     def removed(self, folder: RunFolder, translator: Translator, open_heads: HeadMap, evaluation: Evaluation) -> None:
@@ -262,8 +273,9 @@ class Experiment:
         data.accumulate = stage.accumulate
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
-        arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "config": to_dict(self.config), "watchers": watchers}
-        result = run_stage(name, module, data, folder, self.machine, stage, **arguments)
+        arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "loggers": self.tracker.loggers(name)}
+        watchers = [*watchers, *self.tracker.watchers(name)]
+        result = run_stage(name, module, data, folder, self.machine, stage, watchers=watchers, **arguments)
         module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())
         end = "converged" if result.converged else "not converged"
@@ -281,6 +293,13 @@ class Experiment:
         evaluation.choose_reference()
         self.write_result(folder, evaluation.rows, system=system, reference=evaluation.reference, finished=True)
         self.locks.release()  # others may now build on it
+        if system == "base":
+            self.page(folder)
+        self.tracker.finish(self.material.test)
+
+    def page(self, folder: RunFolder) -> None:
+        """The report page of a run that has just finished, and of its base."""
+        fill(folder, say, data_dir=self.config.data_dir, corpus=self.material.corpus)
 
     def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
         folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": self.material.about(folder)})

@@ -1,15 +1,14 @@
-"""Where logged numbers go: always the run folder's metrics.csv, beside it Weights & Biases or TensorBoard on request."""
+"""Where logged numbers go: always the run folder's metrics.csv, beside it TensorBoard, or the W&B run of wandb_run.py, on request."""
 
 import csv
 import os
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
-
-_OFFLINE = "wandb: no login found, so this run is kept offline; `wandb sync {folder}/wandb/offline-run-*` uploads it later"
 
 
 class MetricsFile(Logger):
@@ -64,23 +63,9 @@ class MetricsFile(Logger):
         self.save()
 
 
-def make_loggers(kind: str, folder: Path, stage: str, config: dict[str, Any]) -> list[Logger]:
-    """metrics.csv and, for 'wandb' or 'tensorboard', that logger. W&B goes offline by itself when there is no login, and never asks."""
-    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv", stage)]
-    if kind == "wandb":
-        loggers.append(wandb_logger(folder, stage, config))
-    elif kind == "tensorboard":
+def make_loggers(kind: str, folder: Path, stage: str, others: Sequence[Logger] = ()) -> list[Logger]:
+    """metrics.csv, for 'tensorboard' that logger, and the others."""
+    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv", stage), *others]
+    if kind == "tensorboard":
         loggers.append(TensorBoardLogger(save_dir=folder, name="tensorboard", version=stage))
     return loggers
-
-
-def wandb_logger(folder: Path, stage: str, config: dict[str, Any]) -> WandbLogger:
-    import wandb  # here: a second to import, and most runs do not use it
-
-    mode = os.environ.get("WANDB_MODE")
-    if mode is None and not (os.environ.get("WANDB_API_KEY") or wandb.api.api_key):
-        mode = "offline"
-        print(_OFFLINE.format(folder=folder))
-    return WandbLogger(
-        name=f"{folder.name}/{stage}", group=folder.name, project="headgates", save_dir=str(folder), config=config, mode=mode or "online"
-    )

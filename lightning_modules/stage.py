@@ -8,6 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import Logger
 
 from configs.schema import StageConfig
 from data.corpus import TranslationData
@@ -74,13 +75,14 @@ def run_stage(
     *,
     prefix: str = "",
     resume: bool = False,
-    config: dict[str, Any] | None = None,
     watchers: Sequence[pl.Callback] = (),
+    loggers: Sequence[Logger] = (),
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
     Files in the run folder begin with `prefix`. `resume` goes on after the last whole epoch if there is one. watchers: callbacks that find
-    the weights that are validated in place in their on_validation_end; what they do there is not counted as training time."""
+    the weights that are validated in place in their on_validation_end; what they do there is not counted as training time. loggers: where
+    numbers go beside metrics.csv and TensorBoard."""
     gated = isinstance(module, GatedModule)
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
     checkpoints = Checkpoints(folder, best=best, last=last, monitor="val/objective" if gated else "val/loss")
@@ -93,12 +95,12 @@ def run_stage(
     trainer = pl.Trainer(
         accelerator="auto",
         devices=machine.devices,
-        strategy="ddp_spawn" if machine.devices > 1 else "auto",
+        strategy=strategy(machine.devices, gated),
         precision="bf16-mixed" if machine.precision == "bf16" else "32-true",
         max_epochs=stage.epochs,
         accumulate_grad_batches=stage.accumulate,
         callbacks=callbacks,
-        logger=make_loggers(machine.logger, folder.path, name, config or {}),
+        logger=make_loggers(machine.logger, folder.path, name, loggers),
         default_root_dir=folder.path,
         log_every_n_steps=1,
         num_sanity_val_steps=0,
@@ -131,6 +133,13 @@ def run_stage(
     )
 
 
+def strategy(devices: int, gated: bool) -> str:
+    """How several devices share a stage: gates that stand at 0 or 1 get no gradient, which the processes must be told to look for."""
+    if devices == 1:
+        return "auto"
+    return "ddp_spawn_find_unused_parameters_true" if gated else "ddp_spawn"
+
+
 def load_best(module: TranslationModule, folder: RunFolder, best: str) -> None:
     """Put the best checkpoint's weights, and gates where it has them, into the module's model."""
     content = load_file(folder / best)
@@ -151,5 +160,3 @@ def quiet_lightning() -> None:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     for text in (".*does not have many workers.*", ".*Consider setting `persistent_workers.*", ".*srun.*", ".*isinstance.treespec.*"):
         warnings.filterwarnings("ignore", text)
-
-

@@ -243,6 +243,10 @@ def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(ana
 
 
 def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_here, called):
+    before = page_data(gated)  # fit.py wrote it
+    assert before["opens_with"] == gated.path.name
+    assert [state["run"] for state in before["states"]] == [gated.path.name] == [state["run"] for state in page_data(base)["states"]]
+    assert (before["curves"], [head["confidence"] for head in before["heads"]]) == ([], [None] * HEADS)
     prune_here = called(prune)
     quick = ("--valid-sentences", "5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
     code, out, error = prune_here(base.path, "--by", "gradient", *quick)
@@ -282,4 +286,4 @@ def test_a_page_of_one_system_stays_beside_its_analyses(gated, analyze_here):
     code, out, error = analyze_here(gated.path, "--system", "l0", "--what", "confidence", "--sentences", "17")
     assert code == 0, error
     assert f"report: {gated / 'analysis/l0/report.html'}" in out
-    assert not (gated / "report.html").exists() or "opens_with" in page_data(gated)
+    assert page_data(gated)["system"] == "base"  # what fit.py wrote

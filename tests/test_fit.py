@@ -65,7 +65,7 @@ def test_the_loss_falls_below_a_stated_number(run):
 
 
 def test_the_run_folder_holds_what_the_house_promises(run, runs):
-    for path in ("config.yaml", "command.txt", "best.pt", "last.pt", "gates.json", "metrics.csv", "gates_history.npz", "result.json"):
+    for path in ("config.yaml", "command.txt", "best.pt", "last.pt", "gates.json", "metrics.csv", "gates_history.npz", "result.json", "report.html"):
         assert (run / path).is_file(), path
     assert {path.stem for path in (run / "hypotheses").iterdir()} == set(SYSTEMS)
     assert sorted(path.name for path in runs.iterdir()) == ["toy-en-de-continued-s1", "toy-en-de-l0-0.01-s1", "toy-en-de-none-s1"]
@@ -301,3 +301,13 @@ def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(text, tmp_path):
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert (config["train"]["epochs"], config["resume"]) == (2000, False)
     assert 1 <= epochs < 2000
+
+
+def test_two_processes_train_a_base_and_settled_gates(tmp_path):
+    flags = ["--devices", "2", "--systems", "base,l0", "--train.epochs", "1", "--finetune.epochs", "2", "--gates.settle", "0.5"]
+    few = ["--text.train-sentences", "101", "--test-sentences", "5", "--threads", "1"]
+    done = call(*TINY, *flags, *few, "--runs", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (run,) = (RunFolder(path) for path in tmp_path.glob("toy-en-de-l0-*"))
+    assert run.finished()
+    assert len(run.read_json("stage.json")["losses"]) == 2

@@ -1,16 +1,10 @@
-"""metrics.csv, TensorBoard, and W&B without a login."""
+"""metrics.csv, and what stands beside it."""
 
 import csv
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from lightning_modules.loggers import MetricsFile, make_loggers
-
-ROOT = Path(__file__).parents[2]
 
 
 def read(path):
@@ -68,12 +62,12 @@ def test_the_file_is_replaced_whole(path):
 
 
 def test_csv_alone_is_the_default(tmp_path):
-    (only,) = make_loggers("csv", tmp_path, "base", {})
+    (only,) = make_loggers("csv", tmp_path, "base")
     assert isinstance(only, MetricsFile)
 
 
 def test_tensorboard_stands_beside_the_csv(tmp_path):
-    loggers = make_loggers("tensorboard", tmp_path, "gates", {})
+    loggers = make_loggers("tensorboard", tmp_path, "gates")
     for logger in loggers:
         logger.log_metrics({"val/loss": 2.0}, 1)
         logger.save()
@@ -83,45 +77,8 @@ def test_tensorboard_stands_beside_the_csv(tmp_path):
     assert events.stat().st_size > 0
 
 
-OFFLINE = """
-import socket, sys
-from pathlib import Path
-connect = socket.socket.connect
-def local_only(self, address):  # W&B's own service process is reached over localhost or a file
-    if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
-        raise OSError(f"no network in this test: {address}")
-    return connect(self, address)
-socket.socket.connect = local_only
-from lightning_modules.loggers import make_loggers
-for logger in make_loggers("wandb", Path(sys.argv[1]), "gates", {"lambda": 0.01}):
-    logger.log_metrics({"val/loss": 2.0}, 1)
-    logger.save()
-    logger.finalize("success")
-import wandb
-wandb.finish()
-"""
-
-
-def test_wandb_without_a_login_is_offline_and_asks_nothing(tmp_path):
-    pytest.importorskip("wandb", reason="wandb is not installed")
-    run, home = tmp_path / "run", tmp_path / "home"
-    run.mkdir()
-    home.mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_") and name != "NETRC"}
-    environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "WANDB_SILENT": "true"}
-    script = [sys.executable, "-c", OFFLINE, str(run)]
-    done = subprocess.run(script, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "no login found, so this run is kept offline" in done.stdout
-    assert "wandb sync" in done.stdout
-    assert list(run.glob("wandb/offline-run-*/*.wandb"))
-    assert read(run / "metrics.csv")[0]["val/loss"] == "2.0"
-
-
-def test_a_wandb_mode_that_the_user_chose_stays(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="wandb is not installed")
-    chosen = {}
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setattr("lightning_modules.loggers.WandbLogger", lambda **arguments: chosen.update(arguments))
-    make_loggers("wandb", tmp_path, "base", {})
-    assert chosen["mode"] == "disabled"
+def test_another_logger_stands_beside_the_csv(tmp_path):
+    other = MetricsFile(tmp_path / "other.csv", "base")
+    first, second = make_loggers("wandb", tmp_path, "base", [other])
+    assert first.path == tmp_path / "metrics.csv"
+    assert second is other

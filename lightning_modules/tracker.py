@@ -1,0 +1,179 @@
+"""Who follows the runs of a command from outside: nobody, or Weights & Biases, with one W&B run for every run folder.
+
+Without a login runs are kept offline in RUN/wandb, and the command ends with the one line that uploads them. Under `wandb agent` the run
+that the command asks for is the agent's point of the sweep; a base that is made on the way is a W&B run of its own.
+"""
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
+
+from configs.schema import FitConfig
+from lightning_modules.callbacks import say
+from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complain, ending, read_state
+from lightning_modules.wandb_tables import LONGEST, configuration
+from models.run import RunFolder
+
+PROJECT = "headgates"
+REFUSED = "/\\#?%:"  # W&B takes no name with one of these
+AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # by which `wandb agent` names the run that it wants
+# Nothing of the machine is logged but the load of its processors and memory.
+PRIVATE: dict[str, Any] = {
+    "console": "off",
+    "disable_code": True,
+    "disable_git": True,
+    "disable_job_creation": True,
+    "host": "",
+    "label_disable": True,
+    "save_code": False,
+    "symlink": False,
+    "x_disable_meta": True,
+    "x_save_requirements": False,
+}
+Lines = tuple[Sequence[str], Sequence[str]]  # source and reference
+
+
+class Tracker:
+    """Follows the runs of one command; this one follows nothing.
+
+    For each folder: open, loggers and watchers of its stages, finish. Then complete, for the run that was asked for, and close."""
+
+    def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
+        """Follow this folder from here on. job: base, base-continued or gates, which is also its first stage; base: what it is built on."""
+
+    def loggers(self, stage: str) -> list[Logger]:
+        """Where a stage's numbers go beside metrics.csv."""
+        return []
+
+    def watchers(self, stage: str) -> list[pl.Callback]:
+        """What looks on while a stage trains."""
+        return []
+
+    def finish(self, test: Lines) -> None:
+        """The folder's result.json stands. test: source and reference lines of the test set."""
+
+    def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
+        """See that the end of a finished run is followed too, whoever finished it and when."""
+
+    def close(self) -> None:
+        """The command ends, however it ends."""
+
+
+def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
+    """For --logger wandb one that logs to W&B, else one that does nothing. facts: commit, device and versions of what trains.
+
+    Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
+    if config.logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
+        return Tracker()
+    if find_spec("wandb") is None:
+        raise ValueError("--logger wandb needs the package wandb: pip install wandb, or take --logger csv")
+    for variable in ("WANDB_PROJECT", "WANDB_ENTITY"):
+        check_name(variable, os.environ.get(variable) or PROJECT)
+    return WandbTracker("base" if config.gate == "none" else "gates", facts)
+
+
+def check_name(variable: str, name: str) -> None:
+    """Raises ValueError, saying what W&B takes, where it would refuse the name of a project or an entity."""
+    if not name.strip() or len(name) > LONGEST or set(name) & set(REFUSED):
+        cure = re.sub(r"[^\w.-]+", "-", name).strip("-")[:LONGEST] or PROJECT
+        takes = f"1 to {LONGEST} letters, digits, '-', '_' and '.', and none of {' '.join(REFUSED)}"
+        raise ValueError(f"{variable}: W&B takes {takes}; got {name!r}; take for example {cure}")
+
+
+class WandbTracker(Tracker):
+    """Opens the W&B runs. asked: the job of the run that the command is for."""
+
+    def __init__(self, asked: str, facts: dict[str, Any]):
+        self.asked, self.facts = asked, facts
+        self.agent = {name: os.environ[name] for name in AGENT if name in os.environ}
+        self.runs: list[WandbRun] = []  # only the last may still be open
+
+    @property
+    def run(self) -> WandbRun:
+        return self.runs[-1]
+
+    def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
+        """Raises ValueError where W&B refuses: the name, the login, no network."""
+        import wandb  # here: a second to import, and most runs do not use it
+
+        if self.agent:
+            wandb.teardown()  # it reads its environment once
+            for name in self.agent:
+                os.environ.pop(name, None)
+            os.environ.update(self.agent if job == self.asked else {})
+        config = configuration(folder, self.facts)
+        base_hash = config.get("base_hash") or config.get("run_hash") or ""
+        group = f"{(base or folder).path.name}-{base_hash[:6]}"  # siblings stand together
+        words: dict[str, Any] = {"dir": str(folder.path), "name": folder.path.name, "group": group, "job_type": job, "resume": "allow"}
+        try:
+            words["mode"] = mode = mode_without_asking()
+            offline = "offline" in (mode, os.environ.get("WANDB_MODE"))
+            settings = wandb.Settings(**PRIVATE, silent=offline, quiet=True)  # online it says where the run is seen
+            run = wandb.init(**words, **place(folder), config=config, settings=settings)
+        except wandb.Error as error:
+            raise ValueError(f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)") from error
+        self.runs.append(WandbRun(run, folder, job, config))
+
+    def loggers(self, stage: str) -> list[Logger]:
+        self.run.begin(stage)
+        return [StageLogger(self.run, stage)]
+
+    def watchers(self, stage: str) -> list[pl.Callback]:
+        return [GateMaps(self.run)] if stage == "gates" else []
+
+    def finish(self, test: Lines) -> None:
+        self.run.finish(test)
+
+    def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
+        state = read_state(folder)
+        lacks = set(ending(folder)) - set(state.get("logged", ()))
+        if any(run.folder.path == folder.path for run in self.runs) or not (lacks or self.agent):
+            return
+        self.open(folder, job, base)
+        if self.run.state["id"] != state.get("id"):  # a W&B run that has not seen the training
+            self.run.replay()
+        self.finish(test)
+
+    def close(self) -> None:
+        if self.runs:
+            import wandb
+
+            self.run.end(1)  # `finish` has ended the others
+            wandb.teardown()
+        os.environ.update(self.agent)
+        offline = dict.fromkeys(run.folder.path for run in self.runs if run.state["mode"] == "offline")
+        if offline:
+            why = "kept offline" if os.environ.get("WANDB_MODE") else "no login found, so runs are kept offline"
+            paths = " ".join(f"{shlex.quote(str(path))}/wandb/offline-run-*" for path in offline)
+            say(f"wandb: {why}; `wandb sync {paths}` uploads them later")
+
+
+def mode_without_asking() -> str | None:
+    """offline where W&B would ask for a login; else None, which leaves the mode to W&B's own settings."""
+    import wandb
+
+    if os.environ.get("WANDB_MODE"):
+        return None
+    settings = wandb.setup(settings=wandb.Settings(silent=True)).settings  # silent: or it says who is logged in
+    return None if settings.mode == "disabled" or wandb.login(prompt=False, verify=False) else "offline"
+
+
+def place(folder: RunFolder) -> dict[str, Any]:
+    """Project, entity and id: those of the folder's W&B run, or new ones. An agent's are its own, and W&B reads them itself."""
+    if os.environ.get("WANDB_SWEEP_ID"):
+        os.environ.setdefault("WANDB_PROJECT", PROJECT)
+        return {}
+    state, wanted = read_state(folder), os.environ.get("WANDB_PROJECT") or PROJECT
+    run_id = os.environ.get("WANDB_RUN_ID") or state.get("id") or secrets.token_hex(4)
+    if run_id != state.get("id"):
+        return {"project": wanted, "entity": os.environ.get("WANDB_ENTITY") or None, "id": run_id}
+    if os.environ.get("WANDB_PROJECT") and wanted != state["project"]:
+        complain(f"{folder.path} is in the project {state['project']} already, so WANDB_PROJECT={wanted} is not used")
+    return {"project": state["project"], "entity": state["entity"], "id": run_id}

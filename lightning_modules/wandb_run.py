@@ -1,0 +1,209 @@
+"""The Weights & Biases run of one run folder, which all stages of the folder and its evaluation log into.
+
+RUN/wandb.json keeps its id, so that a resumed command goes on with it, and what of the end is logged, so that the same command logs the
+rest. W&B never costs a run: what it fails to take is one line on stderr.
+"""
+
+import csv
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities import rank_zero_only
+
+from configs.metrics import HISTORY
+from lightning_modules.callbacks import bank_of
+from lightning_modules.wandb_tables import FILES, TABLES, aliases, artifact_name, files, heads, heat_map, metadata, summary
+from models.run import RunFolder
+
+STATE = "wandb.json"
+GATES = "wandb/gates.json"  # the heads after every epoch so far: a resumed stage goes on with them
+ROOMS = sorted({name.split("/")[0] for name in HISTORY})
+
+
+def read_state(folder: RunFolder) -> dict[str, Any]:
+    """wandb.json; empty where the folder has no W&B run."""
+    state = folder.read_json(STATE) if (folder / STATE).is_file() else {}
+    assert isinstance(state, dict)
+    return state
+
+
+def ending(folder: RunFolder) -> list[str]:
+    """All that is logged of a finished run, by name."""
+    return ["summary", *TABLES, *files(folder)]
+
+
+class WandbRun:
+    """Open until its end. run: wandb.Run, which finds its way into processes that Lightning spawns; job: the folder's first stage."""
+
+    def __init__(self, run: Any, folder: RunFolder, job: str, config: dict[str, Any]):
+        self.run, self.folder, self.job, self.config = run, folder, job, config
+        self.ended = self.lost = False
+        self.failed: list[tuple[str, Exception]] = []  # since the last report
+        before = read_state(folder)
+        logged = before["logged"] if before.get("id") == run.id else []
+        self.state = {"project": run.project, "entity": run.entity or None, "id": run.id, "mode": run.settings.mode, "logged": logged}
+        if not (before and folder.finished()):  # an agent that meets a finished run leaves it the W&B run that saw it trained
+            folder.write_json(STATE, self.state)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a spawned process: there W&B would keep pictures and tables below the working folder, where the run's end does not look."""
+        self.__dict__.update(state)
+        os.environ["WANDB_DIR"] = str(self.folder.path.resolve())
+
+    # ---------------------------------------------------------------- history
+
+    def prefix(self, stage: str) -> str:
+        """The first stage logs the plain names of HISTORY, a later one has its own."""
+        return "" if stage == self.job else f"{stage}/"
+
+    def begin(self, stage: str) -> None:
+        """Each stage counts its own steps; W&B's step only grows."""
+        prefix = self.prefix(stage)
+        self.attempt("steps", lambda: self.run.define_metric(f"{prefix}step", hidden=True))
+        for name in [f"{stage}/*"] if prefix else ["epoch", *(f"{room}/*" for room in ROOMS)]:
+            self.attempt("steps", partial(self.run.define_metric, name, step_metric=f"{prefix}step"))
+
+    def log(self, stage: str, numbers: dict[str, Any], step: int) -> None:
+        """A row of the history. The first that fails is the last: a line for each of thousands would help nobody."""
+        if self.lost:
+            return
+        row = {f"{self.prefix(stage)}{name}": value for name, value in (numbers | {"step": step}).items()}
+        if not self.attempt("history", lambda: self.run.log({"stage": stage, **row})):
+            self.lost = True
+            self.report("the run goes on without it, and")
+
+    def log_gates(self, rows: Sequence[dict[str, Any]], *, epoch: int, step: int) -> None:
+        """P(open) of every head as a picture, and all epochs so far as one table."""
+        if not self.lost and not self.attempt("heat map", lambda: self.log("gates", self.drawn(rows, epoch), step)):
+            self.report("the run goes on without it, and")
+
+    def drawn(self, rows: Sequence[dict[str, Any]], epoch: int) -> dict[str, Any]:
+        import wandb
+
+        before = self.folder.read_json(GATES) if (self.folder / GATES).is_file() else []
+        table = [*(row for row in before if row["epoch"] < epoch), *rows]
+        self.folder.write_json(GATES, table)
+        return {
+            "gates/heads": wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in table]),
+            "gates/heatmap": wandb.Image(heat_map(rows, title=f"P(open), epoch {epoch}")),
+        }
+
+    def replay(self) -> None:
+        """The history of a run that was trained before, from its metrics.csv."""
+        with (self.folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        loggers = {stage: StageLogger(self, stage) for stage in dict.fromkeys(row["stage"] for row in rows)}
+        for stage in loggers:
+            self.begin(stage)
+        for row in rows:
+            logger, step, epoch = loggers[row.pop("stage")], int(row.pop("step")), float(row.pop("epoch"))
+            for validated in (False, True):  # Lightning hands them over one after the other
+                numbers = {name: float(value) for name, value in row.items() if value and name.startswith("val/") is validated}
+                if numbers:
+                    logger.log_metrics({"epoch": epoch, **numbers}, step)
+
+    # ---------------------------------------------------------------- the end
+
+    def finish(self, test: tuple[Sequence[str], Sequence[str]]) -> None:
+        """Log what of the end is not logged yet, and end the run. test: source and reference lines."""
+        result = self.folder.read_json("result.json")
+        wanted = [name for name in ending(self.folder) if name not in self.state["logged"]]
+        logged = [name for name in wanted if self.attempt(name, partial(self.log_end, name, result, test))]
+        self.end(0)
+        self.report("the same command tries again, and")
+        if read_state(self.folder).get("id") == self.state["id"]:
+            self.folder.write_json(STATE, {**self.state, "logged": [*self.state["logged"], *logged]})
+
+    def log_end(self, name: str, result: dict[str, Any], test: tuple[Sequence[str], Sequence[str]]) -> None:
+        """One of `ending`: numbers, a table, or a file as the artifact `<run>-<file>`."""
+        import wandb
+
+        if name == "summary":
+            self.run.summary.update(summary(result))
+        elif name in TABLES:
+            columns, rows = TABLES[name](self.folder, result, test)
+            self.run.log({name: wandb.Table(columns=columns, data=rows)})
+        else:
+            artifact = wandb.Artifact(artifact_name(self.folder, name), type=FILES[name], metadata=metadata(self.config, result))
+            large = FILES[name] == "model"  # and never changes: it is uploaded from where it lies, the others are copied
+            artifact.add_file(str(self.folder / name), name=name, policy="immutable" if large else "mutable", skip_cache=True)
+            self.run.log_artifact(artifact, aliases=aliases(self.config))
+
+    def end(self, exit_code: int) -> None:
+        """Once: later calls do nothing. exit_code: not 0 for a run that was interrupted."""
+        if not self.ended:
+            self.ended = True
+            self.attempt("the end of the run", lambda: self.run.finish(exit_code=exit_code))
+
+    # ---------------------------------------------------------------- failures
+
+    def attempt(self, what: str, action: Callable[[], Any]) -> bool:
+        """Whether it went well."""
+        try:
+            action()
+        except Exception as error:  # of the disk, the network or W&B itself: none of them may cost the run
+            self.failed.append((what, error))
+            return False
+        return True
+
+    def report(self, consequence: str) -> None:
+        """One line on all that failed since the last."""
+        if self.failed:
+            what = ", ".join(dict.fromkeys(what for what, _ in self.failed))
+            why = " ".join(str(self.failed[0][1]).split()) or type(self.failed[0][1]).__name__
+            complain(f"could not log {what} ({why}); {consequence} all results are in {self.folder.path}")
+            self.failed.clear()
+
+
+def complain(text: str) -> None:
+    print(f"wandb: {text}", file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------- what Lightning calls
+
+
+class StageLogger(Logger):
+    """The numbers of one stage, into the folder's W&B run; what Lightning says again at every step until it changes, once."""
+
+    def __init__(self, run: WandbRun, stage: str):
+        super().__init__()
+        self.run, self.stage = run, stage
+        self.last: dict[frozenset[str], dict[str, float]] = {}
+
+    @property
+    def name(self) -> str:
+        return "wandb"
+
+    @property
+    def version(self) -> str:
+        return self.stage
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
+        """Nothing: the configuration was logged when the run was opened."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        row = {name: float(value) for name, value in metrics.items()}
+        names = frozenset(row)
+        if row != self.last.get(names):
+            self.last[names] = row
+            self.run.log(self.stage, row, int(step or 0))
+
+
+class GateMaps(pl.Callback):
+    """The gates after every epoch, counted from 1."""
+
+    def __init__(self, run: WandbRun):
+        self.run = run
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.is_global_zero:
+            epoch = trainer.current_epoch + 1
+            # Lightning numbers steps from 0: the picture stands at the step of the epoch's validation
+            self.run.log_gates(heads(bank_of(module), epoch), epoch=epoch, step=trainer.global_step - 1)

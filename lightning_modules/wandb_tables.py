@@ -1,0 +1,154 @@
+"""What a run folder says to Weights & Biases: its configuration, summary, tables, heat map and files, as plain values.
+
+Nothing here names a machine: settings that are paths are reduced to their last name, and the command is left out.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.metrics import OF_A_SYSTEM, SUMMARY
+from configs.schema import KINDS
+from gates import GateBank
+from models.run import RunFolder
+
+PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs")  # settings that may be paths
+RECORDED = ("commit", "device", "versions")  # of what made the run
+SENTENCES = 50  # of the test set in the table of translations
+FILES = {"gates.json": "gates", "l0-removed.pt": "model", "report.html": "report"}  # file of a run -> type of its artifact
+
+LONGEST = 128  # characters of a name in W&B
+
+Lines = tuple[Sequence[str], Sequence[str]]  # source and reference of the test set
+Table = tuple[list[Any], list[list[Any]]]  # columns, rows
+
+
+def configuration(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run with its hashes, and commit, device and versions of what made it: `facts`, or result.json if there is one."""
+    made_by = folder.result() or facts
+    settings = {name: last_names(value) if name in PATHS else value for name, value in folder.config().items()}
+    return settings | {name: made_by[name] for name in RECORDED}
+
+
+def last_names(value: Any) -> Any:
+    """The last name of a path, or of each in a list; None stays."""
+    if isinstance(value, list):
+        return [last_names(each) for each in value]
+    return None if value is None else Path(value).name
+
+
+# ---------------------------------------------------------------- the evaluation
+
+
+def summary(result: dict[str, Any]) -> dict[str, float]:
+    """The names of SUMMARY for the run's own system, and `systems/<system>/...` for every row."""
+    numbers = numbers_of(next(row for row in result["rows"] if row["system"] == result["system"]))
+    assert set(numbers) == set(SUMMARY)
+    return numbers | {f"systems/{row['system']}/{name}": row[name] for row in result["rows"] for name in OF_A_SYSTEM}
+
+
+def numbers_of(row: dict[str, Any]) -> dict[str, float]:
+    """A row of result.json under the names of SUMMARY."""
+    low, high = row["bleu_ci95"]
+    difference_low, difference_high = row["bleu_difference_ci95"]
+    return {
+        "bleu": row["bleu"],
+        "bleu_low": low,
+        "bleu_high": high,
+        "bleu_difference": row["bleu_difference"],
+        "bleu_difference_low": difference_low,
+        "bleu_difference_high": difference_high,
+        "p_value": row["p_value_vs_reference"],
+        "chrf": row["chrf"],
+        "heads_open": row["heads_open"],
+        "heads_closed": row["heads_total"] - row["heads_open"],
+        "heads_total": row["heads_total"],
+        **{f"heads_open/{kind}": row["heads_by_kind"].get(kind, 0) for kind in KINDS},
+        "parameters": row["parameters"],
+        "sentences_per_second": row["sentences_per_second"],
+    }
+
+
+def comparison(folder: RunFolder, result: dict[str, Any], test: Lines) -> Table:
+    """A row a system: the numbers of SUMMARY, what it is compared with, and the signatures."""
+    words = ("reference", "bleu_signature", "chrf_signature")
+    rows = [[row["system"], *numbers_of(row).values(), *(row[word] for word in words)] for row in result["rows"]]
+    return ["system", *numbers_of(result["rows"][0]), *words], rows
+
+
+def translations(folder: RunFolder, result: dict[str, Any], test: Lines) -> Table:
+    """The first test sentences: source, reference, and a column for every system."""
+    systems = [row["system"] for row in result["rows"]]
+    columns = [test[0], test[1], *((folder / f"hypotheses/{system}.txt").read_bytes().decode().split("\n")[:-1] for system in systems)]
+    rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
+    return ["source", "reference", *systems], rows
+
+
+TABLES: dict[str, Callable[[RunFolder, dict[str, Any], Lines], Table]] = {"comparison": comparison, "translations": translations}
+
+
+# ---------------------------------------------------------------- gates
+
+
+def heads(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
+    """A row a head: epoch, site, kind, layer, head, log_alpha, p_open, open."""
+    rows = []
+    for site, gate in bank.items():
+        numbers = {name: values.tolist() for name, values in gate.numbers().items()}
+        for head in range(site.heads):
+            place = {"epoch": epoch, "site": site.name, "kind": site.kind, "layer": site.layer, "head": head}
+            gated = {"log_alpha": numbers["log_alpha"][head], "p_open": numbers["open_prob"][head], "open": numbers["open"][head]}
+            rows.append(place | gated)
+    return rows
+
+
+def heat_map(rows: Sequence[dict[str, Any]], *, title: str) -> np.ndarray:
+    """P(open) of every head as a small picture, (height, width, 3) of bytes: a row a site, a column a head."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # half a second to import, and most runs need it not
+    from matplotlib.figure import Figure
+
+    sites = list(dict.fromkeys(row["site"] for row in rows))
+    values = np.full((len(sites), 1 + max(row["head"] for row in rows)), np.nan)
+    for row in rows:
+        values[sites.index(row["site"]), row["head"]] = row["p_open"]
+    figure = Figure(figsize=(2.4 + 0.3 * values.shape[1], 0.9 + 0.3 * len(sites)), dpi=90, layout="constrained", facecolor="white")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    image = axes.imshow(values, vmin=0, vmax=1, cmap="cividis", aspect="auto", interpolation="nearest")
+    axes.set_xticks(range(values.shape[1]))
+    axes.set_yticks(range(len(sites)), sites)
+    axes.tick_params(labelsize=8, length=0)
+    axes.set_xlabel("head", fontsize=8)
+    axes.set_title(title, fontsize=9, loc="left")
+    figure.colorbar(image, ax=axes, ticks=(0, 0.5, 1)).ax.tick_params(labelsize=8)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+# ---------------------------------------------------------------- files
+
+
+def files(folder: RunFolder) -> list[str]:
+    """Those of FILES that the run has."""
+    return [name for name in FILES if (folder / name).is_file()]
+
+
+def artifact_name(folder: RunFolder, file: str) -> str:
+    """`<run>-<file>` in the characters that W&B takes."""
+    return re.sub(r"[^a-zA-Z0-9_.-]", "-", f"{folder.path.name}-{Path(file).stem}")[-LONGEST:]
+
+
+def metadata(configuration: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside an artifact: of which run it is, and how good that is."""
+    numbers = summary(result)
+    known = {name: configuration[name] for name in ("run_hash", "base_hash", "lambda", "seed", "commit") if name in configuration}
+    return known | {name: numbers[name] for name in ("heads_open", "heads_total", "bleu", "chrf")}
+
+
+def aliases(configuration: dict[str, Any]) -> list[str]:
+    """By what an artifact of a run is found beside `latest`: lambda where there are gates, seed, commit."""
+    gated = [f"lambda-{configuration['lambda']:g}"] if configuration["gate"] != "none" else []
+    return [*gated, f"seed-{configuration['seed']}", str(configuration["commit"])]
