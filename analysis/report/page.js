@@ -41,7 +41,7 @@ function drawTitle() {
   const layers = new Set(data.heads.map((head) => head.site)).size;
   byId("summary").textContent =
     `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}. ` +
-    (named ? `${named} have a role that can be named: ${list(parts)}.` : "No analysis has named a role for any of them.");
+    (named ? `${named} ${named === 1 ? "has" : "have"} a role that can be named: ${list(parts)}.` : "No analysis has named a role for any of them.");
   if (named && data.heads.some((head) => head.families.length > 1)) byId("summary").textContent += " Some have more than one.";
 }
 
