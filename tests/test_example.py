@@ -1,0 +1,245 @@
+"""examples/toy_run is a finished run that opens everywhere: small, in half precision, with nothing of the machine that made it; and
+examples/make.py makes such a folder or leaves the old one alone."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import prune
+import translate
+from analysis.parts import PARTS, settings_of, stored
+from analysis.study import Study
+from configs.analyze import AnalyzeConfig
+from data import load_corpus
+from data.vocab import Vocab
+from examples import make as make_example
+from models.checkpoint import load_model, save_file
+from models.run import RunFolder, dense_run, find_runs
+from models.table import read_table
+from models.translator import Translator
+from pruning.significance import score
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples/toy_run"
+MOST_BYTES = 900_000
+WELL = 80  # BLEU above which the toy pair is translated well
+PLACES = re.compile(r"""(?<![\w.~:/<*])/[a-z]+/\w""")  # an absolute path; not </b>, 1/2 or a URL
+
+
+def gated(runs: Path) -> RunFolder:
+    return next(run for run in find_runs(runs) if run.config()["gate"] == "l0")
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    """A copy that may be written to."""
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "runs"))
+
+
+@pytest.fixture
+def few(runs) -> Path:
+    """The copy, of whose test set 23 lines are known."""
+    corpus = load_corpus("toy")
+    for run in find_runs(runs):
+        result = run.read_json("result.json")
+        for row in result["rows"]:
+            path = run / f"hypotheses/{row['system']}.txt"
+            lines = path.read_text().splitlines()[:23]
+            path.write_text("".join(f"{line}\n" for line in lines))
+            row["evaluation"]["sentences"] = 23
+            row["bleu"] = score(lines, corpus.test.targets[:23]).bleu
+        run.write_json("result.json", result)
+    return runs
+
+
+def make(runs: Path, out: Path, **how) -> None:
+    make_example.make(runs, out, **{"looks": lambda name, config: [], **how})
+
+
+# ---------------------------------------------------------------- the example
+
+
+def test_the_example_is_small_and_holds_a_gated_run_and_its_base():
+    assert sum(map(len, state(EXAMPLE).values())) < MOST_BYTES
+    runs = find_runs(EXAMPLE)
+    assert len(runs) == 2
+    assert all(run.finished() for run in runs)
+    assert dense_run(gated(EXAMPLE)).path.parent == EXAMPLE
+    assert [path.name for path in EXAMPLE.iterdir() if not (path / "config.yaml").is_file()] == []
+
+
+def test_the_example_names_no_place_of_the_machine_that_made_it():
+    text = {name: content.decode() for name, content in state(EXAMPLE).items() if Path(name).suffix not in (".pt", ".npz", ".model")}
+    assert len(text) > 20
+    assert {name: found[0] for name, content in text.items() if (found := PLACES.search(content))} == {}
+    for run in find_runs(EXAMPLE):
+        assert run.config()["runs"] == "examples/toy_run"
+
+
+def test_weights_are_halves_in_the_file_and_float32_in_the_model():
+    for run in find_runs(EXAMPLE):
+        content = torch.load(run / "best.pt", weights_only=True)
+        assert {tensor.dtype for tensor in content["model"].values()} == {torch.float16}
+        model = load_model(run / "best.pt")
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        assert model.output.weight is model.target_embedding.weight
+
+
+def test_about_half_of_the_heads_are_closed_and_of_every_kind_some_are_left():
+    row = next(row for row in gated(EXAMPLE).read_json("result.json")["rows"] if row["system"] == "l0")
+    assert 0.35 < row["heads_open"] / row["heads_total"] < 0.65
+    assert min(row["heads_by_kind"].values()) > 0
+
+
+def test_rows_are_the_scores_of_their_hypotheses():
+    corpus = load_corpus("toy")
+    for run in find_runs(EXAMPLE):
+        for row in run.read_json("result.json")["rows"]:
+            lines = (run / f"hypotheses/{row['system']}.txt").read_text().splitlines()
+            found = score(lines, corpus.test.targets[: len(lines)])
+            assert (found.bleu, found.chrf) == pytest.approx((row["bleu"], row["chrf"])), row["system"]
+
+
+@pytest.mark.parametrize("system", ["base", "l0"])
+def test_the_example_translates_well(system):
+    corpus = load_corpus("toy")
+    translator = Translator.load(gated(EXAMPLE).path, system, device="cpu")
+    assert score(translator.translate(corpus.test.sources[:101]), corpus.test.targets[:101]).bleu > WELL
+
+
+def test_what_prune_and_analyze_left_is_of_these_weights(runs):
+    base = dense_run(gated(runs))
+    study = Study.open(AnalyzeConfig(runs=[str(base.path)], siblings=True), lambda text: None)
+    assert [run.folder.path for run in study.gate_runs] == [gated(runs).path]
+    assert [name for name in PARTS if stored(study, name, settings_of(study, name)) is None] == ["positions"]
+    assert len(read_table(base, "ablation/one.csv")) == 48
+    (curve,) = base.path.glob("curves/gradient*.csv")
+    assert [row["heads_closed"] for row in read_table(base, f"curves/{curve.name}")] == [0, 12, 24, 36, 48]
+    assert base.read_json(f"curves/{curve.stem}.json")["command"].startswith(f"python prune.py {base.path.name} --by gradient --step 0.25 ")
+
+
+def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatch):
+    monkeypatch.chdir(runs.parent)
+    Path("in.txt").write_text("The old dog sees a cat.\n")
+    code, out, error = called(translate)(gated(runs).path, "--input", "in.txt", "--quiet")
+    assert (code, out) == (0, "Der alte Hund sieht eine Katze.\n"), error
+    code, out, error = called(prune)(gated(runs).path, "--by", "weight-norm", "--step", "1", "--valid-sentences", 5, "--test-sentences", 5)
+    assert code == 0, error
+    assert list((dense_run(gated(runs)) / "curves").glob("weight-norm*.csv"))
+
+
+# ---------------------------------------------------------------- make.py
+
+
+def test_a_copy_of_a_copy_is_the_same_but_for_where_it_lies(few, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(few, Path("out"))
+    before, after = state(few), state(tmp_path / "out")
+    assert set(before) - set(after) == {name for name in before if name.split("/")[1] in ("analysis", "curves", "ablation")}
+    changed = {name for name in after if after[name] != before[name]}
+    assert {Path(name).name for name in changed} <= {"config.yaml", "best.pt"}  # best.pt: its zip archive has a time
+    for run in find_runs(tmp_path / "out"):
+        assert run.config() == RunFolder(few / run.path.name).config() | {
+            "runs": "out",
+            **({"base": f"out/{dense_run(run).path.name}"} if run.config()["base"] else {}),
+        }
+    assert [path.name for path in tmp_path.iterdir() if path.name != "runs"] == ["out"]
+
+
+def test_whole_weights_and_vocabularies_become_smaller_and_steps_are_said_once(few, tmp_path):
+    base = dense_run(gated(few))
+    whole = load_model(base / "best.pt")
+    save_file(base / "best.pt", {**torch.load(base / "best.pt", weights_only=True), "model": whole.state_dict()})
+    corpus = load_corpus("toy")
+    Vocab.train([*corpus.train.sources, *corpus.train.targets], size=len(Vocab.load(base / "vocab.model")), path=base / "vocab.model")
+    rows = (base / "metrics.csv").read_text().splitlines()
+    middle = rows[2].split(",")
+    again = [",".join([middle[0], str(int(middle[1]) + more), *middle[2:]]) for more in (1, 2, 3)]
+    (base / "metrics.csv").write_text("\n".join([*rows[:3], *again, *rows[3:]]) + "\n")
+    make(few, tmp_path / "out")
+    assert state(tmp_path / "out")[f"{base.path.name}/vocab.model"] == state(EXAMPLE)[f"{base.path.name}/vocab.model"]
+    assert state(tmp_path / "out")[f"{base.path.name}/metrics.csv"] == state(EXAMPLE)[f"{base.path.name}/metrics.csv"]
+    halves = load_model(tmp_path / "out" / base.path.name / "best.pt").state_dict()
+    assert all(torch.equal(halves[name], tensor.half().float()) for name, tensor in whole.state_dict().items())
+
+
+def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_left_out(few, tmp_path):
+    script, base = tmp_path / "look.py", dense_run(gated(few)).path.name
+    script.write_text(
+        "import pathlib, sys\nfor path in map(pathlib.Path, sys.argv[1:]):\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n    path.write_text('seen')\n"
+    )
+    kept = [f"{base}/curves/{name}" for name in ("some.csv", "some.json")]
+    made_again = [f"{base}/{name}" for name in ("curves/some.png", "report.html", "analysis/base/cards.json", "ablation/one.npz")]
+    looks = []
+
+    def look(name: str, config: dict) -> list[list[str]]:
+        looks.append((name, config["gate"]))
+        return [[str(script), *kept, *made_again]]
+
+    make(few, tmp_path / "out", looks=look)
+    assert looks == [(base, "none")]
+    there = state(tmp_path / "out")
+    assert {name: there.get(name) for name in kept} == dict.fromkeys(kept, b"seen")
+    assert set(made_again) & set(there) == set()
+    assert f"{gated(few).path.name}/gates_history.npz" in there
+
+
+def break_weights(runs: Path) -> None:
+    content = torch.load(gated(runs) / "best.pt", weights_only=True)
+    content["model"] = {name: torch.zeros_like(tensor) for name, tensor in content["model"].items()}
+    save_file(gated(runs) / "best.pt", content)
+
+
+def unfinish(runs: Path) -> None:
+    gated(runs).write_json("result.json", gated(runs).read_json("result.json") | {"finished": False})
+
+
+def name_a_place(runs: Path) -> None:
+    gated(runs).write_text("config.yaml", (gated(runs) / "config.yaml").read_text().replace("data_dir: null", "data_dir: /data/here"))
+
+
+def leave_the_base(runs: Path) -> None:
+    shutil.rmtree(gated(runs).path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (break_weights, "in half precision"),
+        (unfinish, "is not finished"),
+        (name_a_place, "data_dir: /data/here"),
+        (leave_the_base, "no run with gates"),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_old_folder_stays(few, tmp_path, capsys, change, words):
+    out = shutil.copytree(EXAMPLE, tmp_path / "out")
+    change(few)
+    assert make_example.main([str(few), str(out)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("examples/make.py: error: ")
+    assert words in error
+    assert state(out) == state(EXAMPLE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "runs"]
+
+
+def test_too_many_bytes_are_refused_naming_the_largest_files(few, tmp_path):
+    with pytest.raises(ValueError, match=r"expected at most 100,000; the largest: .*best\.pt"):
+        make(few, tmp_path / "out", most_bytes=100_000)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("there", ["notes.txt", "toy-en-de-none-s1/last.pt"])
+def test_a_folder_with_anything_but_copies_is_not_replaced(few, tmp_path, there):
+    out = shutil.copytree(EXAMPLE, tmp_path / "out")
+    (out / there).write_text("mine")
+    with pytest.raises(ValueError, match="is no copy of a run"):
+        make(few, out)
+    assert (out / there).read_text() == "mine"
