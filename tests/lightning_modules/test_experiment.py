@@ -166,13 +166,6 @@ def test_a_name_taken_by_another_configuration_is_refused(runs, configure, stage
     assert stages == []
 
 
-def test_a_taken_default_name_gets_a_hash_where_runs_are_to_be_unique(runs, configure, stages, text_folder):
-    other = Experiment(configure("--unique", "--gates.lr", "0.4", "--systems", "base,l0")).run()
-    assert other.path.name.startswith(name(RUN, text_folder) + "-")
-    assert other.config()["unique"] is False  # how the folder was found is not part of the run
-    assert stages == ["gates"]
-
-
 def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
     folder = Experiment(configure("--gate", "none")).run()
     assert folder.path.name == name(BASE, text_folder)
@@ -259,8 +252,6 @@ def test_another_test_set_of_the_same_size_is_not_taken_for_the_first(runs, conf
 def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
     run = Experiment(configure("--kinds", "enc-self", "--name", "encoder", "--systems", "base,l0,greedy")).run()
     assert set(run.read_json("gates.json")["sites"]) == {"encoder.0.enc-self"}
-    unnamed = Experiment(configure("--kinds", "cross,enc-self", "--systems", "base,l0")).run()
-    assert "-l0-0.1-enc-self+cross-s1" in unnamed.path.name
     rows = {row["system"]: row for row in run.read_json("result.json")["rows"]}
     for system in ("l0", "greedy"):
         assert rows[system]["heads_by_kind"]["dec-self"] == rows[system]["heads_by_kind"]["cross"] == 7
