@@ -108,6 +108,8 @@ class GateHistory(pl.Callback):
             self.record(module, trainer.global_step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:  # gates are the same in all processes
+            return
         heads = [f"{site.name}.{head}" for site in bank_of(module).sites for head in range(site.heads)]
         partial = self.path.with_name("part." + self.path.name)
         np.savez_compressed(partial, steps=np.array(self.steps), log_alpha=np.array(self.values, dtype=np.float32), heads=np.array(heads))
