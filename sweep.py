@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sweeps.space import Draw
     from sweeps.state import State
 
+WORDS = {".csv": "table", ".json": "made by"}  # before the path of a file that was written
 HERE = Path(__file__).resolve().parent
 ABOUT = "Run the trials of a W&B sweep file on this machine. Also: sweep.py pareto RUN [RUN ...], sweep.py dashboard ENTITY/PROJECT."
 
@@ -162,7 +163,7 @@ def draw(folders: "Sequence[RunFolder]", out: Path, *, title: str) -> None:
     from sweeps.pareto import report
 
     for path in report(folders, out, title=title):
-        print(f"{'table' if path.suffix == '.csv' else 'figure'}: {path}")
+        print(f"{WORDS.get(path.suffix, 'figure')}: {path}")
 
 
 def dashboard(config: DashboardConfig) -> int:

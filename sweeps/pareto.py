@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from configs.schema import ALL_SYSTEMS, KINDS
-from models.run import RunFolder, dense_run
+from models.run import RunFolder, dense_run, device_name, provenance
 from models.table import Row, write_table
 from sweeps.figure import draw_pareto
 
@@ -66,7 +66,8 @@ def rows(folders: Sequence[RunFolder], *, report: Report = say) -> list[Row]:
 
 
 def report(folders: Sequence[RunFolder], out: Path, *, title: str, report: Report = say) -> list[Path]:
-    """Write pareto.csv, pareto.png and pareto.svg into `out`; their paths. Raises ValueError as `rows` does, before anything is written."""
+    """Write pareto.csv, pareto.png, pareto.svg and pareto.json (what made the table, and each run) into `out`; their paths. Raises
+    ValueError as `rows` does, before anything is written."""
     table = rows(folders, report=report)
     out.mkdir(parents=True, exist_ok=True)
     write_table(RunFolder(out), "pareto.csv", table)
@@ -74,7 +75,18 @@ def report(folders: Sequence[RunFolder], out: Path, *, title: str, report: Repor
         draw_pareto(table, Path(drafts) / "pareto", title=title)
         for name in ("pareto.png", "pareto.svg"):
             os.replace(Path(drafts) / name, out / name)
-    return [out / name for name in ("pareto.csv", "pareto.png", "pareto.svg")]
+    names = {row["run"] for row in table} | {row["base"] for row in table}
+    made = {name: made_by(folder) for folder in folders if (name := folder.path.resolve().name) in names}
+    facts = provenance(device_name(), "none", 0)  # a table has no precision and no seed of its own
+    own = {name: facts[name] for name in ("command", "commit", "device", "versions", "date")}
+    RunFolder(out).write_json("pareto.json", {"title": title, **own, "runs": made})
+    return [out / name for name in ("pareto.csv", "pareto.png", "pareto.svg", "pareto.json")]
+
+
+def made_by(folder: RunFolder) -> dict[str, Any]:
+    """Command, commit, seed, machine and versions of a run, as its result.json has them."""
+    result = folder.result() or {}
+    return {name: result.get(name) for name in ("command", "commit", "seed", "device", "precision", "threads", "versions", "date")}
 
 
 # ---------------------------------------------------------------- runs

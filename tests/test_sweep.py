@@ -78,8 +78,12 @@ def test_two_jobs_share_one_base_and_the_sweep_ends_with_its_figure(sweep_here, 
         assert f"figure: {runs / 'sweep-own' / name}" in out
     assert (runs / "sweep-own/sweep.yaml").read_text() == file.read_text()
 
-    def popen(*_, **__):
-        raise AssertionError("started a process")
+    start = subprocess.Popen
+
+    def popen(words, *rest, **options):
+        if words[0] != "git":  # what the record of the table asks for the commit
+            raise AssertionError("started a process")
+        return start(words, *rest, **options)
 
     monkeypatch.setattr("sweeps.jobs.subprocess.Popen", popen)
     code, out, error = sweep_here(*words)
@@ -200,8 +204,12 @@ def test_dashboard_is_asked_for_with_its_target(sweep_here, monkeypatch):
 
 @pytest.fixture
 def nothing_starts(monkeypatch):
-    def popen(*_, **__):
-        raise AssertionError("started a process")
+    start = subprocess.Popen
+
+    def popen(words, *rest, **options):
+        if words[0] != "git":  # what the record of the table asks for the commit
+            raise AssertionError("started a process")
+        return start(words, *rest, **options)
 
     monkeypatch.setattr("sweeps.jobs.subprocess.Popen", popen)
 

@@ -214,8 +214,13 @@ def test_another_beam_is_said_and_another_batch_is_not(sweep):
 
 def test_the_report_is_a_table_and_a_figure_and_nothing_else(sweep, tmp_path):
     paths = report(find_runs(sweep), tmp_path / "new" / "out", title="toy")
-    assert [path.name for path in paths] == ["pareto.csv", "pareto.png", "pareto.svg"]
-    assert sorted(path.name for path in (tmp_path / "new" / "out").iterdir()) == ["pareto.csv", "pareto.png", "pareto.svg"]
+    names = ["pareto.csv", "pareto.png", "pareto.svg", "pareto.json"]
+    assert [path.name for path in paths] == names
+    assert sorted(path.name for path in (tmp_path / "new" / "out").iterdir()) == sorted(names)
+    made = json.loads(paths[-1].read_text(encoding="utf-8"))
+    assert {"command", "commit", "device", "versions", "date"} <= made.keys()
+    assert {folder.path.name for folder in find_runs(sweep)} >= made["runs"].keys() > set()
+    assert all({"command", "commit", "seed", "versions"} <= run.keys() for run in made["runs"].values())
     assert read_table(RunFolder(paths[0].parent), "pareto.csv") == rows(find_runs(sweep))
 
 
