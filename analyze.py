@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from configs.analyze import AnalyzeConfig
 from configs.cli import parse
+from models.progress import say
 
 if TYPE_CHECKING:
     from analysis.study import Study
@@ -33,15 +34,16 @@ def main() -> int:
 
 def analyze(study: "Study") -> None:
     """All analyses, then what they say together: tables, cards and figures."""
-    from analysis import summary, together
-    from analysis.cards import cards, sites_of, write_cards
-    from analysis.figures import draw_all
-    from analysis.parts import analyse, chosen
-    from analysis.report.fill import write_pages
-    from analysis.report.page import write_page
+    from analysis import correlations as together
+    from analysis.analyses import analyse, chosen
     from analysis.roles import find_roles, nearest
-    from models.run import RunFolder
-    from models.table import write_table
+    from report import analysis_tables as summary
+    from report.fill import write_pages
+    from report.head_figures import draw_all
+    from report.page import write_page
+    from report.report_data import cards, sites_of, write_cards
+    from runfolder.folder import RunFolder
+    from runfolder.table import write_table
 
     found = analyse(study, chosen(study, say), say)
     roles = find_roles(found)
@@ -67,11 +69,6 @@ def analyze(study: "Study") -> None:
         print(f"report: {path}")
     for path in draw_all(study, scores, roles, survival):
         print(f"figure: {path}.png")
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal, at once."""
-    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def main() -> int:
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
     try:
         if config.report is not None:
-            from benchmarks.speed_report import report
+            from speed.report import report
 
             report(config)
         else:
@@ -36,9 +36,9 @@ def write(config: ExportConfig) -> None:
     import torch
 
     from models.formats import check_place, export, format_named, need
-    from models.run import RunFolder, device_name, provenance
-    from models.run_text import run_corpus
-    from models.translator import Translator
+    from runfolder.folder import RunFolder
+    from runfolder.provenance import device_name, provenance
+    from runfolder.source import open_source, run_corpus
 
     assert config.to is not None  # ExportConfig: no report, so a format
     need(format_named(config.to).packages)
@@ -49,7 +49,7 @@ def write(config: ExportConfig) -> None:
     if result is None or not folder.finished():
         raise ValueError(f"{folder.path} is not finished; the command in its command.txt with --resume continues it")
     system = config.system or (REMOVED if REMOVED in folder.systems() else result.get("system", "base"))
-    translator = Translator.load(folder.path, system, device="cpu")
+    translator = open_source(folder.path, system, device="cpu").translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"
     check_place(out, config.fresh)
     test = run_corpus(folder, config.data_dir).test

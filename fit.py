@@ -12,9 +12,9 @@ from configs.schema import FitConfig
 def main() -> int:
     config = parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
-    from analysis.report.fill import PAGE
-    from lightning_modules.experiment import Experiment
-    from lightning_modules.table import comparison_table
+    from protocol.experiment import Experiment
+    from report.comparison_table import comparison_table
+    from report.fill import PAGE
 
     try:
         run = Experiment(config).run()

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 from configs.cli import parse
 from configs.prune import PruneConfig
 from configs.schema import KINDS
+from models.progress import say
 
 if TYPE_CHECKING:
-    from models.table import Row
     from pruning.subject import Subject
+    from runfolder.table import Row
 
 
 def main() -> int:
     config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
-    from analysis.report.fill import fill
     from pruning.subject import Subject
+    from report.fill import fill
 
     try:
         subject = Subject.open(config)
@@ -44,9 +45,9 @@ def main() -> int:
 def curves(subject: "Subject", config: PruneConfig) -> None:
     """BLEU against closed heads, a curve for every order (and kind), in one figure."""
     from pruning.curve import Measure, curve
-    from pruning.figures import draw_curves
     from pruning.orders import figure_name
-    from pruning.summary import curves_table
+    from report.pruning_figures import draw_curves
+    from report.pruning_tables import curves_table
 
     measure = Measure(subject)
     found: dict[str, list[Row]] = {}
@@ -67,9 +68,9 @@ def curves(subject: "Subject", config: PruneConfig) -> None:
 def ablate(subject: "Subject", config: PruneConfig, others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
     """Heads removed alone, or all but one of a layer; with --also on other test sets too."""
     from pruning.ablation import ablate_all_but_one, ablate_one, table_name
-    from pruning.figures import draw_matrix, draw_transfer
-    from pruning.summary import all_but_one_table, one_table, transfer_table
     from pruning.transfer import transfer
+    from report.pruning_figures import draw_matrix, draw_transfer
+    from report.pruning_tables import all_but_one_table, one_table, transfer_table
 
     folder = subject.folder
     if config.ablate == "all-but-one":
@@ -88,11 +89,6 @@ def ablate(subject: "Subject", config: PruneConfig, others: list[tuple[str, tupl
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
             draw_transfer(found.rows, path, names=(subject.corpus.name, name), pearson=together["pearson"], spearman=together["spearman"])
             print(f"figure: {path}.png")
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal, at once."""
-    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from configs.cli import parse
 from configs.schema import FitConfig
 from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
+from models.progress import say
 
 if TYPE_CHECKING:
-    from models.run import RunFolder
+    from runfolder.folder import RunFolder
     from sweeps.file import Sweep
     from sweeps.live import Show
     from sweeps.runs import Planned
@@ -60,7 +61,7 @@ def sweep(config: SweepConfig) -> int:
     drawn = draws(file, seed=config.seed, count=config.count)
     configs = trial_configs(config, file, drawn)
     # after every check of the file: these take seconds to import
-    from lightning_modules.claim import Locks
+    from runfolder.run_lock import Locks
     from sweeps.live import Show
     from sweeps.runs import planned
     from sweeps.state import State
@@ -132,7 +133,7 @@ def run(config: SweepConfig, file: "Sweep", state: "State", plans: "dict[int, Pl
 
 def report(config: SweepConfig, state: "State") -> None:
     """BLEU against heads of what is done and its siblings."""
-    from models.run import RunFolder
+    from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings
 
     done = [RunFolder(Path(config.runs) / record.run) for record in state.of("done") if record.run]
@@ -149,7 +150,7 @@ def report(config: SweepConfig, state: "State") -> None:
 
 def pareto(config: ParetoConfig) -> int:
     """The figure and table of the runs that are given."""
-    from models.run import RunFolder
+    from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings
 
     folders = [RunFolder.open(path) for path in config.runs]
@@ -177,11 +178,6 @@ def dashboard(config: DashboardConfig) -> int:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal, at once."""
-    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
     import torch
 
     from models.formats import is_exported, open_exported, read_about
-    from models.translator import Translator
+    from runfolder.source import open_source
 
     translator: LineTranslator
     positions = None
@@ -103,7 +103,7 @@ def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
                 torch.empty(1, device=config.device)
             except (RuntimeError, AssertionError) as error:
                 raise ValueError(f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave it out") from None
-        translator = ours = Translator.load(config.source, config.system, device=config.device)
+        translator = ours = open_source(config.source, config.system, device=config.device).translator
         if ours.model.config.positions == "learned":
             positions = ours.model.config.max_positions
     if config.batch_tokens:

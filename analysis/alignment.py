@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from analysis.record import Seen, means
+from analysis.attention_pass import Seen, means
 from gates import HeadMap, HeadSite
 from models.transformer import EOS
 

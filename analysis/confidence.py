@@ -8,7 +8,7 @@ only; how queries and keys of the decoder are counted is said in record.py.   Le
 
 from torch import Tensor
 
-from analysis.record import Exclude, Seen, check_exclude, means
+from analysis.attention_pass import Exclude, Seen, check_exclude, means
 from gates import HeadMap, HeadSite
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from analysis.record import Exclude, Seen, check_exclude
+from analysis.attention_pass import Exclude, Seen, check_exclude
 from gates import HeadMap, HeadSite
 
 Edges = Literal["inside", "all"]

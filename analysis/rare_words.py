@@ -16,7 +16,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from analysis.record import Exclude, Seen, check_exclude, means
+from analysis.attention_pass import Exclude, Seen, check_exclude, means
 from gates import HeadMap, HeadSite
 from models.transformer import EOS
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.parts import Found
+from analysis.analyses import Found
 from analysis.positions import THRESHOLD
 from analysis.syntax import MARGIN
 from gates import HeadMap, HeadSite

@@ -3,7 +3,7 @@
 Without `--system` the model is the base of the runs, the model before any gate touched it: roles are the base's, and the runs say which
 heads they left open. Results lie in the analysed run's folder, `analysis/<system>/`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from data.corpus import TranslationData
 from data.parallel import DataError, ParallelText, digest_lines, read_lines
 from gates import KINDS, HeadMap, find_sites
 from models.checkpoint import weights_digest
-from models.run import RunFolder, dense_run, device_name, find_runs, provenance
-from models.run_text import run_corpus
+from models.progress import Report
 from models.translator import Translator
+from runfolder.folder import RunFolder, dense_run, find_runs
+from runfolder.provenance import device_name, provenance
+from runfolder.source import open_source, run_corpus
 
 TEXT = "text"  # the split that --text makes
 BATCH_TOKENS = 4000  # of one batch of the pass; no result depends on it
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Study:
             folder, system = base, (base.result() or {}).get("system", "base")
         else:
             folder, system = folders[0], config.system
-        translator = Translator.load(folder.path, system)
+        translator = open_source(folder.path, system).translator
         translator.model.eval()
         if not find_sites(translator.model):
             raise ValueError(f"{folder.path}: {system} has no attention heads to look at")

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.record import Seen
+from analysis.attention_pass import Seen
 from data.conllu import Tree
 from data.parallel import DataError, nearest
 from gates import HeadMap, HeadSite

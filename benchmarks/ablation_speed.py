@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import arguments, at_least_one, load_average, record, set_threads, show, spread, wait
+from speed.measure import arguments, at_least_one, load_average, record, set_threads, show, spread, wait
 
 if TYPE_CHECKING:
     from gates import HeadMap

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from benchmarks.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread, wait
+from speed.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread, wait
 
 QUESTION = "attention layer, written out over fused: seconds, by length, precision and use"
 MODES = ["training", "inference", "decoding"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from speed.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from speed.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 
 QUESTION = "training step with gates over without: at most 1.03 (same batches, alternating)"
 AIM = 1.03

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 from benchmarks.sized import sized
+from speed.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 
 if TYPE_CHECKING:
     from data.batch import Batch

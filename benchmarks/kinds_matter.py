@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import arguments, record, set_threads, show
+from speed.measure import arguments, record, set_threads, show
 
 QUESTION = "BLEU lost when all heads of one kind of attention are closed: at least 10 each"
 AIM = 10.0
@@ -18,7 +18,7 @@ RESAMPLES = 1000
 
 def find_base(runs: Path) -> Path:
     """The first finished base of the toy pair. Raises ValueError if there is none."""
-    from models.run import find_runs
+    from runfolder.folder import find_runs
 
     for folder in find_runs(runs):
         if folder.path.name.startswith("toy-") and folder.config().get("gate") == "none" and folder.finished():
@@ -34,9 +34,9 @@ def measure(run: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dic
     from configs.schema import FitConfig
     from data import load_corpus
     from gates import KINDS, HeadMap, attach, detach, find_sites
-    from models.run import RunFolder
-    from models.translator import Translator
     from pruning.significance import compare, resample_counts, score
+    from runfolder.folder import RunFolder
+    from runfolder.source import open_source
 
     folder = RunFolder.open(run)
     config = from_dict(FitConfig, folder.config(), origin=str(folder / "config.yaml"))
@@ -51,7 +51,7 @@ def measure(run: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dic
     )
     count = options.sentences or config.test_sentences or None
     sources, references = corpus.test.sources[:count], corpus.test.targets[:count]
-    translator = Translator.load(run, system="base")
+    translator = open_source(run, system="base").translator
     if torch.cuda.is_available():
         translator.model.cuda()
     counts = resample_counts(len(sources), RESAMPLES)

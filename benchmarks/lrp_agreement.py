@@ -10,7 +10,7 @@ import sys
 from itertools import combinations, product
 from typing import Any
 
-from benchmarks.measure import arguments, at_least_one, record, set_threads, show
+from speed.measure import arguments, at_least_one, record, set_threads, show
 
 QUESTION = "relevance of heads by step against in sum, and rule against rule: rank correlations of shares and their largest difference"
 RULES = ("ratio", "alpha-beta", "gradient")
@@ -40,7 +40,7 @@ def compared(first: tuple[str, str], one: Any, second: tuple[str, str], other: A
     """A row for all heads and for each kind: spearman and its p, and the largest difference of a share. one, other: HeadMaps."""
     import numpy as np
 
-    from analysis.together import spearman
+    from analysis.correlations import spearman
     from gates import KINDS
 
     rows = []

@@ -12,8 +12,8 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 from benchmarks.sized import sized
+from speed.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 
 if TYPE_CHECKING:
     from analysis.lrp import Aggregation

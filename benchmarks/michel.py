@@ -24,8 +24,8 @@ NOT_COPIED = "-order"  # which heads a curve closed is in the run folder
 def read_findings(path: Path) -> "Findings":
     """The tables of one base's folder. Raises ValueError if there is no run, or nothing of prune.py in it."""
     from benchmarks.claims import Findings
-    from models.run import RunFolder
-    from models.table import read_table
+    from runfolder.folder import RunFolder
+    from runfolder.table import read_table
 
     folder = RunFolder.open(path)
     found = Findings(folder.path.resolve().name)
@@ -76,7 +76,7 @@ def claims_part(all_found: Sequence["Findings"]) -> list[str]:
 
 def bases_part(paths: Sequence[Path]) -> list[str]:
     """What was pruned, from each run's result.json: the test BLEU there is with the run's own beam, below with greedy search."""
-    from models.run import RunFolder
+    from runfolder.folder import RunFolder
 
     rows = []
     for path in paths:

@@ -90,7 +90,7 @@ def limits(sweep: "Sweep") -> tuple[float, float]:
 
 def draw_heads(axes: Any, sweep: "Sweep", lam: float) -> None:
     """A row for each layer, by kind, a mark for each head: full where it is open, hollow where it is shut."""
-    from analysis.drawing import KIND_COLOURS  # here: matplotlib takes a second, and --help needs none of it
+    from report.drawing import KIND_COLOURS  # here: matplotlib takes a second, and --help needs none of it
 
     heads = sweep.heads[lam]
     row, ticks = 0.0, []

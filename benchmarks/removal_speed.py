@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from speed.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 
 if TYPE_CHECKING:
     from torch import Tensor

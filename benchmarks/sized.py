@@ -3,7 +3,7 @@
 import tempfile
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import ROOT
+from speed.measure import ROOT
 
 if TYPE_CHECKING:
     from configs.schema import FitConfig

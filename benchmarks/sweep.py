@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 
 GATED = ("l0-soft", "l0", "greedy", "greedy-finetuned")
 WITHIN = 1.0  # BLEU of the reference that a chosen lambda may lose

@@ -15,7 +15,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from speed.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
 
 if TYPE_CHECKING:
     from data.batch import Batch

@@ -6,7 +6,7 @@ from typing import Literal
 
 from configs.schema import KINDS, REQUIRED, check_ranges, setting
 
-WHAT = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]  # analysis/parts.py has one entry for each
+WHAT = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]  # analysis/analyses.py has one entry for each
 LABELS = ["nsubj", "dobj", "amod", "advmod"]  # those of Voita et al. 2019
 
 

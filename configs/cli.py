@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
-from configs.settings import SPELT, Setting, to_dict, walk
+from configs.fields import SPELT, Setting, to_dict, walk
 from configs.yaml_file import ConfigError, load_yaml
 
 C = TypeVar("C")

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 if TYPE_CHECKING:
-    from models.run import RunFolder
+    from runfolder.folder import RunFolder
 
 MOST_BYTES = 900_000
 MOST_BLEU = 0.3  # between the run's weights and the copy's
@@ -83,7 +83,7 @@ def make(runs: Path, out: Path, *, looks: Looks | None = None, most_bytes: int =
 
 def runs_to_copy(runs: Path) -> "list[RunFolder]":
     """The run folders with gates and their bases, by name. Raises ValueError if there is none, or one is not finished."""
-    from models.run import dense_run, find_runs
+    from runfolder.folder import dense_run, find_runs
 
     gated = [run for run in find_runs(runs) if run.config().get("gate", "none") != "none"]
     if not gated:
@@ -123,7 +123,7 @@ def look(run: "RunFolder", part: Path, looks: Looks | None) -> None:
 
 def copy(run: "RunFolder", to: Path, names: dict[Path, str], *, out: Path) -> None:
     """One run into the new folder `to`, which will lie in `out`. names: of all runs that are copied."""
-    from models.run import RunFolder
+    from runfolder.folder import RunFolder
 
     here = RunFolder(to)
     for pattern in AS_IT_IS:
@@ -140,7 +140,7 @@ def copy(run: "RunFolder", to: Path, names: dict[Path, str], *, out: Path) -> No
 
 def settings_in(run: "RunFolder", names: dict[Path, str], out: Path) -> str:
     """config.yaml with `runs` and `base` where the copies will lie. Raises ValueError where another setting has an absolute path."""
-    from models.run import dense_run
+    from runfolder.folder import dense_run
 
     config, where = run.config(), out if not out.is_absolute() else Path(out.name)
     text = (run / "config.yaml").read_text(encoding="utf-8")
@@ -185,7 +185,7 @@ def smaller_vocab(path: Path, to: Path, run: "RunFolder") -> None:
     from sentencepiece import sentencepiece_model_pb2
 
     from data.vocab import Vocab
-    from models.run_text import run_corpus
+    from runfolder.source import run_corpus
 
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # protobuf makes it when it is imported
     model.ParseFromString(path.read_bytes())
@@ -227,10 +227,9 @@ def check_replaceable(out: Path) -> None:
 
 def check_translations(path: Path) -> None:
     """Translate the test set with every system of a copy. Raises ValueError where BLEU is another."""
-    from models.run import RunFolder
-    from models.run_text import run_corpus
-    from models.translator import Translator
     from pruning.significance import score
+    from runfolder.folder import RunFolder
+    from runfolder.source import open_source, run_corpus
 
     run = RunFolder(path)
     test = run_corpus(run).test
@@ -238,7 +237,7 @@ def check_translations(path: Path) -> None:
     for system in run.systems():
         row = rows[system]
         count = row["evaluation"]["sentences"]
-        lines = Translator.load(path, system).translate(test.sources[:count])
+        lines = open_source(path, system).translator.translate(test.sources[:count])
         bleu = score(lines, test.targets[:count]).bleu
         before = (path / f"hypotheses/{system}.txt").read_text(encoding="utf-8").split("\n")[:-1]
         changed = sum(a != b for a, b in zip(lines, before, strict=True))

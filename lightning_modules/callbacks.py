@@ -13,7 +13,8 @@ from gates import GateBank
 from lightning_modules.loggers import MetricsFile
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import architecture, save_file
-from models.run import RunFolder
+from models.progress import minutes, say
+from runfolder.folder import RunFolder
 
 CONVERGED_FALL, CONVERGED_EPOCHS = 0.005, 4
 
@@ -156,15 +157,6 @@ class Words(pl.Callback):
         shown = ["val/loss", "val/bleu", "gates/open_heads"]
         text = ", ".join(f"{name.split('/')[1].replace('_', ' ')} {float(numbers[name]):.4g}" for name in shown if name in numbers)
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
-
-
-def minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    print(text, flush=True)
 
 
 def progress_bar() -> list[pl.Callback]:

@@ -17,12 +17,12 @@ from analysis.importance import importance
 from data.batch import Batch
 from data.parallel import digest_lines
 from gates import HeadMap, attach, detach
-from lightning_modules.callbacks import minutes, say
 from lightning_modules.translation import TranslationModule
-from models.run import RunFolder
+from models.progress import minutes, say
 from models.translator import Translator
 from pruning.greedy import lowest_closed
 from pruning.significance import Scored, score
+from runfolder.folder import RunFolder
 
 NAME = "curves/dynamics"
 TENTHS = range(10)  # of the heads, closed
@@ -146,10 +146,3 @@ def write_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
     table.writeheader()
     table.writerows(rows)
     folder.write_text(f"{NAME}.csv", text.getvalue())
-
-
-def draw(folder: RunFolder, *, title: str) -> None:
-    """curves/dynamics.png and .svg from the CSV."""
-    from pruning.figures import draw_dynamics  # matplotlib takes a second to import, and few runs need it
-
-    draw_dynamics(read_rows(folder), folder / NAME, title=title)

@@ -18,7 +18,7 @@ from lightning_modules.gated import GatedModule
 from lightning_modules.loggers import make_loggers
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_file
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ def native_bf16() -> bool:
     if torch.cuda.is_available():
         return torch.cuda.get_device_capability() >= (8, 0)
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def best_device() -> torch.device:
-    """The first GPU if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def resolve_precision(precision: str) -> str:

@@ -16,10 +16,10 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from configs.schema import FitConfig
-from lightning_modules.callbacks import say
 from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complain, ending, read_state
 from lightning_modules.wandb_tables import LONGEST, configuration
-from models.run import RunFolder
+from models.progress import say
+from runfolder.folder import RunFolder
 
 PROJECT = "headgates"
 REFUSED = "/\\#?%:"  # W&B takes no name with one of these

@@ -19,7 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from configs.metrics import HISTORY
 from lightning_modules.callbacks import bank_of
 from lightning_modules.wandb_tables import FILES, TABLES, aliases, artifact_name, files, heads, heat_map, metadata, summary
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 
 STATE = "wandb.json"
 GATES = "wandb/gates.json"  # the heads after every epoch so far: a resumed stage goes on with them

@@ -13,7 +13,7 @@ import numpy as np
 from configs.metrics import OF_A_SYSTEM, SUMMARY
 from configs.schema import KINDS
 from gates import GateBank
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 
 PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs")  # settings that may be paths
 RECORDED = ("commit", "device", "versions")  # of what made the run

@@ -1,8 +1,21 @@
-"""How far a long command is, on standard error: a counter on a terminal, a line now and then in a log file."""
+"""How far a long command is: lines for the person at the terminal, and a counter of translated lines on standard error."""
 
 import math
 import sys
 import time
+from collections.abc import Callable
+
+Report = Callable[[str], None]  # takes a line for the person who waits
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """A time in words: "12 s", "3.4 min"."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
 
 
 class Progress:

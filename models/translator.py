@@ -1,12 +1,11 @@
 """One face for every model: load it, translate lines, score pairs.
 
-    translator = Translator.load("runs/toy-en-de-l0-0.01-s1")
+    translator = open_source("runs/toy-en-de-l0-0.01-s1").translator      # runfolder/source.py
     translator.translate(["The dog sleeps."])
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from torch import Tensor, nn
 from configs.schema import SearchConfig
 from data.batch import pad
 from data.vocab import EOS, Vocab
-from gates import HeadMap, HeadSite, attach, find_sites
-from models.checkpoint import load_model
-from models.run import RunFolder
+from gates import HeadSite, find_sites
 from models.search import Hypothesis, beam_search, greedy_search
 from models.transformer import BOS, PAD, Transformer
 
@@ -40,26 +37,6 @@ class Translator:
     def __init__(self, model: Transformer, source_vocab: Vocab, target_vocab: Vocab, search: SearchConfig | None = None):
         self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
         self.search = search or SearchConfig()
-
-    @classmethod
-    def load(cls, source: str | Path, system: str | None = None, *, device: str | None = None) -> "Translator":
-        """The translator of a run folder. system: one of the run's (base, l0, greedy, ...), by default the run's own: l0 of a gate run,
-        base of a base run. device: the first GPU if there is one, else the CPU, unless given. Raises ValueError if the run or the system
-        does not exist."""
-        folder = RunFolder.open(source)
-        systems = folder.systems()
-        name = system or folder.read_json("result.json").get("system", "base")
-        if name not in systems:
-            nearest = get_close_matches(name, systems, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {sorted(systems)}"
-            raise ValueError(f"run {folder.path} has no system {name!r}; {hint}")
-        model = load_model(folder / systems[name]["weights"]).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if systems[name]["xi"] is not None:
-            xi = HeadMap.from_json(systems[name]["xi"])
-            attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
-            model.eval()
-        search = SearchConfig(**folder.config().get("search", {}))
-        return cls(model, *load_vocabs(folder.path), search)
 
     @property
     def device(self) -> torch.device:

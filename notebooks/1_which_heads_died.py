@@ -32,14 +32,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from analysis.cards import gate_paths
-from analysis.drawing import KIND_COLOURS, KIND_WORDS, LOOK
-from analysis.figures import draw_map
 from gates import KINDS, HeadSite
 from gates.hard_concrete import full_prob, open_prob
-from models.run import RunFolder
-from models.table import read_table
 from notebooks.tables import table
+from report.drawing import KIND_COLOURS, KIND_WORDS, LOOK
+from report.head_figures import draw_map
+from report.report_data import gate_paths
+from runfolder.folder import RunFolder
+from runfolder.table import read_table
 
 plt.rcParams.update({**LOOK, "font.size": 9, "figure.dpi": 90})
 RUN = os.environ.get("HEADGATES_RUN", "examples/toy_run/toy-en-de-l0-0.05-s1")

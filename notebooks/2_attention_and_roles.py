@@ -37,21 +37,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from analysis.cards import Weights
-from analysis.drawing import KIND_COLOURS, KIND_WORDS, LOOK
-from analysis.figures import ROLE_LETTERS, draw_map, role_letters
-from analysis.parts import Found, analyse, chosen
-from analysis.record import record
+from analysis.analyses import Found, analyse, chosen
+from analysis.attention_pass import record
 from analysis.roles import FAMILIES, Role, find_roles, nearest
 from analysis.study import Study
 from analysis.survival import any_role, survive_longer, survivors
 from configs.analyze import AnalyzeConfig
 from data.batch import collate
 from gates import KINDS, HeadMap, HeadSite
-from models.run import RunFolder, dense_run
-from models.table import read_table
-from models.translator import Translator
 from notebooks.tables import table
+from report.drawing import KIND_COLOURS, KIND_WORDS, LOOK
+from report.head_figures import ROLE_LETTERS, draw_map, role_letters
+from report.report_data import Weights
+from runfolder.folder import RunFolder, dense_run
+from runfolder.source import open_source
+from runfolder.table import read_table
 
 plt.rcParams.update({**LOOK, "font.size": 9, "figure.dpi": 90})
 RUN = os.environ.get("HEADGATES_RUN", "examples/toy_run/toy-en-de-l0-0.05-s1")
@@ -99,7 +99,7 @@ def computed(folder: RunFolder) -> tuple[list[Role], list[Role], HeadMap | None]
     return find_roles(found), nearest(found), found["confidence"].head_maps["confidence"]
 
 
-translator = Translator.load(base.path, system, device="cpu")
+translator = open_source(base.path, system, device="cpu").translator
 place = f"analysis/{system}"
 there = all((base / f"{place}/{name}.csv").is_file() for name in ("roles", "nearest"))
 roles, best, confidence = stored(base, place) if there else computed(base)

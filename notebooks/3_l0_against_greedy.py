@@ -37,13 +37,13 @@ import torch
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from analysis.cards import curves
-from analysis.drawing import KIND_COLOURS, KIND_WORDS, LOOK
 from gates import KINDS, HeadMap
-from models.run import RunFolder, dense_run
-from models.run_text import run_corpus
 from notebooks.tables import table
 from pruning.significance import compare, resample_counts, score
+from report.drawing import KIND_COLOURS, KIND_WORDS, LOOK
+from report.report_data import curves
+from runfolder.folder import RunFolder, dense_run
+from runfolder.source import run_corpus
 
 plt.rcParams.update({**LOOK, "font.size": 9, "figure.dpi": 90})
 L0, GREEDY, FINETUNED, OTHERS = "#E69F00", "#56B4E9", "#CC79A7", "#000000"

@@ -22,7 +22,7 @@ from models.search import greedy_search
 from models.transformer import EOS
 from models.translator import Translator
 from pruning.decode_on import Started, decode_on
-from pruning.drafts import Drafts, Reach
+from pruning.draft_check import Drafts, Reach
 
 BATCH_TOKENS = {"cpu": 700, "cuda": 4_000}  # source and target tokens, the longer side, of the sentences that are checked together
 ROW_TOKENS = {"cpu": 4_000, "cuda": 200_000}  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache

@@ -16,7 +16,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -25,13 +25,13 @@ import numpy as np
 
 from gates import HeadMap
 from models.checkpoint import weights_digest
-from models.run import RunFolder
+from models.progress import Report
 from models.translator import Translator
 from pruning.ablated_search import ablated_translations
 from pruning.significance import Scored, score, score_changed, scored
+from runfolder.folder import RunFolder
 
 Text = tuple[Sequence[str], Sequence[str]]  # source and reference lines
-Report = Callable[[str], None]  # takes a line for the person at the terminal
 
 
 @dataclass(frozen=True)

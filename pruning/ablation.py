@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from gates import HeadMap, HeadSite
 from gates.headmap import KINDS, check_kinds
-from models.run import RunFolder
-from models.table import Row, read_table, write_table
+from models.progress import Report
 from models.translator import Translator
-from pruning.ablated_stats import Measured, Report, Text, identity, measure
+from pruning.ablated_stats import Measured, Text, identity, measure
 from pruning.significance import SEED, Scored, compare_many, holm
+from runfolder.folder import RunFolder
+from runfolder.table import Row, read_table, write_table
 
 LEVEL = 0.01  # of significance, the paper's
 

@@ -20,11 +20,11 @@ from configs.prune import PruneConfig
 from data.parallel import digest_lines
 from gates import KINDS, HeadMap, attach, detach, find_sites
 from models.checkpoint import weights_digest
-from models.table import Row, read_table, write_table
-from pruning.ablated_stats import Report
+from models.progress import Report
 from pruning.orders import ORDERS, close_lowest, curve_name, scores_name, targets
 from pruning.significance import Scored, compare, resample_counts, score
 from pruning.subject import BATCH_TOKENS, Subject
+from runfolder.table import Row, read_table, write_table
 
 RESAMPLES = 1000
 SIGNIFICANT = 0.01  # the paper's level

@@ -20,7 +20,8 @@ from analysis.importance import importance
 from analysis.weight_norm import weight_norm
 from configs.prune import PruneConfig
 from gates import KINDS, HeadMap, find_sites
-from pruning.ablated_stats import Report, measure
+from models.progress import Report
+from pruning.ablated_stats import measure
 from pruning.ablation import by_site, chosen_sites, only
 from pruning.subject import Subject
 

@@ -17,9 +17,10 @@ from data.batch import Batch
 from data.corpus import TranslationData
 from data.parallel import digest_lines, read_pairs
 from data.vocab import UNK, Vocab
-from models.run import RunFolder, dense_run, device_name, find_runs, provenance
-from models.run_text import run_corpus
 from models.translator import Translator
+from runfolder.folder import RunFolder, dense_run, find_runs
+from runfolder.provenance import device_name, provenance
+from runfolder.source import open_source, run_corpus
 
 BATCH_TOKENS = 4000  # of one batch of the importance pass; sentence and token scores do not depend on it
 MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is in another language or script than the vocabulary
@@ -54,7 +55,7 @@ class Subject:
         settings = folder.config()
         data_dir = config.data_dir if config.data_dir is not None else settings.get("data_dir")
         corpus = run_corpus(folder, data_dir)
-        translator = Translator.load(folder.path, result.get("system", "base"))
+        translator = open_source(folder.path, result.get("system", "base")).translator
         translator.search = replace(translator.search, beam=config.beam)
         translator.model.eval()
         valid = first(corpus.valid.sources, corpus.valid.targets, config.valid_sentences)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-from models.table import Row, write_table
-from pruning.ablated_stats import Report, Text
+from models.progress import Report
+from pruning.ablated_stats import Text
 from pruning.ablation import Pruned, ablate_one, table_name
+from runfolder.table import Row, write_table
 
 Correlation = tuple[float, float]  # coefficient and two-sided p-value
 

@@ -10,12 +10,12 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from configs.metrics import HISTORY, OF_A_SYSTEM
 from configs.schema import KINDS
+from models.progress import say
 from sweeps.file import LETTERS_REFUSED, check_project
 
 try:
@@ -27,7 +27,6 @@ except ImportError as error:  # said where it matters, in one line
 else:
     MISSING = None
 
-say: Callable[[str], None] = partial(print, flush=True)
 
 STEP = "step"  # optimiser steps of a stage; W&B's own step counts what was logged
 HEAT_MAP = "gates/heatmap"  # a picture for each epoch

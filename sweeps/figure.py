@@ -1,7 +1,7 @@
 """The figure of a sweep: BLEU with its 95% interval against open heads, all systems of all runs, and the front of the learned gates.
 
-Colours are Okabe and Ito's, a colour for each way to choose heads (as in pruning/figures.py) and a marker for each system, so that grey
-print tells them apart too. Several bases, such as seeds, differ in how their markers are filled.
+Colours are Okabe and Ito's, a colour for each way to choose heads (as in report/pruning_figures.py) and a marker for each system, so that
+grey print tells them apart too. Several bases, such as seeds, differ in how their markers are filled.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
-from analysis.drawing import WHITE_EDGE, Row, column, drawing, nothing, number
 from configs.schema import KINDS
+from report.drawing import WHITE_EDGE, Row, column, drawing, nothing, number
 
 LOOKS = {  # system: colour, marker, points to the right, so that intervals at one number of heads stand side by side
     "l0": ("#D55E00", "o", 0.0),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from configs.fields import walk
 from configs.schema import FitConfig
-from configs.settings import walk
 
 PROGRAM = "fit.py"
 # what is the machine's and not the trial's, and where it is said instead

@@ -5,20 +5,18 @@ equal points all are on it. Runs are compared within a base: another seed's base
 """
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from configs.schema import ALL_SYSTEMS, KINDS
-from models.run import RunFolder, dense_run, device_name, provenance
-from models.table import Row, write_table
+from models.progress import Report, say
+from runfolder.folder import RunFolder, dense_run
+from runfolder.provenance import device_name, provenance
+from runfolder.table import Row, write_table
 from sweeps.figure import draw_pareto
-
-Report = Callable[[str], None]
-say: Report = partial(print, flush=True)
 
 BASES = ("base", "base-continued")  # systems without gates: one row for each base, however many runs were made from it
 LEARNED = ("l0", "base")  # what a front of learned gates is made of

@@ -12,11 +12,11 @@ from typing import Any
 from analysis.study import siblings
 from configs.cli import config_hash
 from configs.schema import FitConfig
-from lightning_modules.claim import run_hash
-from lightning_modules.identity import base_identity, stage_identity
-from lightning_modules.material import Material
 from lightning_modules.stage import resolve_precision
-from models.run import RunFolder, dense_run, find_runs
+from protocol.material import Material
+from runfolder.fingerprint import base_identity, stage_identity
+from runfolder.folder import RunFolder, dense_run, find_runs
+from runfolder.run_lock import run_hash
 
 OF_THE_TEXT = ("data", "data_dir", "src", "tgt", "train_files", "valid_files", "test_files", "test_sentences")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 from sweeps.file import Sweep
 from sweeps.space import Draw
 

@@ -15,8 +15,8 @@ import analyze
 import prune
 from data.toy import to_conllu, toy_pairs
 from gates import HeadMap
-from models.run import RunFolder
-from models.table import read_table, write_table
+from runfolder.folder import RunFolder
+from runfolder.table import read_table, write_table
 
 ROOT = Path(__file__).parents[1]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
@@ -53,7 +53,7 @@ def gated(runs) -> RunFolder:
 @pytest.fixture
 def analyze_here(called, monkeypatch):
     """analyze_here(words...) -> (exit code, stdout, stderr)."""
-    monkeypatch.setattr("analysis.drawing.DOTS_PER_INCH", 40)
+    monkeypatch.setattr("report.drawing.DOTS_PER_INCH", 40)
     return called(analyze)
 
 

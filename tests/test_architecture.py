@@ -16,10 +16,14 @@ ALLOWED = {
     "data": set(),
     "configs": set(),
     "models": LOWEST,
-    "analysis": LOWEST | {"models"},
-    "pruning": LOWEST | {"models", "analysis"},
-    "lightning_modules": LOWEST | {"models", "analysis", "pruning"},
-    "sweeps": LOWEST | {"models", "analysis", "pruning", "lightning_modules"},
+    "runfolder": LOWEST | {"models"},
+    "analysis": LOWEST | {"models", "runfolder"},
+    "pruning": LOWEST | {"models", "runfolder", "analysis"},
+    "report": LOWEST | {"models", "runfolder", "analysis", "pruning"},
+    "speed": LOWEST | {"models", "runfolder", "analysis", "pruning", "report"},
+    "lightning_modules": LOWEST | {"models", "runfolder", "analysis", "pruning"},
+    "protocol": LOWEST | {"models", "runfolder", "analysis", "pruning", "lightning_modules", "report"},
+    "sweeps": LOWEST | {"models", "runfolder", "analysis", "pruning", "lightning_modules", "protocol", "report"},
 }
 ABOVE = {"benchmarks", "notebooks", "examples", "tests"}  # may import any room; no room imports them
 SKIPPED = {"build", "dist", "runs", "wandb", "lightning_logs", "__pycache__"}

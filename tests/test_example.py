@@ -10,17 +10,17 @@ import torch
 
 import prune
 import translate
-from analysis.parts import PARTS, settings_of, stored
+from analysis.analyses import PARTS, settings_of, stored
 from analysis.study import Study
 from configs.analyze import AnalyzeConfig
 from data import load_corpus
 from data.vocab import Vocab
 from examples import make as make_example
 from models.checkpoint import load_model, save_file
-from models.run import RunFolder, dense_run, find_runs
-from models.table import read_table
-from models.translator import Translator
 from pruning.significance import score
+from runfolder.folder import RunFolder, dense_run, find_runs
+from runfolder.source import open_source
+from runfolder.table import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples/toy_run"
@@ -110,7 +110,7 @@ def test_rows_are_the_scores_of_their_hypotheses():
 @pytest.mark.parametrize("system", ["base", "l0"])
 def test_the_example_translates_well(system):
     corpus = load_corpus("toy")
-    translator = Translator.load(gated(EXAMPLE).path, system, device="cpu")
+    translator = open_source(gated(EXAMPLE).path, system, device="cpu").translator
     assert score(translator.translate(corpus.test.sources[:101]), corpus.test.targets[:101]).bleu > WELL
 
 

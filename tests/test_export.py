@@ -16,9 +16,10 @@ from data.vocab import Vocab
 from gates import HeadMap, find_sites, remove
 from models.checkpoint import load_model, save_model
 from models.formats import FORMATS, Format, open_exported, read_about
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator, load_vocabs
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ["the dog sleeps .", "a big cat sees the small dog .", "dogs sleep .", "the cat sleeps .", "a dog sees .", "cats sleep ."]
@@ -98,7 +99,7 @@ def test_the_plain_command_writes_the_system_without_its_closed_heads(run, expor
     assert {"run": "tiny-en-de-l0-s1", "system": "l0-removed", "format": "torch", "seed": 1}.items() <= about.items()
     assert {"command", "commit", "device", "versions", "date"} <= about.keys()
     assert about["architecture"]["heads"] == {"encoder.0.enc-self": 1, "decoder.0.dec-self": 1, "decoder.0.cross": 1}
-    assert open_exported(folder).translate(SOURCES) == Translator.load(run.path, "l0").translate(SOURCES)
+    assert open_exported(folder).translate(SOURCES) == open_source(run.path, "l0").translator.translate(SOURCES)
 
 
 def test_onnx_comes_with_no_words_but_ours(run):
@@ -173,7 +174,7 @@ def test_a_report_of_nothing_is_refused(run, export_here, words):
 
 
 def test_the_report_gets_the_settings(run, export_here, monkeypatch):
-    from benchmarks import speed_report
+    from speed import report as speed_report
 
     asked = []
     monkeypatch.setattr(speed_report, "report", asked.append)

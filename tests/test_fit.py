@@ -15,8 +15,8 @@ import yaml
 import fit
 from data import load_corpus
 from gates import HeadMap
-from models.run import RunFolder
-from models.translator import Translator
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
 
 ROOT = Path(__file__).parents[1]
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
@@ -118,7 +118,7 @@ def test_every_system_loads_from_plain_tensors_and_translates_as_fit_did(run):
         assert isinstance(torch.load(checkpoint, weights_only=True), dict)
     sources = load_corpus("toy", src="en", tgt="de").test.sources[:23]
     for system in SYSTEMS:
-        again = Translator.load(run.path, system).translate(sources)
+        again = open_source(run.path, system).translator.translate(sources)
         assert "".join(line + "\n" for line in again) == (run / f"hypotheses/{system}.txt").read_text(), system
 
 
@@ -138,7 +138,7 @@ def untrained(monkeypatch):
     def run_stage(name, *_, **__):
         raise AssertionError(f"trained {name}")
 
-    monkeypatch.setattr("lightning_modules.experiment.run_stage", run_stage)
+    monkeypatch.setattr("protocol.experiment.run_stage", run_stage)
 
 
 def assert_one_line(error: str, *words: str) -> None:

@@ -13,8 +13,8 @@ import matplotlib
 import nbformat
 import pytest
 
-from models.run import RunFolder
 from notebooks.execute import executed, sources
+from runfolder.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ["1_which_heads_died", "2_attention_and_roles", "3_l0_against_greedy"]

@@ -13,8 +13,8 @@ import yaml
 
 import prune
 from gates import HeadMap
-from models.run import RunFolder
-from models.table import read_table
+from runfolder.folder import RunFolder
+from runfolder.table import read_table
 
 ROOT = Path(__file__).parents[1]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import sweep
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 from sweeps.command import agent_command
 from sweeps.file import parse_sweep
 from sweeps.space import draws

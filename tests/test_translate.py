@@ -17,9 +17,10 @@ from configs.schema import ModelConfig
 from data.vocab import Vocab
 from gates import HeadMap, find_sites
 from models.checkpoint import save_model
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat", "big dogs see a cat"]
@@ -96,7 +97,7 @@ def raw(lines: list[str]) -> bytes:
 
 
 def expected(run: Path, lines: list[str], system: str | None = None, **search) -> bytes:
-    return raw(Translator.load(run, system, device="cpu").translate(lines, **search))
+    return raw(open_source(run, system, device="cpu").translator.translate(lines, **search))
 
 
 def assert_one_line(error: str, *words: str) -> None:
@@ -141,7 +142,7 @@ def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_pat
     flags = ["--system", "l0", "--beam", "1", "--batch-tokens", "20000", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
     code, out, error = translate_here(run, *flags)
     assert (code, out) == (0, b""), error
-    translations = dict(zip(different, Translator.load(run, "l0", device="cpu").translate(different, beam=1), strict=True))
+    translations = dict(zip(different, open_source(run, "l0", device="cpu").translator.translate(different, beam=1), strict=True))
     assert len(set(translations.values())) > 10
     assert (tmp_path / "out.txt").read_bytes() == raw([translations[line] for line in lines])
     assert error.splitlines()[-1].startswith("10,000 lines, ")
@@ -151,7 +152,7 @@ def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_pat
 def test_n_best_and_scores_are_columns_before_the_text(run, translate_here):
     code, out, error = translate_here(run, "--beam", "3", "--n-best", "2", "--scores", text=raw(SOURCES))
     assert code == 0, error
-    found = Translator.load(run, device="cpu").translate_n_best(SOURCES, beam=3)
+    found = open_source(run, device="cpu").translator.translate_n_best(SOURCES, beam=3)
     rows = [line.split("\t") for line in out.decode().split("\n")[:-1]]
     assert [row[0] for row in rows] == [str(1 + i // 2) for i in range(2 * len(SOURCES))]
     for i, best in enumerate(found):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analysis.alignment import Alignment, Entropy, piece_links
-from analysis.record import record
+from analysis.attention_pass import record
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 KINDS = ["cross"]

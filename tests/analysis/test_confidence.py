@@ -4,8 +4,8 @@ from collections import defaultdict
 
 import pytest
 
+from analysis.attention_pass import record
 from analysis.confidence import Confidence
-from analysis.record import record
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 

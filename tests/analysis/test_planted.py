@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from analysis.alignment import Alignment, Entropy
+from analysis.attention_pass import record
 from analysis.confidence import Confidence
 from analysis.importance import importance
 from analysis.positions import Positions
 from analysis.rare_words import RareWords
-from analysis.record import record
 from gates import HeadMap, HeadSite, attach, detach, find_sites
 from models.transformer import PAD
 from tests.analysis.planted import COUNTS, HEADS, LONGEST, SITES, planted_batches, planted_model, planted_pairs, true_heads

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 import torch
 
+from analysis.attention_pass import Seen, record
 from analysis.positions import Positions
-from analysis.record import Seen, record
 from data.batch import collate
 from gates import HeadSite
 from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs

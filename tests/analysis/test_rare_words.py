@@ -5,8 +5,8 @@ from collections import defaultdict
 import pytest
 import torch
 
+from analysis.attention_pass import record
 from analysis.rare_words import RareWords, token_counts
-from analysis.record import record
 from models.transformer import EOS
 from tests.analysis.one_by_one import VOCAB, assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from analysis.figures import draw_maps, draw_survival, role_letters
-from analysis.parts import Found
+from analysis.analyses import Found
+from analysis.correlations import correlations
 from analysis.roles import FAMILIES, families, find_roles, nearest
 from analysis.survival import survivors
-from analysis.together import correlations
 from gates import HeadMap, HeadSite
+from report.head_figures import draw_maps, draw_survival, role_letters
 
 ENC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 1, 2)
 
@@ -103,7 +103,7 @@ def test_correlations_are_over_common_sites_and_none_where_there_is_none():
 
 
 def test_figures_of_maps_and_survival_are_drawn_with_letters(found, tmp_path, monkeypatch):
-    monkeypatch.setattr("analysis.drawing.DOTS_PER_INCH", 40)
+    monkeypatch.setattr("report.drawing.DOTS_PER_INCH", 40)
     roles = find_roles(found)
     assert role_letters(roles) == {(ENC, 0): "P", (CROSS, 1): "P", (ENC, 1): "S", (ENC, 2): "R", (CROSS, 0): "A"}
     draw_maps({"confidence": head_map([0.1, 0.2, 0.9], [0.5, 0.5])}, roles, tmp_path / "maps", title="maps")

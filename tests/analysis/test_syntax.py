@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.record import Seen, record
+from analysis.attention_pass import Seen, record
 from analysis.syntax import DIRECTIONS, LABELS, Syntax, bootstrap, word_attention
-from analysis.words import word_of_piece
+from analysis.word_pieces import word_of_piece
 from configs.schema import ModelConfig
 from data.batch import Batch, collate
 from data.conllu import Tree

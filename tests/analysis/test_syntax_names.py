@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from analysis.record import Seen
+from analysis.attention_pass import Seen
 from analysis.syntax import Syntax, clear_name
 from data.batch import collate
 from data.conllu import Tree

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import michel
 from benchmarks.claims import CLAIMS, Findings, at_share
-from models.run import RunFolder
-from models.table import write_table
+from runfolder.folder import RunFolder
+from runfolder.table import write_table
 
 JUDGE = {claim.number: claim.judge for claim in CLAIMS}
 

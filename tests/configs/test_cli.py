@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
+from configs.fields import walk
 from configs.schema import FitConfig, ModelConfig
-from configs.settings import walk
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
+from configs.fields import walk
 from configs.prune import ORDERS, PruneConfig
 from configs.schema import REQUIRED, setting
-from configs.settings import walk
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from data.toy import LABELS, LONGEST, ToyPair, draw_pair, generate
-from data.toy_grammar import Zipf
+from data.toy.grammar import Zipf
 
 PAIRS = generate(3001, 7)
 CLAUSES = ("relcl", "advcl", "ccomp")

@@ -12,9 +12,9 @@ from configs.cli import read
 from configs.schema import FitConfig, ModelConfig, SearchConfig
 from data import Corpus, load_corpus
 from data.corpus import TranslationData, make_vocabs
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator
+from runfolder.folder import RunFolder
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri"]
 SIZES = {"train": 113, "valid": 23, "test": 17}

@@ -15,7 +15,7 @@ import torch
 
 from configs.cli import read
 from configs.schema import FitConfig
-from lightning_modules.experiment import Experiment
+from protocol.experiment import Experiment
 
 
 @contextlib.contextmanager

@@ -3,9 +3,10 @@
 import pytest
 
 from configs.schema import StageConfig
-from lightning_modules.callbacks import is_converged, minutes
+from lightning_modules.callbacks import is_converged
 from lightning_modules.stage import Machine, run_stage
 from lightning_modules.translation import TranslationModule
+from models.progress import minutes
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from gates import HeadMap, attach, detach
 from lightning_modules import callbacks, dynamics
 from lightning_modules.callbacks import Checkpoints
 from lightning_modules.dynamics import Dynamics, read_rows
-from lightning_modules.experiment import Experiment
 from lightning_modules.stage import Machine, run_stage
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_file, load_model
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator
+from protocol.experiment import Experiment
+from runfolder.folder import RunFolder
 
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, optimizer="adamw", lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)

@@ -5,8 +5,8 @@ import torch
 
 from configs.schema import StageConfig
 from gates import attach
-from lightning_modules.experiment import Experiment
 from lightning_modules.optimizers import NEWTON_SCHULZ, Together, make_optimizer
+from protocol.experiment import Experiment
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
 

@@ -15,9 +15,9 @@ from lightning_modules.gated import GatedModule
 from lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
 from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_file, load_model
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator
+from runfolder.folder import RunFolder
 
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)

@@ -10,10 +10,10 @@ from configs.cli import read
 from configs.metrics import SUMMARY
 from configs.schema import FitConfig
 from lightning_modules import tracker as trackers
-from lightning_modules.experiment import Experiment
 from lightning_modules.tracker import AGENT, Tracker, check_name, make_tracker, mode_without_asking
 from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun
-from models.run import find_runs
+from protocol.experiment import Experiment
+from runfolder.folder import find_runs
 from tests.lightning_modules.offline_run import artifacts, fit, fragments, of, records, run_record, seen, summary, without_login
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")

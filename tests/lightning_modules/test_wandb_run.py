@@ -12,9 +12,9 @@ import pytest
 from configs.cli import read
 from configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY
 from configs.schema import FitConfig
-from lightning_modules import experiment as experiments
 from lightning_modules.tracker import make_tracker
-from models.run import RunFolder, find_runs
+from protocol import experiment as experiments
+from runfolder.folder import RunFolder, find_runs
 from tests.lightning_modules.offline_run import (
     artifacts,
     assert_same_history,

@@ -1,7 +1,7 @@
 """What a run folder says to W&B, as plain values."""
 
 from lightning_modules.wandb_tables import artifact_name, heat_map, last_names, translations
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 
 
 def test_paths_are_reduced_to_their_last_name():

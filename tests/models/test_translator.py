@@ -8,9 +8,10 @@ from configs.schema import ModelConfig, SearchConfig
 from data.vocab import BOS, EOS, Vocab
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import save_model
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
 
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
 TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
@@ -157,53 +158,53 @@ def test_the_sites_are_those_of_the_model(translator):
 
 
 def test_a_loaded_base_translates_as_the_model_did(run, translator):
-    assert Translator.load(run.path, "base").translate_n_best(SOURCES) == translator.translate_n_best(SOURCES)
+    assert open_source(run.path, "base").translator.translate_n_best(SOURCES) == translator.translate_n_best(SOURCES)
 
 
 def test_a_run_s_own_system_is_the_one_its_result_names(run):
-    assert Translator.load(run.path).score(SOURCES, TARGETS) == Translator.load(run.path, "l0").score(SOURCES, TARGETS)
+    assert open_source(run.path).translator.score(SOURCES, TARGETS) == open_source(run.path, "l0").translator.score(SOURCES, TARGETS)
 
 
 def test_a_system_with_a_mask_has_its_heads_closed(run, model, vocabs):
-    loaded = Translator.load(run.path, "l0").score(SOURCES, TARGETS)
-    base = Translator.load(run.path, "base")
+    loaded = open_source(run.path, "l0").translator.score(SOURCES, TARGETS)
+    base = open_source(run.path, "base").translator
     attach(base.model, gate="mask", xi=closed(model))
     assert loaded == base.score(SOURCES, TARGETS)
     assert loaded != Translator(model, *vocabs, SEARCH).score(SOURCES, TARGETS)
 
 
 def test_a_loaded_system_has_no_dropout_and_learns_no_mask(run):
-    translator = Translator.load(run.path)
+    translator = open_source(run.path).translator
     assert not any(module.training for module in translator.model.modules())
     assert not any(parameter.requires_grad for parameter in translator.model.head_gates.parameters())
 
 
 def test_search_settings_come_from_the_run(run):
-    assert Translator.load(run.path).search == SEARCH
+    assert open_source(run.path).translator.search == SEARCH
 
 
 def test_a_joint_vocabulary_serves_both_sides(run, vocabs):
     (run / "vocab.model").write_bytes(vocabs[0].path.read_bytes())
-    translator = Translator.load(run.path, "base")
+    translator = open_source(run.path, "base").translator
     assert translator.source_vocab is translator.target_vocab
 
 
 def test_an_unknown_system_names_the_nearest(run):
     with pytest.raises(ValueError, match="has no system 'bse'; did you mean 'base'"):
-        Translator.load(run.path, "bse")
+        open_source(run.path, "bse")
 
 
 def test_a_system_like_no_other_lists_those_there_are(run):
     with pytest.raises(ValueError, match=r"has no system 'zzz'; it has \['base', 'l0'\]"):
-        Translator.load(run.path, "zzz")
+        open_source(run.path, "zzz")
 
 
 def test_an_unknown_run_names_the_nearest(run):
     with pytest.raises(ValueError, match=r"did you mean .*toy-en-de-l0-s1"):
-        Translator.load(run.path.with_name("toy-en-de-10-s1"))
+        open_source(run.path.with_name("toy-en-de-10-s1"))
 
 
 def test_a_run_without_its_weights_says_so(run):
     (run / "best.pt").unlink()
     with pytest.raises(ValueError, match="no checkpoint at"):
-        Translator.load(run.path)
+        open_source(run.path)

@@ -10,9 +10,9 @@ import torch
 
 from configs.schema import ModelConfig, SearchConfig
 from data.vocab import Vocab
-from models.run import RunFolder
 from models.transformer import Transformer
 from models.translator import Translator
+from runfolder.folder import RunFolder
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
 SETTINGS = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0, "embeddings": "separate"}

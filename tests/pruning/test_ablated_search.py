@@ -9,7 +9,8 @@ from models import transformer
 from models.search import greedy_search
 from models.transformer import EOS
 from models.translator import Translator
-from pruning import ablated_search, decode_on, drafts
+from pruning import ablated_search, decode_on
+from pruning import draft_check as drafts
 from pruning.ablated_search import ablated_translations
 
 

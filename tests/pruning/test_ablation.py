@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from gates import HeadMap
-from models.table import read_table
 from pruning import ablated_stats
 from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, least_resamples, only, significant
 from pruning.significance import compare, holm, resample_counts, score
+from runfolder.table import read_table
 
 R = 211  # resamples
 QUIET = {"report": lambda line: None}

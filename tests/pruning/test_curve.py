@@ -10,12 +10,12 @@ from analysis.importance import importance
 from configs.prune import PruneConfig
 from data.parallel import Corpus, ParallelText
 from gates import HeadMap, find_sites
-from models.table import read_table
 from pruning import orders
 from pruning.curve import Measure, choose, curve
 from pruning.orders import close_lowest
 from pruning.significance import score
 from pruning.subject import Subject
+from runfolder.table import read_table
 
 CONFIG = PruneConfig("run", step=0.25)
 ALL = CONFIG.kinds

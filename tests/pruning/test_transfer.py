@@ -6,9 +6,9 @@ import math
 import pytest
 from scipy import stats
 
-from models.table import read_table
 from pruning.ablation import ablate_one
 from pruning.transfer import correlate, correlate_kinds, transfer
+from runfolder.table import read_table
 
 R = 211  # resamples
 QUIET = {"report": lambda line: None}

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from configs.cli import read
+from configs.fields import walk
 from configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY, known_metrics
 from configs.schema import FitConfig
-from configs.settings import walk
 from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
 from gates import HeadSite
 from lightning_modules.wandb_run import WandbRun
 from lightning_modules.wandb_tables import FILES
 from lightning_modules.wandb_tables import TABLES as LOGGED_TABLES
-from models.run import RunFolder
+from runfolder.folder import RunFolder
 from sweeps import dashboard
 from sweeps.dashboard import HEAT_MAP, TABLES, build, make, serialised, split
 from sweeps.file import METHODS, NO_EFFECT, NOT_HERE

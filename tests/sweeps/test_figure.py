@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import drawing
+from report import drawing
 from sweeps.figure import FILLS, LOOKS, draw_pareto, marker_look, ranges
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.run import RunFolder, find_runs
-from models.table import read_table
+from runfolder.folder import RunFolder, find_runs
+from runfolder.table import read_table
 from sweeps import pareto
 from sweeps.pareto import front, report, rows
 

@@ -9,8 +9,8 @@ import torch
 
 import models.formats as formats
 from configs.export import ExportConfig
+from configs.fields import walk
 from configs.schema import SearchConfig
-from configs.settings import walk
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import load_model, save_model
 from models.formats import ABOUT, FORMATS, Format, export, is_exported, need, open_exported, plain, read_about

@@ -1,0 +1,113 @@
+"""`toy`: a language pair generated from a seed, English into a small regular German, with gold dependency trees and word alignments.
+
+Built so that attention has known work: agreement in gender, case and number, verbs at the end of clauses, words whose translation depends
+on a subject or object far away. The words are in toy_lexicon.py, what is said in toy_grammar.py, how it is written in toy_writing.py.
+The same seed gives the same pairs on every Python and machine."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+from data.parallel import Corpus, DataError, ParallelText, nearest
+from data.toy.grammar import draw_sentence
+from data.toy.writing import LABELS, PUNCTUATION, English, German, join
+
+__all__ = ["LABELS", "LONGEST", "SEED", "SPLITS", "ToyPair", "draw_pair", "generate", "to_conllu", "toy_corpus", "toy_pairs"]
+
+LONGEST = 28  # source words, punctuation counted
+SPLITS = ("train", "valid", "test")
+SEED = 0  # of the language sample; data.load_corpus has the same default
+
+
+@dataclass(frozen=True, slots=True)
+class ToyPair:
+    """One sentence and its translation. source, target: as one reads them; words, target_words: the same, commas and periods apart;
+    heads: per source word, 1-based, 0 for the root; labels: of `LABELS`; alignment: sorted (source word, target word), 0-based."""
+
+    source: str
+    target: str
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    labels: tuple[str, ...]
+    target_words: tuple[str, ...]
+    alignment: tuple[tuple[int, int], ...]
+
+
+def draw_pair(rng: Random) -> ToyPair:
+    """The next pair of a stream, of at most LONGEST source words; the same sentence may come again."""
+    while True:
+        sentence = draw_sentence(rng)
+        english = English(sentence)
+        if len(english.words) <= LONGEST:
+            break
+    german = German(sentence, period=len(english.words) - 1)
+    alignment = tuple(sorted((i, j) for j, i in enumerate(german.links) if i >= 0))
+    return ToyPair(
+        join(english.words),
+        join(german.words),
+        tuple(english.words),
+        tuple(english.heads),
+        tuple(english.labels),
+        tuple(german.words),
+        alignment,
+    )
+
+
+def generate(count: int, seed: int) -> list[ToyPair]:
+    """`count` pairs with distinct source sentences; the first n of generate(m, seed) are generate(n, seed)."""
+    rng, pairs = Random(seed), dict[str, ToyPair]()
+    while len(pairs) < count:
+        pair = draw_pair(rng)
+        pairs.setdefault(pair.source, pair)
+    return list(pairs.values())
+
+
+@lru_cache(maxsize=2)
+def _splits(seed: int, train: int, valid: int, test: int) -> dict[str, list[ToyPair]]:
+    """Test first, then validation: they stay the same whatever the size of the training set."""
+    pairs = generate(test + valid + train, seed)
+    return {"test": pairs[:test], "valid": pairs[test : test + valid], "train": pairs[test + valid :]}
+
+
+def toy_pairs(split: str, *, seed: int = SEED, train: int = 16000, valid: int = 500, test: int = 1000) -> list[ToyPair]:
+    """The pairs of a split with trees and alignments, in the order of `toy_corpus` with the same arguments. DataError for another split."""
+    if split not in SPLITS:
+        raise DataError(f"no split {split!r} in the toy corpus{nearest(split, SPLITS)}; it has {', '.join(SPLITS)}")
+    return _splits(seed, train, valid, test)[split]
+
+
+def toy_corpus(
+    *,
+    src: str | None = "en",
+    tgt: str | None = "de",
+    data_dir: str | Path | None = None,
+    seed: int = SEED,
+    train: int = 16000,
+    valid: int = 500,
+    test: int = 1000,
+) -> Corpus:
+    """The toy corpus; no sentence is in two splits or twice in one. seed: of the sentences, not of the training (another seed is
+    another corpus); train, valid, test: how many; src, tgt: None means en, de; data_dir: not used. DataError for any pair but en-de."""
+    if (src or "en", tgt or "de") != ("en", "de"):
+        raise DataError(f"the toy corpus is en-de, got {src}-{tgt}; use --src en --tgt de, or --data with a folder of files of your own")
+    pairs = {split: toy_pairs(split, seed=seed, train=train, valid=valid, test=test) for split in SPLITS}
+    texts = {split: ParallelText([p.source for p in some], [p.target for p in some]) for split, some in pairs.items()}
+    return Corpus(
+        train=texts["train"],
+        valid=texts["valid"],
+        test=texts["test"],
+        name="toy",
+        description=f"built-in toy language pair en-de, seed {seed}: {train} training, {valid} validation and {test} test sentences",
+        src="en",
+        tgt="de",
+    )
+
+
+def to_conllu(pair: ToyPair) -> str:
+    """The source tree as a CoNLL-U sentence (10 columns, ending with an empty line); lemma and part-of-speech columns are empty (_)."""
+    lines = [f"# text = {pair.source}", f"# translation = {pair.target}"]
+    for i, (word, head, label) in enumerate(zip(pair.words, pair.heads, pair.labels, strict=True), start=1):
+        closes_up = i < len(pair.words) and pair.words[i] in PUNCTUATION
+        lines.append("\t".join([str(i), word, *"____", str(head), label, "_", "SpaceAfter=No" if closes_up else "_"]))
+    return "\n".join(lines) + "\n\n"

@@ -1,0 +1,174 @@
+"""Static figures of what heads do, each as PNG and SVG: maps of scores with role letters, and what the runs leave open by role and layer
+(Voita et al. 2019, figures 1, 2, 7 and 8).
+
+Roles are told apart in grey too: a letter in maps, a hatch in bars."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from analysis.correlations import BASE, names
+from analysis.roles import FAMILIES, Role
+from analysis.study import GateRun, Study
+from analysis.survival import NO_ROLE
+from gates import KINDS, HeadMap, HeadSite
+from report.drawing import KIND_COLOURS, KIND_WORDS, Row, drawing, nothing
+
+ROLE_COLOURS = dict(zip((*FAMILIES, NO_ROLE), ("#56B4E9", "#E69F00", "#CC79A7", "#009E73", "#DDDDDD"), strict=True))
+ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
+ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))
+SCORE_WORDS = {"LRP share": "LRP share within the layer", "importance": "importance, l2 within the layer"}
+MOST_WORDS = 6  # under a bar: labels of more runs are turned
+
+
+def draw_all(study: Study, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]) -> list[Path]:
+    """All figures that there is something for; their paths, without a suffix."""
+    name, place = study.folder.path.resolve().name, study.folder / study.place
+    drawn = []
+    if scores:
+        draw_maps(scores, roles, place / "heads", title=f"{name}, {study.system}: what its heads do")
+        drawn.append(place / "heads")
+    if survival:
+        draw_survival(survival, place / "survival", title=f"{name}: roles of the heads that are left open")
+        draw_layers(study.gate_runs, place / "retained", title=f"{name}: open heads by kind and layer")
+        drawn += [place / "survival", place / "retained"]
+    return drawn
+
+
+# ---------------------------------------------------------------- maps
+
+
+def draw_maps(scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | Path, *, title: str = "") -> None:
+    """A column of panels for each score, a row for each kind; layers down, heads across. In a cell the letters of the head's roles.
+
+    Raises ValueError without a score."""
+    kinds = [kind for kind in KINDS if any(site.kind == kind for each in scores.values() for site in each)]
+    if not kinds:
+        raise nothing("score of a head")
+    sites = sorted({site for each in scores.values() for site in each})
+    layers = [1 + max(site.layer for site in sites if site.kind == kind) for kind in kinds]
+    widest = max(site.heads for site in sites)
+    letters = role_letters(roles)
+    size = (max(5.0, len(scores) * (0.42 * widest + 1.5)), 0.5 * sum(layers) + 0.85 * len(kinds) + 1.2)
+    with drawing(path, size=size, title=title) as figure:
+        panels = figure.subplots(len(kinds), len(scores), squeeze=False, height_ratios=layers)
+        for across, (name, head_map) in enumerate(scores.items()):
+            top = max(float(head_map.flat().abs().max()) if head_map.heads_total else 0.0, 1e-9)
+            for down, kind in enumerate(kinds):
+                axes = panels[down, across]
+                rows = {site: row for site, row in head_map.items() if site.kind == kind}
+                picture = draw_map(axes, rows, (layers[down], widest), top, letters)
+                axes.set_title(f"{KIND_WORDS[kind]}" if across == 0 else "", color=KIND_COLOURS[kind], fontsize=10)
+                axes.set_ylabel("layer" if across == 0 else "")
+            panels[-1, across].set_xlabel("head")
+            figure.colorbar(
+                picture, ax=list(panels[:, across]), shrink=0.75, label=SCORE_WORDS.get(name, name), location="bottom", aspect=22
+            )
+        shown = [family for family in FAMILIES if any(role.family == family for role in roles)]
+        handles = [Patch(facecolor="none", edgecolor="none", label=f"{ROLE_LETTERS[family]}  {family}") for family in shown]
+        if handles:
+            figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=0, handletextpad=0)
+
+
+def draw_map(
+    axes: Axes, rows: Mapping[HeadSite, Tensor], size: tuple[int, int], top: float, letters: Mapping[tuple[HeadSite, int], str]
+) -> AxesImage:
+    values = np.full(size, np.nan)  # (layers, heads)
+    for site, row in rows.items():
+        values[site.layer, : site.heads] = row.numpy()
+    picture = axes.imshow(values, vmin=0.0, vmax=top, cmap="cividis", aspect="equal")
+    for site in rows:
+        for head in range(site.heads):
+            dark = values[site.layer, head] < 0.55 * top
+            look: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": "white" if dark else "black", "fontweight": "bold"}
+            axes.text(head, site.layer, letters.get((site, head), ""), **look)
+    for edges, line in ((range(1, size[1]), axes.axvline), (range(1, size[0]), axes.axhline)):
+        for edge in edges:
+            line(edge - 0.5, color="white", linewidth=1.5)
+    axes.set(xticks=range(size[1]), yticks=range(size[0]))
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+    return picture
+
+
+def role_letters(roles: Sequence[Role]) -> dict[tuple[HeadSite, int], str]:
+    """The letters of each head's families, each once."""
+    letters: dict[tuple[HeadSite, int], str] = {}
+    for family in FAMILIES:
+        for site, head in sorted({(role.site, role.head) for role in roles if role.family == family}):
+            letters[site, head] = letters.get((site, head), "") + ROLE_LETTERS[family]
+    return letters
+
+
+# ---------------------------------------------------------------- what is left open
+
+
+def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
+    """Rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, open heads by role; a head of several roles counts
+    in parts. Raises ValueError without a row."""
+    if not rows:
+        raise nothing("survivor")
+    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    roles = [role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role for row in rows)]
+    with drawing(path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6), title=title) as figure:
+        panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+        for axes, kind in zip(panels, kinds, strict=True):
+            mine = [row for row in rows if row["kind"] == kind]
+            below = np.zeros(len(runs))
+            for role in roles:
+                tall = np.array([sum(float(row["score"]) for row in mine if (row["run"], row["role"]) == (run, role)) for run in runs])
+                axes.bar(range(len(runs)), tall, bottom=below, **bar_look(role))
+                below += tall
+            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
+            under(axes, [f"{run}\n{int(n)} open" for run, n in zip(runs, below.round(), strict=True)])
+        panels[0].set_ylabel("open heads")
+        handles = [Patch(label=role, **patch_look(role)) for role in roles]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+
+
+def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
+    """Open heads of every site in the base and every run: a panel for each kind, a line for each layer. Raises ValueError without a run."""
+    if not runs:
+        raise nothing("run with gates")
+    kinds = [kind for kind in KINDS if any(site.kind == kind for run in runs for site in run.open)]
+    shades = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+    with drawing(path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.4), title=title) as figure:
+        panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+        for axes, kind in zip(panels, kinds, strict=True):
+            for site in sorted({site for run in runs for site in run.open if site.kind == kind}):
+                layer = site.layer
+                tall = [site.heads, *(int(run.open[site].sum()) if site in run.open else site.heads for run in runs)]
+                look: Any = {"color": shades[layer % len(shades)], "marker": "os^Dv<>PX*"[layer % 10], "linewidth": 1.6}
+                axes.plot(range(len(tall)), tall, label=f"layer {layer}", **look)
+            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
+            axes.grid(True, axis="y", color="#e8e8e8", linewidth=0.8)
+            under(axes, [BASE, *names(runs)])
+            axes.set_xlim(-0.4, len(runs) + 0.4)
+        most = max(site.heads for run in runs for site in run.open)
+        panels[0].set(ylabel="open heads", ylim=(-0.04 * most, 1.04 * most))
+        lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
+        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=4)
+
+
+def bar_look(role: str) -> dict[str, Any]:
+    return {"width": 0.72, **patch_look(role)}
+
+
+def patch_look(role: str) -> dict[str, Any]:
+    return {"facecolor": ROLE_COLOURS[role], "hatch": ROLE_HATCHES[role], "edgecolor": "#555555", "linewidth": 0.7}
+
+
+def under(axes: Axes, words: Sequence[str]) -> None:
+    """Words below the places 0, 1, ..."""
+    turned: Any = {"rotation": 60, "ha": "right"} if len(words) > MOST_WORDS else {}
+    axes.set_xticks(range(len(words)), labels=list(words), fontsize=8.5, **turned)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_axisbelow(True)

@@ -1,0 +1,305 @@
+"""Figures of pruning, from the rows that the curves' and ablations' CSV files hold: each as PNG and SVG.
+
+Colours are Okabe and Ito's, told apart by the colour-blind; legends stand outside the axes, so that they never cover a point. Numbers may
+be text, as a CSV reader gives them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import AsinhNorm
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
+
+from report.drawing import KIND_COLOURS, KIND_MARKERS, KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, nothing, number
+
+STYLES = (  # colour, marker, line: told apart in grey too
+    ("#000000", "o", "-"),
+    ("#E69F00", "s", "--"),
+    ("#0072B2", "^", "-."),
+    ("#CC79A7", "D", (0, (4, 1, 1, 1, 1, 1))),
+    ("#009E73", "v", (0, (6, 2))),
+    ("#D55E00", "P", ":"),
+    ("#56B4E9", "X", (0, (2, 1))),
+)
+METHODS = ("gradient", "ablation", "random", "weight-norm", "reverse")  # have the same style in every figure
+SIGNIFICANT = 0.01  # the paper's level
+
+
+# ---------------------------------------------------------------- BLEU against closed heads
+
+
+def draw_curves(
+    curves: Mapping[str, Sequence[Row]], path: str | Path, *, split: str = "test", points: Sequence[Row] = (), title: str = ""
+) -> None:
+    """BLEU of `split` with its 95% band against the share of closed heads.
+
+    A curve of several seeds is their mean, in the band from the lowest to the highest. points: models beside the curves, each with label,
+    heads_open, heads_total, bleu and, where known, bleu_low and bleu_high. Raises ValueError without a row."""
+    drawn = {name: rows for name, rows in curves.items() if rows}
+    if not drawn:
+        raise nothing("curve")
+    with drawing(path, size=(8, 5.6), title=title) as figure:
+        axes = figure.subplots()
+        for name, style in curve_styles(list(drawn)).items():
+            draw_curve(axes, name, drawn[name], split, style)
+        draw_unpruned(axes, drawn, split)
+        for point in points:
+            draw_point(axes, point)
+        axes.set(xlim=(-1.5, 101.5), xlabel="heads closed (%)", ylabel=f"BLEU, {'validation' if split == 'valid' else split} set")
+        axes.set_xticks(range(0, 101, 10))
+        from_zero(axes)
+        axes.grid(True, color="#e8e8e8", linewidth=0.8)
+        axes.set_title(band_words(drawn, split), fontsize=9, color="#444444")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2 if max(map(len, labels)) > 20 else 3, handlelength=3.4)
+
+
+def seeds_of(rows: Sequence[Row]) -> int:
+    return len({str(row.get("seed") or "") for row in rows})
+
+
+def band_words(curves: Mapping[str, Sequence[Row]], split: str) -> str:
+    """What the bands are, of those that are drawn."""
+    several = any(seeds_of(rows) > 1 for rows in curves.values())
+    known = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{split}_bleu_low")).any() for rows in curves.values())
+    words = ["95% intervals"] * known + ["of several seeds, from the lowest to the highest around their mean"] * several
+    return "bands: " + "; ".join(words) if words else ""
+
+
+def curve_styles(names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """A method's style follows its name; where one method is drawn kind by kind, the kinds' colours; else what is left, in turn."""
+    styles: dict[str, tuple[Any, ...]] = {}
+    free = [style for style, method in zip(STYLES, [*METHODS, "", ""], strict=True) if method not in names]
+    others = 0
+    for name in names:
+        kind = next((kind for kind in KIND_COLOURS if name == kind or name.endswith(f"-{kind}")), None)
+        if name in METHODS:
+            styles[name] = STYLES[METHODS.index(name)]
+        elif kind is not None and sum(other.endswith(kind) for other in names) == 1:
+            styles[name] = (KIND_COLOURS[kind], KIND_MARKERS[kind], "-")
+        else:
+            styles[name] = free[others % len(free)]
+            others += 1
+    return styles
+
+
+def draw_curve(axes: Axes, name: str, rows: Sequence[Row], split: str, style: tuple[Any, ...]) -> None:
+    colour, marker, line = style
+    shares = sorted({number(row["closed_share"]) for row in rows})
+    groups = [[row for row in rows if number(row["closed_share"]) == share] for share in shares]
+    x = 100 * np.array(shares)
+    seeds = seeds_of(rows)
+    values = [column(group, f"{split}_bleu") for group in groups]
+    bleu = np.array([each.mean() for each in values])
+    if seeds > 1:
+        low, high = (np.array([edge(each) for each in values]) for edge in (np.min, np.max))
+        words = f"{name}, {seeds} seeds"
+    else:
+        low, high = (np.array([column(group, f"{split}_bleu_{edge}")[0] for group in groups]) for edge in ("low", "high"))
+        words = name
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, zorder=2)
+    few = len(x) <= 30
+    axes.plot(x, bleu, color=colour, linestyle=line, marker=marker if few else None, markersize=5.5, linewidth=1.8, label=words, zorder=4)
+
+
+def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], split: str) -> None:
+    """A line at the BLEU of the whole model, where the curves hold it and agree."""
+    starts = {number(row[f"{split}_bleu"]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0}
+    if len(starts) == 1:
+        axes.axhline(starts.pop(), color="#888888", linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1)
+
+
+def draw_point(axes: Axes, point: Row) -> None:
+    x, y = 100 * (1 - number(point["heads_open"]) / number(point["heads_total"])), number(point["bleu"])
+    low, high = number(point.get("bleu_low")), number(point.get("bleu_high"))
+    if math.isfinite(low) and math.isfinite(high):
+        axes.plot([x, x], [low, high], color="#444444", linewidth=1.2, zorder=5)
+    axes.plot(x, y, marker="*", markersize=13, color="#F0E442", markeredgecolor="#000000", linestyle="none", zorder=6)
+    axes.annotate(str(point["label"]), (x, y), (6, 7), textcoords="offset points", fontsize=9, path_effects=WHITE_EDGE, zorder=7)
+
+
+# ---------------------------------------------------------------- one head removed at a time
+
+
+def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
+    """What removing each head alone does to BLEU: a panel for each kind, one below the other, layers down, heads across.
+
+    Framed where p < 0.01: full if Holm-adjusted for all heads tested, dashed if raw alone. Raises ValueError without a row."""
+    if not rows:
+        raise nothing("row of an ablation")
+    kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
+    layers = {kind: 1 + max(int(row["layer"]) for row in rows if row["kind"] == kind) for kind in kinds}
+    heads = 1 + max(int(row["head"]) for row in rows)
+    widest = float(np.nanmax(np.abs(column(rows, "bleu_difference")), initial=0.1))
+    # steeper near 0: one head that costs all BLEU must not leave the others white
+    norm = AsinhNorm(linear_width=max(0.25, widest / 20), vmin=-widest, vmax=widest)
+    down = [layers[kind] for kind in kinds]
+    size = (max(5.2, 0.6 * heads + 2.0), max(3.6, 0.52 * sum(down) + 0.75 * len(kinds) + 0.9))
+    with drawing(path, size=size, title=title) as figure:
+        panels = figure.subplots(len(kinds), 1, squeeze=False, height_ratios=down)[:, 0]
+        for axes, kind in zip(panels, kinds, strict=True):
+            values = np.full((layers[kind], heads), np.nan)
+            mine = [row for row in rows if row["kind"] == kind]
+            for row in mine:
+                values[int(row["layer"]), int(row["head"])] = number(row["bleu_difference"])
+            picture = axes.imshow(values, norm=norm, cmap="PuOr", aspect="equal")
+            for row in mine:
+                red, green, blue, _ = picture.to_rgba(number(row["bleu_difference"]))
+                draw_cell(axes, row, dark=0.3 * red + 0.59 * green + 0.11 * blue < 0.5)
+            axes.set(xticks=range(heads), yticks=range(layers[kind]), ylabel="layer", xlim=(-0.6, heads - 0.4))
+            axes.set_ylim(layers[kind] - 0.4, -0.6)
+            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind])
+            axes.tick_params(length=0)
+            axes.spines[:].set_visible(False)
+        panels[-1].set_xlabel("head")
+        bar = figure.colorbar(picture, ax=panels, shrink=0.8, aspect=28, label="BLEU difference without the head")
+        ticks = bar_ticks(norm)
+        bar.set_ticks(ticks, labels=[f"{tick:+g}".replace("-", "−") if tick else "0" for tick in ticks])
+        bar.ax.minorticks_off()
+        frames = [
+            Patch(facecolor="none", edgecolor="#000000", linewidth=2.0, label=f"p < {SIGNIFICANT}, Holm-adjusted"),
+            Patch(facecolor="none", edgecolor="#000000", linewidth=1.2, linestyle=(0, (2, 1.5)), label=f"p < {SIGNIFICANT}, raw alone"),
+        ]
+        figure.legend(handles=frames, loc="outside lower center", ncols=2)
+
+
+def draw_cell(axes: Axes, row: Row, *, dark: bool) -> None:
+    x, y, difference = int(row["head"]), int(row["layer"]), number(row["bleu_difference"])
+    raw, holm = number(row.get("p_value")) < SIGNIFICANT, number(row.get("p_value_holm")) < SIGNIFICANT
+    text = "0" if abs(difference) < 0.005 else f"{difference:+.2f}" if abs(difference) < 9.95 else f"{difference:+.1f}"
+    colour = "white" if dark else "black"
+    axes.text(x, y, text.replace("-", "−"), ha="center", va="center", fontsize=8, color=colour, fontweight="bold" if holm else "normal")
+    if raw or holm:
+        look: dict[str, Any] = {"linewidth": 2.0} if holm else {"linewidth": 1.2, "linestyle": (0, (2, 1.5))}
+        look["path_effects"] = [withStroke(linewidth=look["linewidth"] + 2, foreground="white")]  # to be seen on a dark cell
+        axes.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor="black", zorder=3, **look))
+
+
+def bar_ticks(norm: AsinhNorm) -> list[float]:
+    """0 and round numbers on both sides of it, where they do not run into one another."""
+    inside: list[float] = []
+    for tick in (step * 10.0**power for power in range(-2, 3) for step in (1, 3)):
+        if norm(tick) <= 1 and norm(tick) - norm(inside[-1] if inside else 0.0) > 0.08:
+            inside.append(tick)
+    return [*(-each for each in reversed(inside)), 0.0, *inside]
+
+
+# ---------------------------------------------------------------- the same heads on two test sets
+
+
+def draw_transfer(
+    pairs: Sequence[Row],
+    path: str | Path,
+    *,
+    names: tuple[str, str],
+    pearson: tuple[float, float] | None,
+    spearman: tuple[float, float] | None,
+    title: str = "",
+) -> None:
+    """Each head's BLEU difference on one test set against that on another, coloured by kind, with the line of regression.
+
+    pairs: kind, layer, head, bleu_difference (the first of `names`) and other_bleu_difference (the second). pearson, spearman: coefficient
+    and p-value, None where there is none. Raises ValueError without a pair."""
+    if not pairs:
+        raise nothing("pair of differences")
+    x, y = column(pairs, "bleu_difference"), column(pairs, "other_bleu_difference")
+    correlations = {"Pearson r": pearson, "Spearman ρ": spearman}
+    near = middle(x) & middle(y)
+    crowded = near.sum() > 2 and max(np.ptp(x) / (np.ptp(x[near]) or 1e-9), np.ptp(y) / (np.ptp(y[near]) or 1e-9)) > 4
+    with drawing(path, size=(11.6 if crowded else 6.4, 6.2), title=title) as figure:
+        panels = figure.subplots(1, 2 if crowded else 1, squeeze=False)[0]
+        for axes, shown in zip(panels, (np.full(len(x), True), near), strict=False):
+            draw_differences(axes, pairs, x, y, shown)
+            axes.set(xlabel=f"BLEU difference without the head, {names[0]}", ylabel=f"the same, {names[1]}")
+        panels[0].set_title(", ".join(correlation_words(name, found) for name, found in correlations.items()), fontsize=10)
+        if crowded:
+            panels[1].set_title(f"enlarged: {near.sum()} of the {len(x)} heads, the same line", fontsize=10)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if crowded else 2)
+
+
+def middle(values: np.ndarray) -> np.ndarray:
+    """Which values are not far out: within three times the spread of the middle 80% around their median."""
+    low, centre, high = np.percentile(values, [10, 50, 90])
+    return np.abs(values - centre) <= 1.5 * (high - low) + 1e-12
+
+
+def draw_differences(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> None:
+    """The points of `shown`, and the regression of all."""
+    for kind, colour in KIND_COLOURS.items():
+        mine = np.array([row["kind"] == kind for row in pairs]) & shown
+        if mine.any():
+            look: dict[str, Any] = {"color": colour, "marker": KIND_MARKERS[kind], "s": 42, "linewidth": 0.6, "edgecolor": "white"}
+            axes.scatter(x[mine], y[mine], label=KIND_WORDS[kind], zorder=4, **look)
+    if np.ptp(x) > 0:
+        slope, start = np.polyfit(x, y, 1)
+        ends = np.array([x[shown].min(), x[shown].max()])
+        axes.plot(ends, start + slope * ends, color="#444444", linewidth=1.5, label="linear regression", zorder=3)
+    for line in (axes.axhline, axes.axvline):
+        line(0, color="#bbbbbb", linewidth=0.9, zorder=1)
+    axes.grid(True, color="#eeeeee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    name_farthest(axes, [row for row, here in zip(pairs, shown, strict=True) if here], x[shown], y[shown])
+
+
+def name_farthest(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, count: int = 3) -> None:
+    """Write layer.head beside the heads that matter most; on the inner side, where there is room."""
+    centre = (x.min() + x.max()) / 2
+    for i in np.argsort(-(np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)), kind="stable")[:count]:
+        left = x[i] <= centre
+        look: dict[str, Any] = {"ha": "left" if left else "right", "va": "center", "fontsize": 8.5, "path_effects": WHITE_EDGE, "zorder": 5}
+        words = f"{pairs[i]['kind']} {pairs[i]['layer']}.{pairs[i]['head']}"
+        axes.annotate(words, (x[i], y[i]), (7 if left else -7, 0), textcoords="offset points", **look)
+
+
+def correlation_words(name: str, found: tuple[float, float] | None) -> str:
+    if found is None or not math.isfinite(found[0]):
+        return f"{name}: none"
+    value, p = found
+    p_words = f"= {p:.3f}" if p >= 0.001 else f"< $10^{{{math.ceil(math.log10(p))}}}$" if p > 1e-300 else "≈ 0"
+    return f"{name} = {value:.2f}".replace("-", "−") + f" (p {p_words})"
+
+
+# ---------------------------------------------------------------- importance while the base trains
+
+
+def draw_dynamics(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
+    """BLEU relative to the unpruned model of the same epoch (%), a line for each share of closed heads. Below each epoch, the unpruned
+    model's BLEU.
+
+    rows: epoch, closed_share, valid_bleu, valid_bleu_relative (1 is the unpruned model's). Raises ValueError without a row."""
+    if not rows:
+        raise nothing("epoch's curve")
+    epochs = sorted({int(row["epoch"]) for row in rows})
+    shares = sorted({number(row["closed_share"]) for row in rows})
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(shares)))  # its light end is lost on white
+    at = {(int(row["epoch"]), number(row["closed_share"])): row for row in rows}
+    with drawing(path, size=(8, 5.2), title=title) as figure:
+        axes = figure.subplots()
+        lines: list[Line2D] = []
+        for share, colour, marker in zip(shares, colours, "osD^vPX<>*" * 10, strict=False):
+            relative = [100 * number(at.get((epoch, share), {}).get("valid_bleu_relative")) for epoch in epochs]
+            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "linewidth": 1.7}
+            lines += axes.plot(epochs, relative, label=f"{100 * share:.0f}%", **look)
+        whole = [number(at.get((epoch, 0.0), {}).get("valid_bleu")) for epoch in epochs]
+        axes.set_xticks(*tick_words(epochs, whole))
+        axes.set(xlabel="epoch of the base's training; below it the unpruned model's BLEU", ylabel="BLEU of the unpruned model kept (%)")
+        from_zero(axes)
+        axes.grid(True, axis="y", color="#e8e8e8", linewidth=0.8)
+        figure.legend(handles=lines, title="heads closed", loc="outside right center")
+
+
+def tick_words(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int], list[str]]:
+    """Places and words of the ticks; an epoch too near to the one before has none."""
+    places: list[int] = []
+    for epoch in epochs:
+        if not places or epoch - places[-1] >= (epochs[-1] - epochs[0]) / 14:
+            places.append(epoch)
+    bleu = dict(zip(epochs, whole, strict=True))
+    return places, [f"{epoch}\n{bleu[epoch]:.1f}" if math.isfinite(bleu[epoch]) else str(epoch) for epoch in places]

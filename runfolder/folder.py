@@ -1,0 +1,111 @@
+"""The run folder: what every script writes and reads.   One run is one base, or one gate setting on a base.
+
+    config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json metrics.csv hypotheses/ scores/ result.json
+"""
+
+import json
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gates.headmap import write_json
+
+
+class RunFolder:
+    """One folder of `--runs`. Reading a file that is missing or broken raises ValueError with what to do."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """The folder of an existing run. Raises ValueError if there is none, naming the nearest."""
+        folder = cls(path)
+        if not (folder / "config.yaml").is_file():
+            siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
+            nearest = get_close_matches(Path(path).name, siblings, n=1)
+            hint = f"; did you mean {Path(path).parent / nearest[0]}?" if nearest else ""
+            raise ValueError(f"no run at {path} (a run folder holds config.yaml){hint}")
+        return folder
+
+    def config(self) -> dict[str, Any]:
+        try:
+            content = yaml.safe_load((self / "config.yaml").read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ValueError(f"cannot read {self / 'config.yaml'}: {' '.join(str(error).split())}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
+        return content
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self / name} is broken ({error}); repeat the run with --fresh") from error
+
+    def write_json(self, name: str, content: Any) -> None:
+        (self / name).parent.mkdir(parents=True, exist_ok=True)
+        write_json(self / name, content)
+
+    def write_text(self, name: str, text: str) -> None:
+        path = self / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs share a base
+        partial.write_bytes(text.encode())
+        os.replace(partial, path)
+
+    def result(self) -> dict[str, Any] | None:
+        """result.json, or None while no stage has ended."""
+        return self.read_json("result.json") if (self / "result.json").is_file() else None
+
+    def finished(self) -> bool:
+        result = self.result()
+        return bool(result and result.get("finished"))
+
+    def systems(self) -> dict[str, dict[str, Any]]:
+        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None}."""
+        systems = self.read_json("systems.json")
+        assert isinstance(systems, dict)
+        return systems
+
+    def add_system(self, name: str, weights: Path, xi: dict[str, list[Any]] | None) -> None:
+        systems = self.systems() if (self / "systems.json").is_file() else {}
+        systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi}
+        self.write_json("systems.json", systems)
+
+
+def find_runs(root: str | Path) -> list[RunFolder]:
+    """All runs below a folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
+
+
+def dense_run(folder: RunFolder) -> RunFolder:
+    """The run whose model has no gates: the run itself, or the base of a run with gates. Raises ValueError if that base is gone, or is
+    another one by now."""
+    config = folder.config()
+    if config.get("gate", "none") == "none":
+        return folder
+    base = config.get("base")
+    if not base:
+        raise ValueError(f"{folder.path} has gates and names no base, so there is no model without gates; give a base run (--gate none)")
+    # beside the run before the recorded path: a folder of runs may have been copied elsewhere
+    found = [RunFolder(path) for path in (folder.path.parent / Path(base).name, Path(base)) if (path / "config.yaml").is_file()]
+    if not found:
+        raise ValueError(
+            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or train it again with the same "
+            "settings and --gate none"
+        )
+    same = [run for run in found if config.get("base_hash") in (None, run.config().get("run_hash"))]
+    if not same:
+        raise ValueError(
+            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); for that base itself, give it"
+        )
+    return same[0]

@@ -1,0 +1,122 @@
+"""The one way to a trained model: `open_source(SOURCE)` gives it with its tokenizer, its text and its run folder.
+
+    source = open_source("runs/toy-en-de-l0-0.01-s1")          # or system="greedy", "base", ...
+    source.translator.translate(["The dog sleeps."])
+    source.corpus.valid                                        # the text that the run was trained on, read when it is asked for
+
+A SOURCE is a run folder, or PREFIX:PLACE for models of other libraries. To add such a library: a function that reads its files once and
+returns an ordinary run folder, and a line in SOURCES.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs.schema import SearchConfig
+from data import Corpus, load_corpus
+from data.corpus import TranslationData
+from gates import HeadMap, attach
+from models.checkpoint import load_model, weights_digest
+from models.translator import Translator, load_vocabs
+from runfolder.folder import RunFolder, dense_run
+
+# prefix -> what reads PLACE and returns the run folder that it became, found again by the hash of its files
+SOURCES: dict[str, Callable[[str], RunFolder]] = {}
+
+
+@dataclass
+class Source:
+    """A trained model in evaluation mode, with the run that it belongs to.
+
+    system: one of the run's (base, l0, greedy, ...). data_dir: the folder with local copies of named corpora."""
+
+    folder: RunFolder
+    system: str
+    translator: Translator
+    config: dict[str, Any]  # the run's config.yaml
+    data_dir: str | None
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text that the run was trained on. Raises ValueError if it is not there, or has changed since."""
+        return run_corpus(self.folder, self.data_dir)
+
+    @cached_property
+    def weights(self) -> str:
+        """12 hexadecimal digits that tell the model's weights from others."""
+        return weights_digest(self.translator.model)
+
+    def data(self, corpus: Corpus | None = None, *, train_sentences: int = 0) -> TranslationData:
+        """The text in the run's vocabulary, for batches.
+
+        corpus: another text in its place. train_sentences: the first so many training pairs, 0 for as many as the run had."""
+        text = self.config["text"]
+        return TranslationData(
+            corpus=corpus or self.corpus,
+            source_vocab=self.translator.source_vocab,
+            target_vocab=self.translator.target_vocab,
+            max_tokens=text["max_tokens"],
+            max_length=text["max_length"],
+            seed=self.config["seed"],
+            train_sentences=train_sentences or text["train_sentences"],
+        )
+
+
+def open_source(
+    source: str | Path, system: str | None = None, *, dense: bool = False, device: str | None = None, data_dir: str | None = None
+) -> Source:
+    """Open a trained model.
+
+    system: the run's own unless given: l0 of a run with gates, base of a base. dense: a run with gates stands for its base, the model
+    before any gate touched it. device: the first GPU if there is one, else the CPU, unless given. data_dir: the run's own unless given.
+    Raises ValueError if the run or the system does not exist, or its files are broken."""
+    folder = find_run(source)
+    folder = dense_run(folder) if dense else folder
+    name = system or folder.read_json("result.json").get("system", "base")
+    systems = folder.systems()
+    if name not in systems:
+        nearest = get_close_matches(name, systems, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {sorted(systems)}"
+        raise ValueError(f"run {folder.path} has no system {name!r}; {hint}")
+    model = load_model(folder / systems[name]["weights"]).to(device or best_device())
+    if systems[name]["xi"] is not None:
+        xi = HeadMap.from_json(systems[name]["xi"])
+        attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
+        model.eval()
+    config = folder.config()
+    translator = Translator(model, *load_vocabs(folder.path), SearchConfig(**config.get("search", {})))
+    return Source(folder, name, translator, config, data_dir if data_dir is not None else config.get("data_dir"))
+
+
+def find_run(source: str | Path) -> RunFolder:
+    """The run folder of a SOURCE. Raises ValueError if there is none, naming the nearest."""
+    prefix, colon, place = str(source).partition(":")
+    if colon and prefix in SOURCES:
+        return SOURCES[prefix](place)
+    return RunFolder.open(source)
+
+
+def best_device() -> torch.device:
+    """The first GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
+    """The corpus of a run. data_dir: folder with local copies of named corpora, the run's own unless given.
+
+    Raises ValueError if it is not there, or is not the text that the run was trained on."""
+    settings = folder.config()
+    files: dict[str, Any] = {name: settings.get(name) for name in ("src", "tgt", "train_files", "valid_files", "test_files")}
+    corpus = load_corpus(settings.get("data"), data_dir=data_dir if data_dir is not None else settings.get("data_dir"), **files)
+    digest = (folder.result() or {}).get("data", {}).get("text_digest")
+    if digest not in (None, corpus.digest()):  # runs from before it was recorded are taken at their word
+        raise ValueError(
+            f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest {corpus.digest()}, then {digest}); "
+            "numbers on it would belong to no run: bring the old text back, or train on the new one"
+        )
+    return corpus

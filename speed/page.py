@@ -1,0 +1,247 @@
+"""A speed report as a page: tables, the figure, and in plain words where removing heads does not help; all of it from the numbers alone."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from report.drawing import drawing
+from speed.measure import spread
+
+Row = Mapping[str, Any]
+Report = Mapping[str, Any]
+
+COLOURS = {"": "#000000", "onnx": "#0072B2", "ct2": "#D55E00", "ct2-int8": "#009E73"}  # of an engine: Okabe and Ito's
+MASKED = "#CC79A7"
+MARKERS = {"dense": ("o", (0, (3, 2))), "masked": ("X", (0, (1, 1))), "removed": ("s", "-")}
+
+
+# ---------------------------------------------------------------- what follows from the rows
+
+
+def pooled(rows: Sequence[Row], system: str, beam: int, batch: int) -> dict[str, Any]:
+    """Sentences per second over all lengths together, round by round, as `spread`."""
+    mine = [row for row in rows if (row["system"], row["beam"], row["batch"]) == (system, beam, batch)]
+    rounds = zip(*(row["seconds"] for row in mine), strict=True)
+    return spread([sum(row["sentences"] for row in mine) / sum(seconds) for seconds in rounds])
+
+
+def in_order(rows: Iterable[Row], name: str) -> list[Any]:
+    """The different values of a column, as they come."""
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def findings(report: Report) -> list[str]:
+    """Sentences: what is saved, where removing heads helps and where it does not, and what masks cost.
+
+    It does not help where the dense model was as fast in any round: where the ratio's interval reaches down to 1."""
+    words = {name: system["words"] for name, system in report["systems"].items()}
+    removed = [row for row in report["rows"] if row["system"] == "removed"]
+    low, high = min(row["saved_share"] for row in removed), max(row["saved_share"] for row in removed)
+    heads = report["heads"]
+    found = [
+        f"{heads['closed']} of {heads['total']} heads are gone, and with them {percent(low)} to {percent(high)} of the multiply-adds: if "
+        f"time went with these, removed would be {1 / (1 - low):.2f} to {1 / (1 - high):.2f} times as fast as dense."
+    ]
+    for system in [name for name in words if name.startswith("removed")]:
+        rows = [row for row in report["rows"] if row["system"] == system]
+        against = words[report["systems"][system]["against"]]
+        found.append(f"{words[system]}: {verdict(rows, against)}")
+    masked = [row["speedup"] for row in report["rows"] if row["system"] == "masked"]
+    over = [row["speedup_over_masked"] for row in removed]
+    clear = sum(each["lowest"] > 1 for each in masked)
+    found.append(
+        f"{words['masked']}: with closed heads that stay in the weights it is {between(masked)} as fast as {words['dense']}, and faster in "
+        f"every round in {clear} of {len(masked)} settings. Removed translates as it does, {between(over)} as fast."
+    )
+    return found
+
+
+def verdict(rows: Sequence[Row], against: str) -> str:
+    """Where `rows`, of one system, are faster than its dense twin and where they are not."""
+    strong, weak = ([row for row in rows if (row["speedup"]["lowest"] > 1) is faster] for faster in (True, False))
+    much = between([row["speedup"] for row in strong]) if strong else ""
+    if not weak:
+        return f"faster than {against} in every round of all {len(rows)} settings, {much} as fast."
+    slower = sum(row["speedup"]["highest"] < 1 for row in weak)
+    places = [f"beam {beam}, batch {batch}: {', '.join(each)}" for (beam, batch), each in grouped(weak).items()]
+    text = f"removal does not help in {len(weak)} of {len(rows)} settings, where {against} is as fast in some round ({slower} of them: in "
+    text += f"every round): {'; '.join(places)}."
+    return text + (f" In the others it is {much} as fast." if strong else " It helps nowhere.")
+
+
+def grouped(rows: Sequence[Row]) -> dict[tuple[int, int], list[str]]:
+    """(beam, batch) -> "short 0.98 (0.95 to 1.02)" for each length."""
+    places: dict[tuple[int, int], list[str]] = {}
+    for row in rows:
+        places.setdefault((row["beam"], row["batch"]), []).append(f"{row['length']} {interval(row['speedup'])}")
+    return places
+
+
+def between(ratios: Sequence[Row]) -> str:
+    """The lowest, the highest and the median of the medians."""
+    medians = [ratio["median"] for ratio in ratios]
+    return f"{min(medians):.2f} to {max(medians):.2f} times (median {statistics.median(medians):.2f})"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def interval(numbers: Row, digits: int = 2) -> str:
+    return f"{numbers['median']:.{digits}f} ({numbers['lowest']:.{digits}f} to {numbers['highest']:.{digits}f})"
+
+
+def mebibytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**20:.1f}"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> list[str]:
+    """A table; the first `left` columns to the left, numbers to the right."""
+    rule = "|" + "---|" * left + "--:|" * (len(head) - left)
+    return ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
+
+
+def page(report: Report, figure: str) -> str:
+    """report.md."""
+    lengths = "; ".join(f"{name}: {low} to {high} pieces, {count} sentences" for name, (low, high, count) in report["lengths"].items())
+    setup = report["settings"]
+    lines = [
+        f"# How fast is {report['run']}?",
+        "",
+        f"{report['device']}, {report['threads']} threads, on the CPU, fp32 but where int8 is said. Test sentences of {report['corpus']} "
+        f"by their source pieces ({lengths}). Medians of {setup['repeats']} rounds, after one of warm-up, in which all systems translate "
+        "the same sentences in turns; in brackets the lowest and the highest.",
+        "",
+        f"![Sentences per second against the batch size]({figure})",
+        "",
+        "## Where pruning helps, and where it does not",
+        "",
+        *(f"- {sentence}" for sentence in report["findings"]),
+        *(f"- {words} is left out: {why}" for words, why in report["left_out"].items()),
+        "",
+        "## The systems",
+        "",
+        *systems_table(report),
+        "Memory is the largest resident set of a fresh process that loads the system and translates one batch of every setting, the "
+        "largest last. What the interpreter, torch and the runtime take before anything is loaded is in the column beside it"
+        f"{bare_words(report)}.",
+        "",
+    ]
+    for beam in in_order(report["rows"], "beam"):
+        lines += [f"## Sentences per second, beam {beam}, all lengths", "", *speed_table(report, beam)]
+    lines += ["## How much of what the multiply-adds promise is reached", "", *PROMISE, "", *gains_table(report)]
+    lines += ["## Every number", "", *all_table(report)]
+    made_by = f"`{report['command']}`, commit {report['commit']}, {report['date']}, "
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    return "\n".join([*lines, made_by + versions, ""])
+
+
+PROMISE = [
+    "ideal: dense over removed, in multiply-adds of the sentences as they were translated (the two models translate some differently). "
+    "Then, for each engine, how many times as fast removed is as dense, and the share of the ideal: of the time that would be saved if "
+    "time went with the multiply-adds, the part that is.",
+]
+
+
+def systems_table(report: Report) -> list[str]:
+    rows = []
+    for name, system in report["systems"].items():
+        base = system["memory"]["imports"]
+        peak = max((row["peak_memory"] for row in report["rows"] if row["system"] == name and row["peak_memory"]), default=None)
+        own = None if peak is None else peak - base
+        rows.append([system["words"], f"{system['parameters']:,}", *map(mebibytes, (system["file_bytes"], peak, base, own))])
+    return markdown(["system", "parameters", "file MiB", "peak memory MiB", "imports MiB", "peak without them"], rows)
+
+
+def bare_words(report: Report) -> str:
+    bare = [system["memory"]["interpreter"] for system in report["systems"].values() if system["memory"]["interpreter"]]
+    return f" (the interpreter alone: {mebibytes(max(bare))} MiB)" if bare else ""
+
+
+def speed_table(report: Report, beam: int) -> list[str]:
+    batches = in_order(report["rows"], "batch")
+    rows = []
+    for name, system in report["systems"].items():
+        speeds = [pooled(report["rows"], name, beam, batch) for batch in batches]
+        rows.append([system["words"], *(interval(speed, 0 if speed["median"] >= 100 else 1) for speed in speeds)])
+    return markdown(["system", *(f"batch {batch}" for batch in batches)], rows)
+
+
+def gains_table(report: Report) -> list[str]:
+    """A row for each setting, two columns for each engine."""
+    removed = [name for name in report["systems"] if name.startswith("removed")]
+    head = ["beam", "length", "batch", "ideal"]
+    for name in removed:
+        engine = report["systems"][name]["words"].removeprefix("removed, ")
+        head += [engine, "share of ideal"]
+    rows = []
+    cells = {(row["system"], row["beam"], row["length"], row["batch"]): row for row in report["rows"]}
+    for (system, *setting), row in cells.items():
+        if system == "removed":
+            line = [*setting, f"{1 / (1 - row['saved_share']):.2f}"]
+            for name in removed:
+                mine = cells[name, *setting]
+                share = mine["share_of_ideal"]
+                line += [interval(mine["speedup"]), "" if share is None else f"{share['median']:.2f}"]
+            rows.append(line)
+    return markdown(head, rows, left=2)
+
+
+def all_table(report: Report) -> list[str]:
+    head = ["system", "length", "beam", "batch", "sentences/s", "ms a batch", "peak MiB"]
+    head += ["times dense", "saved", "ideal", "share of ideal", "same"]
+    rows = []
+    for row in report["rows"]:
+        speed, saved, share = row["sentences_per_second"], row["saved_share"], row["share_of_ideal"]
+        line = [report["systems"][row["system"]]["words"], row["length"], row["beam"], row["batch"]]
+        line += [interval(speed, 1), interval(row["latency_ms"], 1), mebibytes(row["peak_memory"])]
+        line += ["", "", ""] if saved is None else [interval(row["speedup"]), percent(saved), f"{1 / (1 - saved):.2f}"]
+        rows.append([*line, "" if share is None else interval(share), percent(row["same_translations"])])
+    note = "same: share of the sentences that come out as from the PyTorch model of the same weights."
+    return [*markdown(head, rows, left=2), note, ""]
+
+
+# ---------------------------------------------------------------- figure
+
+
+def draw(report: Report, path: str | Path) -> None:
+    """Sentences per second against the batch size, all lengths together: a panel for each beam, a line for each system."""
+    rows = report["rows"]
+    beams, batches = in_order(rows, "beam"), in_order(rows, "batch")
+    with drawing(path, size=(5.2 * max(len(beams), 1.4), 5.6), title=f"{report['run']}: sentences per second") as figure:
+        panels = figure.subplots(1, len(beams), squeeze=False, sharey=True)[0]
+        for axes, beam in zip(panels, beams, strict=True):
+            for name, system in report["systems"].items():
+                kind, _, engine = name.partition("-")
+                colour = MASKED if kind == "masked" else COLOURS[engine]
+                marker, line = MARKERS[kind]
+                speeds = [pooled(rows, name, beam, batch) for batch in batches]
+                low, high = ([speed[end] for speed in speeds] for end in ("lowest", "highest"))
+                axes.fill_between(batches, low, high, color=colour, alpha=0.12, linewidth=0)
+                face = colour if kind == "removed" else "white"
+                look: Any = {"color": colour, "marker": marker, "linestyle": line, "markerfacecolor": face}
+                medians = [speed["median"] for speed in speeds]
+                axes.plot(batches, medians, label=system["words"], markersize=6, linewidth=1.7, zorder=4, **look)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(batches, labels=[str(batch) for batch in batches])
+            axes.minorticks_off()
+            axes.set_title("greedy" if beam == 1 else f"beam {beam}")
+            axes.set_xlabel("sentences at once")
+            axes.grid(True, color="#e8e8e8", linewidth=0.8)
+            axes.set_axisbelow(True)
+        panels[0].set_ylabel("sentences per second")
+        from_powers(panels[0])
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=3.2, fontsize=9.5)
+
+
+def from_powers(axes: Any) -> None:
+    """Plain numbers on a logarithmic axis: 1, 2 and 5 of every power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

@@ -1,0 +1,133 @@
+"""What a speed report compares: the base, the model with closed heads masked, without them, and both in the files of other runtimes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.checkpoint import save_model
+from models.formats import FORMATS, Exported, export, need, open_exported, plain
+from models.transformer import Transformer
+from runfolder.folder import RunFolder
+from runfolder.source import open_source, run_corpus
+
+OF_RUN = {"dense": "base", "masked": "l0", "removed": "l0-removed"}  # name in the report -> system of the run
+ENGINES = {  # suffix of a system's name -> format, options when it is opened, words
+    "onnx": ("onnx", {}, "ONNX Runtime"),
+    "ct2": ("ct2", {"compute_type": "float32"}, "CTranslate2"),
+    "ct2-int8": ("ct2", {"compute_type": "int8"}, "CTranslate2 int8"),
+}
+PARITY_LINES = 20  # sentences of the check that an export ends with
+ONE_BATCH = 10**9  # search.batch_tokens with which everything that is given at once is translated at once
+
+Lines = tuple[list[str], list[str]]  # sources and references
+
+
+@dataclass(frozen=True)
+class System:
+    """One line of the figure. spec: what `open_system` needs, in another process too; model: whose multiply-adds it is held against."""
+
+    name: str
+    words: str
+    spec: dict[str, Any]
+    model: Transformer
+    parameters: int
+    file_bytes: int  # of its weights, and of its graph or program where that is a file of its own
+
+    @property
+    def engine(self) -> str:
+        """What runs it: "" for PyTorch, or a key of ENGINES."""
+        return self.name.partition("-")[2]
+
+    @property
+    def against(self) -> str | None:
+        """The system that is this one before heads were closed, on the same engine; None for the dense ones."""
+        return None if self.name.startswith("dense") else "-".join(["dense", self.engine]).rstrip("-")
+
+
+def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> tuple[list[System], dict[str, str]]:
+    """The systems, exported into `scratch` where they run on another engine, and those left out for a missing package, with the reason.
+
+    Raises ValueError if the run has no l0, a base is gone, or an export does not pass its parity check."""
+    known = folder.systems()
+    missing = [system for system in ("base", "l0") if system not in known]
+    if missing:
+        raise ValueError(
+            f"{folder.path} has no system {missing[0]!r} (it has {', '.join(known)}); a speed report compares a base with what gates "
+            "leave of it: give a run of fit.py --gate l0"
+        )
+    removed_run = folder if OF_RUN["removed"] in known else removed_alone(folder, scratch / "run")
+    translators, systems = {}, []
+    for name, system in OF_RUN.items():
+        run = removed_run if name == "removed" else folder
+        translators[name] = open_source(run.path, system, device="cpu").translator
+        spec = {"run": str(run.path.resolve()), "system": system, "threads": threads}
+        size = (run / run.systems()[system]["weights"]).stat().st_size
+        model = translators[name].model
+        systems.append(System(name, f"{name}, PyTorch", spec, model, parameters(model), size))
+    left_out: dict[str, str] = {}
+    for suffix, (format, options, words) in ENGINES.items():
+        try:
+            need(FORMATS[format].packages)
+        except ValueError as error:
+            left_out[words] = str(error)
+            continue
+        for one in [each for each in systems if each.name in ("dense", "removed")]:
+            place = scratch / f"{one.name}-{format}"
+            if not place.is_dir():
+                lines, references = (side[:PARITY_LINES] for side in test)
+                facts = {"run": folder.path.name, "system": one.spec["system"]}
+                export(translators[one.name], format, place, lines=lines, references=references, facts=facts)
+            spec = {"exported": str(place.resolve()), "format": format, "options": options, "threads": threads}
+            size = weights_size(place)
+            systems.append(System(f"{one.name}-{suffix}", f"{one.name}, {words}", spec, one.model, one.parameters, size))
+    return systems, left_out
+
+
+def removed_alone(folder: RunFolder, place: Path) -> RunFolder:
+    """A run folder with `l0-removed` alone, for a run that has no such system yet."""
+    place.mkdir(parents=True)
+    made = RunFolder(place)
+    for path in folder.path.glob("vocab*.model"):
+        (place / path.name).write_bytes(path.read_bytes())
+    (place / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
+    save_model(place / "l0-removed.pt", plain(open_source(folder.path, "l0", device="cpu").translator).model)
+    made.add_system("l0-removed", place / "l0-removed.pt", None)
+    return made
+
+
+def parameters(model: Transformer) -> int:
+    """Numbers in the weights; those of gates are not counted."""
+    return sum(weight.numel() for name, weight in model.named_parameters() if not name.startswith("head_gates."))
+
+
+def weights_size(folder: Path) -> int:
+    """Bytes of an exported folder without its vocabularies and its export.json."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files if path.name != "export.json" and not path.match("vocab*.model"))
+
+
+def open_system(spec: Mapping[str, Any]) -> Exported:
+    """The system, on the CPU, ready to translate whatever it is given as one batch."""
+    torch.set_num_threads(spec["threads"])
+    opened: Exported
+    if "exported" in spec:
+        opened = open_exported(spec["exported"], threads=spec["threads"], **spec["options"])
+    else:
+        opened = open_source(spec["run"], spec["system"], device="cpu").translator
+    opened.search = replace(opened.search, batch_tokens=ONE_BATCH)
+    return opened
+
+
+def text_of(folder: RunFolder, data_dir: str | None) -> tuple[Lines, dict[str, Any]]:
+    """The run's test set and what it is. Raises ValueError if its text has changed since."""
+    corpus = run_corpus(folder, data_dir)
+    sources, references = list(corpus.test.sources), list(corpus.test.targets)
+    return (sources, references), {"corpus": corpus.name, "test_sentences": len(sources), "text_digest": corpus.digest()}
+
+
+def evenly(chosen: Sequence[int], count: int) -> list[int]:
+    """`count` of the given numbers, evenly spread and in their order; some twice and more where there are fewer."""
+    return [chosen[i * len(chosen) // count] for i in range(count)]

@@ -1,0 +1,282 @@
+"""The report page, in a real browser where there is one: the head map, the slider, the card, the tables, and how fast it opens."""
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report import write_page
+from report.__main__ import main
+from report.page import HERE, PATH_POINTS, embedded, finite, page, thin_paths, thousandths
+from tests.report.synthetic_report import cards
+
+OPENS_IN = 2.0  # seconds, 288 heads
+
+
+# ---------------------------------------------------------------- the file
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_page_is_one_file_that_asks_for_nothing_else(tmp_path):
+    write_page(cards(), tmp_path / "deep" / "report.html")
+    text = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", text)
+    assert not re.search(r"@import|url\(|\bfetch\(|XMLHttpRequest", text)
+    assert set(re.findall(r"https?://[^\"'\s)]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "report.html"]
+
+
+def test_data_cannot_end_the_script_that_holds_them():
+    hostile = "</script><script>alert(1)</script><!-- $title & \u2028"
+    data = {**cards(layers=1, heads=2), "run": hostile}
+    text = page(data)
+    assert text.count("</script>") == 2
+    assert data_of(text)["run"] == hostile
+    assert "<title>&lt;/script&gt;" in text
+
+
+def test_json_of_the_page_has_no_nan():
+    assert finite({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {"a": [1.5, None], "b": [None, True]}
+    assert embedded({"a": "<"}) == '{"a":"\\u003c"}'
+
+
+def test_weights_are_whole_thousandths():
+    assert thousandths({"cross": [[[0.1234, 1.0], [0.0, float("nan")]]]}) == {"cross": [[[123, 1000], [0, 0]]]}
+
+
+def test_long_gate_paths_keep_their_ends():
+    steps = list(range(0, 5000, 7))
+    path = thin_paths({"run": {"steps": steps, "log_alpha": [step / 1000 for step in steps]}})["run"]
+    assert len(path["steps"]) == len(path["log_alpha"]) == PATH_POINTS
+    assert (path["steps"][0], path["steps"][-1]) == (steps[0], steps[-1])
+    assert thin_paths({"steps": [0, 5], "log_alpha": [2.0, float("nan")]}) == {"": {"steps": [0, 5], "log_alpha": [2.0, None]}}
+    assert thin_paths(None) is None
+
+
+@pytest.mark.parametrize("data", [{}, {"heads": []}, {"heads": None}, []])
+def test_a_page_without_heads_is_refused(data):
+    with pytest.raises(ValueError, match="found no heads"):
+        page(data)
+
+
+def test_a_head_that_is_nowhere_is_named():
+    data = cards(layers=1, heads=2)
+    del data["heads"][3]["layer"]
+    with pytest.raises(ValueError, match=r"heads\[3\] lacks layer"):
+        page(data)
+
+
+def test_the_command_writes_the_page_or_one_line(tmp_path, capsys):
+    (tmp_path / "cards.json").write_text(json.dumps(cards(layers=1, heads=2)), encoding="utf-8")
+    main([str(tmp_path / "cards.json"), str(tmp_path / "report.html")])
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    with pytest.raises(SystemExit, match=r"does not exist; `python analyze.py RUN`"):
+        main([str(tmp_path / "none.json"), str(tmp_path / "report.html")])
+    (tmp_path / "cards.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SystemExit, match="found no heads"):
+        main([str(tmp_path / "cards.json"), str(tmp_path / "report.html")])
+
+
+def test_scripts_and_styles_are_one_idea_long():
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in HERE.iterdir() if path.is_file()}
+    assert {name: lines for name, lines in lengths.items() if lines >= 350} == {}
+
+
+# ---------------------------------------------------------------- in the browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine; on Debian: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+class Opened:
+    """A page in the browser, with what its console said."""
+
+    def __init__(self, browser: Any, path: Path, data: dict[str, Any], **options: Any):
+        write_page(data, path)
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.tab = browser.new_page(viewport={"width": 1360, "height": 900}, **options)
+        self.tab.set_default_timeout(5000)
+        self.tab.on("console", lambda message: self.said.append(message.text))
+        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.tab.goto(path.as_uri())
+
+    def text(self, selector: str) -> str:
+        return self.tab.inner_text(selector)
+
+    def close(self) -> None:
+        self.tab.close()
+        assert self.said == [], "the console stays empty"
+        assert [url for url in self.asked if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.fixture
+def opened(browser, tmp_path) -> Iterator[Opened]:
+    one = Opened(browser, tmp_path / "report.html", cards())
+    yield one
+    one.close()
+
+
+def test_a_click_on_a_head_shows_its_card(opened):
+    data = cards()
+    head = next(head for head in data["heads"] if head["site"] == "encoder.1.enc-self" and head["roles"])
+    name = f"{head['site']}.{head['head']}"
+    opened.tab.click(f'button.mark[data-name="{name}"]')
+    assert opened.text("#card-title") == name
+    card = opened.text("#card")
+    assert head["roles"][0]["role"].replace("->", "→") in card
+    assert f"{head['roles'][0]['score']:.2f}" in card
+    assert f"{head['confidence']:.3f}" in card
+    assert f"{head['importance']:.3f}" in card
+    assert opened.tab.get_attribute(f'button.mark[data-name="{name}"]', "aria-pressed") == "true"
+    assert opened.tab.url.endswith("#" + name)
+
+
+def test_the_slider_shuts_heads(opened):
+    data = cards()
+    for number, state in enumerate(data["states"][:4], start=1):
+        opened.tab.fill("#state", str(number))
+        assert f"{state['heads_open']} of 72 heads open · BLEU {state['bleu']:.1f}" in opened.text("#state-words")
+        assert opened.tab.locator("button.mark.shut").count() == 72 - state["heads_open"]
+    opened.tab.fill("#state", "0")
+    assert opened.tab.locator("button.mark.shut").count() == 0
+    opened.tab.select_option("#series", "greedy")
+    opened.tab.fill("#state", "8")
+    assert opened.tab.locator("button.mark.shut").count() == 72 - data["states"][-1]["heads_open"]
+
+
+def test_the_map_is_used_with_the_keyboard(opened):
+    at = "document.activeElement.dataset.name"
+    opened.tab.locator('button.mark[data-name="encoder.0.enc-self.7"]').click()
+    opened.tab.focus('button.mark[data-name="encoder.0.enc-self.7"]')
+    opened.tab.keyboard.press("ArrowRight")
+    assert opened.tab.evaluate(at) == "decoder.0.dec-self.0"  # from one grid to the one beside it
+    opened.tab.keyboard.press("ArrowDown")
+    assert opened.tab.evaluate(at) == "decoder.1.dec-self.0"
+    opened.tab.keyboard.press("End")
+    opened.tab.keyboard.press("Enter")
+    assert opened.text("#card-title") == "decoder.1.dec-self.7"
+    assert opened.tab.evaluate("document.activeElement.id") == "card-title"
+    opened.tab.keyboard.press("Escape")
+    assert opened.tab.evaluate(at) == "decoder.1.dec-self.7"
+    assert opened.tab.locator('button.mark[tabindex="0"]').count() == 1  # one stop for the tab key
+
+
+def test_a_mark_reads_without_colour(opened):
+    marks = opened.tab.locator("button.mark")
+    for i in range(marks.count()):
+        label = marks.nth(i).get_attribute("aria-label")
+        letter = marks.nth(i).inner_text()
+        assert letter in {"P", "S", "R", "A", ""}
+        assert ("no role found" in label) == (letter == "")
+        assert label.endswith(("; open", "; shut"))
+
+
+def test_a_table_sorts_on_a_click(opened):
+    def column() -> list[float]:
+        return [float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(4)").all_inner_texts()]
+
+    button = opened.tab.locator("#table th button", has_text="Importance")
+    button.click()
+    assert column() == sorted(column(), reverse=True)
+    button.click()
+    assert column() == sorted(column())
+    assert opened.tab.locator('#table th[aria-sort="ascending"]').count() == 1
+    opened.tab.click("#tabs >> text=Survival test")
+    assert "0.81" in opened.text("#table")
+
+
+def test_attention_is_drawn_as_lines_or_as_a_heat_map(opened):
+    opened.tab.click('button.mark[data-name="decoder.2.dec-self.1"]')
+    opened.tab.select_option("#sentence", "1")
+    assert "▁Hund" in opened.tab.text_content("svg.attention")
+    assert opened.tab.locator("svg.attention .query").count() == 5
+    opened.tab.click("[data-drawing=heat]")
+    assert opened.tab.locator("svg.attention .cell").count() == 25
+
+
+def test_the_switch_turns_the_colours_round(opened):
+    def paper() -> str:
+        return opened.tab.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = paper()
+    opened.tab.click("#theme")
+    assert paper() != light
+    opened.tab.click("#theme")
+    assert paper() == light
+
+
+def test_the_page_follows_the_readers_system(browser, tmp_path):
+    dark = Opened(browser, tmp_path / "dark.html", cards(), color_scheme="dark")
+    assert dark.tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 20, 23)"
+    dark.close()
+
+
+def bare(data: dict[str, Any]) -> dict[str, Any]:
+    """Only the heads, with nothing known of them."""
+    known = {"site", "kind", "layer", "head"}
+    return {"run": "bare", "heads": [{key: head[key] if key in known else None for key in head} for head in data["heads"]]}
+
+
+def without_examples(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "examples": [], "curves": []}
+
+
+def uneven(data: dict[str, Any]) -> dict[str, Any]:
+    """A pruned model: one kind has two heads left in one layer, and the gates know sites that are gone."""
+    left = [
+        head
+        for head in data["heads"]
+        if head["kind"] == "cross" or (head["kind"] == "enc-self" and head["layer"] == 1 and head["head"] < 2)
+    ]
+    return {**data, "heads": left, "states": []}
+
+
+@pytest.mark.parametrize("change", [bare, without_examples, uneven])
+def test_missing_parts_leave_no_holes(browser, tmp_path, change):
+    data = change(copy.deepcopy(cards()))
+    one = Opened(browser, tmp_path / "report.html", data)
+    assert one.tab.locator("button.mark").count() == len(data["heads"])
+    one.tab.locator("button.mark").first.click()
+    body = one.text("body")
+    assert not re.search(r"undefined|NaN|null|\[object|Infinity", body)
+    visible = one.tab.locator("section:visible, #card > section")
+    assert all(visible.nth(i).inner_text().strip() for i in range(visible.count()))
+    assert one.tab.locator("#curves").is_visible() == (change is not bare)
+    one.close()
+
+
+def test_a_narrow_screen_never_scrolls_sideways(browser, tmp_path):
+    one = Opened(browser, tmp_path / "report.html", cards(layers=2, heads=16))
+    one.tab.set_viewport_size({"width": 360, "height": 740})
+    one.tab.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    assert one.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    one.close()
+
+
+def test_288_heads_open_in_two_seconds(browser, tmp_path):
+    one = Opened(browser, tmp_path / "report.html", cards(layers=6, heads=16))
+    assert one.tab.locator("button.mark").count() == 288
+    assert int(one.tab.get_attribute("html", "data-ready")) < 1000 * OPENS_IN
+    one.close()
