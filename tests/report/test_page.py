@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from report import write_page
 from report.__main__ import main
-from report.page import HERE, PATH_POINTS, embedded, finite, page, thin_paths, thousandths
+from report.page import HERE, PATH_POINTS, embedded, finite, page, thin_paths, thousandths, write_page
 from tests.report.synthetic_report import cards
 
 OPENS_IN = 2.0  # seconds, 288 heads
