@@ -9,8 +9,6 @@ from pathlib import Path
 from configs.cli import parse
 from configs.export import ExportConfig
 
-REMOVED = "l0-removed"  # the system without its closed heads; what is exported unless --system says otherwise
-
 
 def main() -> int:
     config = parse(ExportConfig, prog="export.py", description=__doc__.split("\n")[0])
@@ -35,25 +33,23 @@ def write(config: ExportConfig) -> None:
     """Export one system in one format."""
     import torch
 
+    from configs.methods import method_of
     from models.formats import check_place, export, format_named, need
-    from runfolder.folder import RunFolder
     from runfolder.provenance import device_name, provenance
-    from runfolder.source import open_source, run_corpus
+    from runfolder.source import find_run, open_source
 
     assert config.to is not None  # ExportConfig: no report, so a format
     need(format_named(config.to).packages)
     if config.threads:
         torch.set_num_threads(config.threads)
-    folder = RunFolder.open(config.source)
-    result = folder.result()
-    if result is None or not folder.finished():
-        raise ValueError(f"{folder.path} is not finished; the command in its command.txt with --resume continues it")
-    system = config.system or (REMOVED if REMOVED in folder.systems() else result.get("system", "base"))
-    translator = open_source(folder.path, system, device="cpu").translator
+    folder = find_run(config.source)
+    method, there = method_of(folder.config()), folder.systems()
+    removed = method.removed if method and method.removed in there else None  # without its closed heads, unless --system says otherwise
+    source = open_source(folder.path, config.system or removed, finished=True, device="cpu", data_dir=config.data_dir)
+    system, translator = source.system, source.translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"
     check_place(out, config.fresh)
-    test = run_corpus(folder, config.data_dir).test
-    lines, references = (list(side[: config.sentences or None]) for side in (test.sources, test.targets))
+    lines, references = source.lines("test", config.sentences)
     print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)
     facts = {"run": folder.path.resolve().name, "system": system, **provenance(device_name(), "32", folder.config().get("seed", 0))}
     about = export(translator, config.to, out, lines=lines, references=references, facts=facts, fresh=config.fresh)

@@ -12,26 +12,26 @@ from configs.schema import KINDS
 from models.progress import say
 
 if TYPE_CHECKING:
-    from pruning.subject import Subject
+    from pruning.dense_model import DenseModel
     from runfolder.table import Row
 
 
 def main() -> int:
     config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
-    from pruning.subject import Subject
+    from pruning.dense_model import DenseModel
     from report.fill import fill
 
     try:
-        subject = Subject.open(config)
-        print(f"{subject.folder.path}: the model without gates; results are written there", flush=True)
-        others = [subject.other(corpus) for corpus in config.also]
-        others += [subject.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)]
+        dense = DenseModel.open(config)
+        print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
+        others = [dense.other(corpus) for corpus in config.also]
+        others += [dense.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)]
         if config.orders:
-            curves(subject, config)
+            curves(dense, config)
         if config.ablate:
-            ablate(subject, config, others)
-        for page in fill(subject.folder, say, data_dir=subject.data_dir, corpus=subject.corpus):
+            ablate(dense, config, others)
+        for page in fill(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
             print(f"report: {page}")
     except (ValueError, OSError) as error:
         print(f"prune.py: error: {error}", file=sys.stderr)
@@ -42,52 +42,52 @@ def main() -> int:
     return 0
 
 
-def curves(subject: "Subject", config: PruneConfig) -> None:
+def curves(dense: "DenseModel", config: PruneConfig) -> None:
     """BLEU against closed heads, a curve for every order (and kind), in one figure."""
-    from pruning.curve import Measure, curve
-    from pruning.orders import figure_name
+    from pruning.curve import Measure, curve, figure_name
     from report.pruning_figures import draw_curves
     from report.pruning_tables import curves_table
 
-    measure = Measure(subject)
+    measure = Measure(dense)
     found: dict[str, list[Row]] = {}
     labels = []
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
-            found.update([curve(order, subject, config, kinds=kinds, measure=measure, report=say)])
+            found.update([curve(order, dense, config, kinds=kinds, measure=measure, report=say)])
             labels.append(f"{order}-{kinds[0]}" if config.each_kind else order)
-    path = subject.folder / f"curves/{figure_name(config)}"
+    path = dense.folder / f"curves/{figure_name(config)}"
     drawn = dict(zip(labels, found.values(), strict=True))
     whole = set(config.kinds) == set(KINDS) and not config.each_kind
-    points = subject.learned() if whole else []
-    draw_curves(drawn, path, points=points, title=f"{subject.folder.path.name}: heads closed without training")
-    curves_table(subject, found)
+    points = dense.learned() if whole else []
+    draw_curves(drawn, path, points=points, title=f"{dense.folder.path.name}: heads closed without training")
+    curves_table(dense, found)
     print(f"figure: {path}.png")
 
 
-def ablate(subject: "Subject", config: PruneConfig, others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
+def ablate(dense: "DenseModel", config: PruneConfig, others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
     """Heads removed alone, or all but one of a layer; with --also on other test sets too."""
     from pruning.ablation import ablate_all_but_one, ablate_one, table_name
     from pruning.transfer import transfer
     from report.pruning_figures import draw_matrix, draw_transfer
     from report.pruning_tables import all_but_one_table, one_table, transfer_table
 
-    folder = subject.folder
+    folder = dense.folder
     if config.ablate == "all-but-one":
-        all_but_one_table(subject, ablate_all_but_one(subject, kinds=config.kinds, fresh=config.fresh, report=say))
+        all_but_one_table(dense, ablate_all_but_one(dense, kinds=config.kinds, fresh=config.fresh, report=say))
         return
-    rows = ablate_one(subject, kinds=config.kinds, fresh=config.fresh, report=say)
+    rows = ablate_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
     path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
     draw_matrix(rows, path, title=f"{folder.path.name}: BLEU without each head, minus BLEU of the whole model")
-    one_table(subject, rows)
+    one_table(dense, rows)
     print(f"figure: {path}.png")
     for name, text in others:
-        found = transfer(subject, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
-        transfer_table(name, found.correlations)
+        found = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
+        transfer_table(name, dense.source.task.metrics[0].title, found.correlations)
         together = found.correlations["all"]
         if together["pearson"] and together["spearman"]:
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
-            draw_transfer(found.rows, path, names=(subject.corpus.name, name), pearson=together["pearson"], spearman=together["spearman"])
+            names = (dense.source.corpus.name, name)
+            draw_transfer(found.rows, path, names=names, pearson=together["pearson"], spearman=together["spearman"])
             print(f"figure: {path}.png")
 
 

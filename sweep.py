@@ -61,13 +61,13 @@ def sweep(config: SweepConfig) -> int:
     drawn = draws(file, seed=config.seed, count=config.count)
     configs = trial_configs(config, file, drawn)
     # after every check of the file: these take seconds to import
-    from runfolder.run_lock import Locks
+    from runfolder.run_lock import RunLocks
     from sweeps.live import Show
     from sweeps.runs import planned
     from sweeps.state import State
 
     plans = dict(zip(configs, planned(list(configs.values())), strict=True))
-    locks = Locks()
+    locks = RunLocks()
     locks.hold(Path(config.runs), config.folder.name)  # two at once would both start what waits
     try:
         state = State.open(config.folder, file, drawn, seed=config.seed, again=config.retry or config.fresh)

@@ -12,10 +12,11 @@ from scipy import stats  # type: ignore[import-untyped]
 
 from analysis.analyses import Found, importance, of
 from analysis.roles import Role, families
-from analysis.study import GateRun, Study
+from analysis.study import Study
 from analysis.survival import any_role, survive_longer, survivors
 from gates import KINDS, HeadMap, find_sites
 from models.progress import Report
+from runfolder.related import GateRun
 from runfolder.table import Row
 
 BASE = "base"  # the run in which all heads are open

@@ -16,35 +16,16 @@ from data.batch import Batch
 from data.conllu import read_conllu
 from data.corpus import TranslationData
 from data.parallel import DataError, ParallelText, digest_lines, read_lines
-from gates import KINDS, HeadMap, find_sites
-from models.checkpoint import weights_digest
+from gates import KINDS, find_sites
 from models.progress import Report
 from models.translator import Translator
-from runfolder.folder import RunFolder, dense_run, find_runs
+from runfolder.folder import RunFolder, dense_run
 from runfolder.provenance import device_name, provenance
-from runfolder.source import open_source, run_corpus
+from runfolder.related import GateRun, open_gate_run, siblings
+from runfolder.source import Source, find_run, open_source
 
 TEXT = "text"  # the split that --text makes
 BATCH_TOKENS = 4000  # of one batch of the pass; no result depends on it
-
-
-@dataclass(frozen=True)
-class GateRun:
-    """A finished run with gates on the base: its own system's row of result.json, and which heads are open (of the sites it gates)."""
-
-    folder: RunFolder
-    config: dict[str, Any]
-    row: dict[str, Any]
-    open: HeadMap
-
-    @property
-    def name(self) -> str:
-        return self.folder.path.resolve().name
-
-    @property
-    def label(self) -> str:
-        """As figures call it."""
-        return f"λ {self.config['lambda']:g}"
 
 
 @dataclass(frozen=True)
@@ -52,16 +33,34 @@ class Study:
     """A model in evaluation mode and its text. folder: the run whose model it is; base: the run without gates, often the same."""
 
     config: AnalyzeConfig
-    folder: RunFolder
+    source: Source
     base: RunFolder
-    system: str
     gate_runs: list[GateRun]  # most open heads first
-    translator: Translator
     corpus: Corpus  # its valid or test text cut to --sentences
     data: TranslationData
-    weights: str  # digest of the model
-    text_digest: str  # of the run's whole text
     facts: dict[str, Any]  # provenance
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.source.folder
+
+    @property
+    def system(self) -> str:
+        return self.source.system
+
+    @property
+    def translator(self) -> Translator:
+        return self.source.translator
+
+    @property
+    def weights(self) -> str:
+        """The digest of the model."""
+        return self.source.weights
+
+    @property
+    def text_digest(self) -> str:
+        """Of the run's whole text."""
+        return self.source.corpus.digest()
 
     @classmethod
     def open(cls, config: AnalyzeConfig, report: Report, *, corpus: Corpus | None = None) -> "Study":
@@ -69,40 +68,28 @@ class Study:
         finished, if the runs have not one base, if the system is not there, or the text has changed since."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        folders = list({Path(path).resolve(): RunFolder.open(path) for path in config.runs}.values())  # runs/a is runs/a/
+        folders = list({Path(path).resolve(): find_run(path) for path in config.runs}.values())  # runs/a is runs/a/
         base = one_base(folders)
         for folder in [base, *folders]:
-            check_finished(folder)
-        gated = [folder for folder in folders if has_gates(folder)]
+            folder.check_finished()
+        gated = [folder for folder in folders if folder.config().get("gate", "none") != "none"]
         if config.siblings:
-            gated += siblings(base, known=gated, report=report)
+            gated += siblings(base, besides=gated, report=report)
         if config.system in (None, "base"):
-            folder, system = base, (base.result() or {}).get("system", "base")
+            source = open_source(base.path, data_dir=config.data_dir)
         else:
-            folder, system = folders[0], config.system
-        translator = open_source(folder.path, system).translator
-        translator.model.eval()
-        if not find_sites(translator.model):
-            raise ValueError(f"{folder.path}: {system} has no attention heads to look at")
-        whole = corpus or run_corpus(folder, config.data_dir)
-        corpus = cut(whole, config.split, config.sentences)
+            source = open_source(folders[0].path, config.system, data_dir=config.data_dir)
+        if not find_sites(source.model):
+            raise ValueError(f"{source.folder.path}: {source.system} has no attention heads to look at")
+        if corpus is not None:
+            source.corpus = corpus
+        corpus = cut(source.corpus, config.split, config.sentences)
         if config.text is not None:
             corpus = replace(corpus, extra={TEXT: source_text(config.text, config.sentences)})
             config = replace(config, kinds=["enc-self"])
-        settings = folder.config()
-        data = TranslationData(
-            corpus=corpus,
-            source_vocab=translator.source_vocab,
-            target_vocab=translator.target_vocab,
-            max_tokens=settings["text"]["max_tokens"],
-            max_length=settings["text"]["max_length"],
-            seed=settings["seed"],
-            train_sentences=settings["text"]["train_sentences"],
-        )
-        runs = sorted(map(gate_run, gated), key=lambda run: (-run.row["heads_open"], run.name))
-        facts = provenance(device_name(), "32", settings["seed"])
-        weights, digest = weights_digest(translator.model), whole.digest()
-        return cls(config, folder, base, system, runs, translator, corpus, data, weights, digest, facts)
+        runs = sorted(map(open_gate_run, gated), key=lambda run: (-run.row.heads_open, run.name))
+        facts = provenance(device_name(), "32", source.config["seed"])
+        return cls(config, source, base, runs, corpus, source.data(corpus), facts)
 
     @property
     def place(self) -> str:
@@ -155,45 +142,6 @@ def one_base(folders: list[RunFolder]) -> RunFolder:
                 "compared over runs on one base, so give those of one"
             )
     return bases[first]
-
-
-def check_finished(folder: RunFolder) -> None:
-    if not folder.finished():
-        raise ValueError(f"{folder.path} is not finished; the command in its command.txt with --resume continues it")
-
-
-def has_gates(folder: RunFolder) -> bool:
-    return folder.config().get("gate", "none") != "none"
-
-
-def siblings(base: RunFolder, *, known: list[RunFolder], report: Report) -> list[RunFolder]:
-    """The finished runs with gates beside the base and on it; of others on it is said why they are left out."""
-    found = []
-    have = {folder.path.resolve() for folder in known}
-    own = base.config().get("run_hash")
-    for folder in find_runs(base.path.resolve().parent):
-        try:
-            config = folder.config()
-            if folder.path in have or own is None or config.get("base_hash") != own or not has_gates(folder):
-                continue
-            check_finished(folder)
-        except ValueError as error:
-            report(f"left out: {error}")
-            continue
-        found.append(folder)
-    return found
-
-
-def gate_run(folder: RunFolder) -> GateRun:
-    """Raises ValueError if it has no row or no gates of its own system."""
-    result, systems = folder.result() or {}, folder.systems()
-    name = result.get("system", "l0")
-    rows = [row for row in result.get("rows", []) if row["system"] == name]
-    xi = systems.get(name, {}).get("xi")
-    if not rows or xi is None:
-        lacks = "gates" if rows else "row"
-        raise ValueError(f"{folder.path} is a run with gates, but has no {lacks} of {name}; repeat it with --fresh")
-    return GateRun(folder, folder.config(), rows[0], HeadMap.from_json(xi).map(lambda row: row > 0))
 
 
 def cut(corpus: Corpus, split: str, sentences: int) -> Corpus:

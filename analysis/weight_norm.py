@@ -5,6 +5,7 @@ changes with its input. The attention pattern and the bias are left out. Letters
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -15,8 +16,11 @@ from models.transformer import Transformer
 
 
 @torch.no_grad()
-def weight_norm(model: Transformer, *, kinds: Iterable[str] | None = None) -> HeadMap:
-    """|W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64; a gate on the head does not change it."""
+def weight_norm(model: Transformer, batches: Iterable[Any] = (), *, kinds: Iterable[str] | None = None) -> HeadMap:
+    """|W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64; a gate on the head does not change it.
+
+    The batches are not read."""
+    del batches
     chosen = check_kinds(kinds)
     norms = {}
     for site, attention in find_sites(model).items():

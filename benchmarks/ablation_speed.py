@@ -54,7 +54,7 @@ def measure(translator: "Translator", parts: Sequence[Sequence[str]]) -> dict[st
     from pruning.ablated_search import ablated_translations
     from pruning.ablation import chosen_sites, only
 
-    ablations = [only(site, head, closed=True) for site in chosen_sites(translator, None) for head in range(site.heads)]
+    ablations = [only(site, head, closed=True) for site in chosen_sites(translator.model, None) for head in range(site.heads)]
     ablated_translations(translator, parts[0][:20], ablations[:3])  # warm-up
     loop_seconds: list[float] = []
     job_seconds: list[float] = []
@@ -97,13 +97,13 @@ def main() -> int:
     options = parser.parse_args()
 
     from configs.prune import PruneConfig
-    from pruning.subject import Subject
+    from pruning.dense_model import DenseModel
 
     set_threads(options.threads)
     load = load_average()
     try:
         config = PruneConfig(source=options.run, data_dir=options.data_dir, test_sentences=options.sentences, threads=options.threads)
-        subject = Subject.open(config)
+        subject = DenseModel.open(config)
         lines = subject.test[0]
         if options.parts > len(lines):
             raise ValueError(f"--parts: expected at most the {len(lines)} test sentences, got {options.parts}")

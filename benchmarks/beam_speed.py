@@ -161,13 +161,13 @@ def main() -> int:
 
     from configs.prune import PruneConfig
     from models.formats import export, open_exported
-    from pruning.subject import Subject
+    from pruning.dense_model import DenseModel
 
     set_threads(options.threads)
     load = load_average()
     try:
         config = PruneConfig(source=options.run, data_dir=options.data_dir, test_sentences=options.sentences, threads=options.threads)
-        subject = Subject.open(config)
+        subject = DenseModel.open(config)
         lines, references = subject.test
         if options.parts > len(lines):
             raise ValueError(f"--parts: expected at most the {len(lines)} test sentences, got {options.parts}")

@@ -69,7 +69,7 @@ def measure(run: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dic
         whole = whole or scored
         found = compare(scored, whole, counts)
         keys = ("bleu_ci95", "bleu_difference", "bleu_difference_ci95", "bleu_p_value", "chrf_difference")
-        row = {"closed": kind, "heads_closed": closed, "bleu": scored.bleu, "chrf": scored.chrf, **{key: found[key] for key in keys}}
+        row = {"closed": kind, "heads_closed": closed, **scored.values, **{key: found[key] for key in keys}}
         rows.append(row | {f"{name}_signature": text for name, text in scored.signatures.items()})
     result = folder.read_json("result.json")
     about = {"run": folder.path.name, "run_commit": result.get("commit"), "run_command": result.get("command"), "run_seed": config.seed}

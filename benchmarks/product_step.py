@@ -12,18 +12,20 @@ from typing import Any
 import torch
 from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 
+from configs.methods import METHODS
 from configs.schema import GateConfig, StageConfig
 from data.batch import Batch
 from gates import LambdaBudget, attach
-from lightning_modules.gated import GatedModule
-from lightning_modules.translation import TranslationModule
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
 from models.transformer import Transformer
 from models.translator import Translator
+from tasks.translation import Translation
 
 NO_WORDS: Any = None  # in a vocabulary's place: nothing is encoded or translated here
 
 
-class Alone(TranslationModule):
+class Alone(StageModule):
     """What the modules ask their trainer for."""
 
     steps_done = 0
@@ -41,10 +43,6 @@ class Alone(TranslationModule):
 
     def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
         float(value)  # loggers want a number, which on a GPU waits for it
-
-
-class AloneGated(Alone, GatedModule):
-    """The same with gates."""
 
 
 class ProductStep:
@@ -82,15 +80,14 @@ class ProductStep:
 
 def plain_step(model: Transformer, stage: StageConfig, precision: str) -> ProductStep:
     """Steps of a model without gates."""
-    return ProductStep(Alone(Translator(model, NO_WORDS, NO_WORDS), stage, seed=1).to(model.output.weight.device), precision)
+    return ProductStep(Alone(Translation(), Translator(model, NO_WORDS, NO_WORDS), stage, seed=1).to(model.output.weight.device), precision)
 
 
 def gated_step(
     model: Transformer, stage: StageConfig, gates: GateConfig, *, lam: float, kinds: Sequence[str], precision: str
 ) -> ProductStep:
     """Puts Hard Concrete gates on the model and gives its steps."""
-    options = {"log_alpha": gates.log_alpha, "beta": gates.beta, "gamma": gates.gamma, "zeta": gates.zeta}
-    attach(model, gate="l0", kinds=kinds, **options)
-    budget = LambdaBudget(lam, gates.lambda_warmup)
-    module = AloneGated(Translator(model, NO_WORDS, NO_WORDS), stage, gates, budget, seed=1)
+    attach(model, gate="l0", kinds=kinds, **METHODS["l0"].gate_options(gates))
+    gating = Gating(gates, LambdaBudget(lam, gates.lambda_warmup), epochs=stage.epochs)
+    module = Alone(Translation(), Translator(model, NO_WORDS, NO_WORDS), stage, seed=1, gating=gating)
     return ProductStep(module.to(model.output.weight.device), precision)

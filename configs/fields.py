@@ -1,12 +1,72 @@
-"""The settings of a configuration class as named leaves: `train.lr`, `model.d_model`, `lambda`."""
+"""The settings of a configuration class: how one is declared, checked and listed (`train.lr`, `model.d_model`, `lambda`)."""
 
 import dataclasses
+import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any, Literal
 
 SPELT = {"lam": "lambda"}  # field -> its name in flags and YAML: `lambda` is a reserved word in Python alone
+REQUIRED = dataclasses.MISSING  # for `setting`: a default that is none
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    items: Iterable[str] | None = None,
+    choices: Iterable[str] | None = None,
+    positional: bool = False,
+) -> Any:
+    """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or `choices` of a name.
+
+    Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a list, any number; with
+    REQUIRED as default they must be given."""
+    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    limits = {words: limit for words, limit in limits.items() if limit is not None}
+    metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
+    if default is REQUIRED:
+        return dataclasses.field(metadata=metadata)
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def check_ranges(config: Any, prefix: str = "--") -> None:
+    """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds an unknown or repeated item."""
+    for each in dataclasses.fields(config):
+        value, limits, items = getattr(config, each.name), each.metadata.get("limits", {}), each.metadata.get("items")
+        flag = prefix + SPELT.get(each.name, each.name).replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            check_ranges(value, f"{flag}.")
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{flag}: expected a finite number, got {value}")
+        for words, limit in limits.items():
+            inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
+            if not inside:
+                both = " and ".join(f"{words} {limit:g}" for words, limit in limits.items())
+                raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
+        choices = each.metadata.get("choices")
+        if choices is not None and value not in choices:
+            raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{_nearest([value], list(choices))}")
+        if items is not None:
+            unknown = [item for item in value if item not in items]
+            may_be_empty = each.default_factory is not dataclasses.MISSING and not each.default_factory()
+            if unknown or not (value or may_be_empty) or len(set(value)) < len(value):
+                expected = f"expected some of {', '.join(items)}, each once and separated by commas"
+                raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{_nearest(unknown, items)}")
+
+
+def _nearest(unknown: list[str], items: list[str]) -> str:
+    near = get_close_matches(unknown[0], items, n=1) if unknown else []
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""The numbers of a run by the names that Weights & Biases, sweep files and dashboards know them by.
+"""The numbers of a run by the names that Weights & Biases, sweep files and dashboards know them by; those of a translation run.
 
 HISTORY grows step by step in training; SUMMARY stands once the test set is translated, and is of the run's own system (base, base-continued
-or l0). Every system of the comparison has `systems/<system>/bleu`, `systems/<system>/chrf` and `systems/<system>/heads_open` beside them.
+or that of its gates). Every system of the comparison has `systems/<system>/bleu`, `systems/<system>/chrf` and
+`systems/<system>/heads_open` beside them.
 """
 
-from configs.schema import ALL_SYSTEMS, KINDS
+from configs.schema import KINDS
+from configs.systems import all_systems
 
 HISTORY = {
     "train/loss": "cross-entropy of a training step, nats per target token, label smoothing and penalty included",
@@ -41,4 +43,4 @@ OF_A_SYSTEM = ("bleu", "chrf", "heads_open")
 
 def known_metrics() -> list[str]:
     """All names, in the order above."""
-    return [*HISTORY, *SUMMARY, *(f"systems/{system}/{name}" for system in ALL_SYSTEMS for name in OF_A_SYSTEM)]
+    return [*HISTORY, *SUMMARY, *(f"systems/{system}/{name}" for system in all_systems() for name in OF_A_SYSTEM)]

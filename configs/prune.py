@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from configs.schema import KINDS, REQUIRED, check_ranges, setting
+from configs.scores import SCORES
 
-ORDERS = ["gradient", "ablation", "random", "weight-norm", "reverse"]  # pruning/orders.py has one line for each
-USES_GRADIENT = {"gradient", "reverse"}
+ORDERS = list(SCORES)
+USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
 
 
 @dataclass(frozen=True)

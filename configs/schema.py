@@ -3,66 +3,19 @@
 A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lambda` on the command line and `lambda` in YAML.
 """
 
-import math
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal
+
+from configs.fields import REQUIRED, check_ranges, setting
+from configs.methods import METHODS
+from configs.systems import all_systems, default_systems
+from configs.tasks import TASKS
+
+__all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
 
 KINDS = ["enc-self", "dec-self", "cross"]
-REQUIRED = MISSING  # for `setting`: a default that is none
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
-ALL_SYSTEMS = [*SYSTEMS, "random", "random-finetuned", "weight-norm", "weight-norm-finetuned"]
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    items: list[str] | None = None,
-    positional: bool = False,
-) -> Any:
-    """A dataclass field with its text for `--help`, the range of a number and the known `items` of a list; mutable defaults are copied for
-    every instance. positional: the words before the first flag, one or, for a list, any number; REQUIRED as default: they must be given."""
-    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    limits = {words: limit for words, limit in limits.items() if limit is not None}
-    metadata = {"help": help, "limits": limits, "items": items, "positional": positional}
-    if default is REQUIRED:
-        return field(metadata=metadata)
-    if isinstance(default, (list, dict)):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def check_ranges(config: Any, prefix: str = "--") -> None:
-    """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds an unknown or repeated item."""
-    for each in fields(config):
-        value, limits, items = getattr(config, each.name), each.metadata.get("limits", {}), each.metadata.get("items")
-        flag = prefix + ("lambda" if each.name == "lam" else each.name.replace("_", "-"))
-        if is_dataclass(value):
-            check_ranges(value, f"{flag}.")
-            continue
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{flag}: expected a finite number, got {value}")
-        for words, limit in limits.items():
-            inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
-            if not inside:
-                both = " and ".join(f"{words} {limit:g}" for words, limit in limits.items())
-                raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
-        if items is not None:
-            unknown = [item for item in value if item not in items]
-            may_be_empty = each.default_factory is not MISSING and not each.default_factory()
-            if unknown or not (value or may_be_empty) or len(set(value)) < len(value):
-                expected = f"expected some of {', '.join(items)}, each once and separated by commas"
-                raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{_nearest(unknown, items)}")
-
-
-def _nearest(unknown: list[str], items: list[str]) -> str:
-    near = get_close_matches(unknown[0], items, n=1) if unknown else []
-    return f"; did you mean {near[0]}?" if near else ""
+GATES = [*METHODS, "none"]
 
 
 @dataclass(frozen=True)
@@ -123,14 +76,10 @@ class FinetuneConfig(StageConfig):
 
 
 @dataclass(frozen=True)
-class GateConfig:
-    """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
+class GateTraining:
+    """Training of gates (`--gates.*`), and the options of every kind of gate."""
 
     lr: float = setting(0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
-    log_alpha: float = setting(2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed")
-    beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
-    gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
-    zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
     lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
     settle: float = setting(
         0.67,
@@ -138,6 +87,15 @@ class GateConfig:
         at_least=0,
         below=1,
     )
+
+
+if TYPE_CHECKING:
+    GateConfig = GateTraining
+else:  # each method brings the options of its own
+    OPTIONS = [(option.name, option.type, option) for method in METHODS.values() for option in fields(method.options)]
+    GateConfig = make_dataclass("GateConfig", OPTIONS, bases=(GateTraining,), frozen=True)
+    GateConfig.__module__ = __name__  # or no other process could be handed one
+    GateConfig.__doc__ = GateTraining.__doc__
 
 
 @dataclass(frozen=True)
@@ -162,8 +120,10 @@ class FitConfig:
     train_files: list[str] = setting([], "explicit training files: SOURCE TARGET (then valid-files and test-files too)")
     valid_files: list[str] = setting([], "explicit validation files: SOURCE TARGET")
     test_files: list[str] = setting([], "explicit test files: SOURCE TARGET")
-    gate: Literal["l0", "none"] = setting("l0", "none trains the base alone")
+    task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
+    gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
     lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0)
+    heads: int = setting(0, "heads kept open in total, for methods that are told their number; 0 for none such", at_least=0)
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
     freeze_decoder: bool = setting(False, "train gates, encoder and source embeddings only (Voita et al. 2019, section 6.2)")
     base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
@@ -181,7 +141,11 @@ class FitConfig:
     dynamics: list[int] = setting([], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)")
     dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, 0 for all", at_least=0)
     dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
-    systems: list[str] = setting(SYSTEMS, f"rows of the comparison, comma-separated, of {', '.join(ALL_SYSTEMS)}", items=ALL_SYSTEMS)
+    systems: list[str] = setting(
+        [],
+        f"rows of the comparison, comma-separated, of {', '.join(all_systems())}; default {', '.join(default_systems('l0'))}",
+        items=all_systems(),
+    )
     test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
     model: ModelConfig = field(default_factory=ModelConfig)
     text: TextConfig = field(default_factory=TextConfig)
@@ -191,7 +155,11 @@ class FitConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
+        if not self.systems:
+            object.__setattr__(self, "systems", default_systems(self.gate))  # the class is frozen for everybody else
         check_ranges(self)
+        self._check_gate()
+        self._check_name()
         model, text = self.model, self.text
         if model.d_model % model.heads:
             cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
@@ -212,6 +180,19 @@ class FitConfig:
             )
         self._check_dynamics()
         self._check_files()
+
+    def _check_name(self) -> None:
+        if self.name is not None and (self.name in ("", ".", "..") or PurePath(self.name).name != self.name or "\\" in self.name):
+            raise ValueError(f"--name: expected the plain name of a folder inside --runs, got {self.name!r}; --runs says where runs lie")
+
+    def _check_gate(self) -> None:
+        told = self.gate in METHODS and METHODS[self.gate].steered_by == "heads"
+        if told and not self.heads:
+            raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
+        if self.heads and not told:
+            methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
+            cure = f"take --gate {' or '.join(methods)}" if methods else "lower or raise --lambda instead"
+            raise ValueError(f"--heads: --gate {self.gate} is not told how many heads stay open; {cure}")
 
     def _check_dynamics(self) -> None:
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]

@@ -238,7 +238,7 @@ def check_translations(path: Path) -> None:
         row = rows[system]
         count = row["evaluation"]["sentences"]
         lines = open_source(path, system).translator.translate(test.sources[:count])
-        bleu = score(lines, test.targets[:count]).bleu
+        bleu = score(lines, test.targets[:count]).main
         before = (path / f"hypotheses/{system}.txt").read_text(encoding="utf-8").split("\n")[:-1]
         changed = sum(a != b for a, b in zip(lines, before, strict=True))
         said = f"{path.name}: {system} has BLEU {bleu:.2f} in half precision, {row['bleu']:.2f} before"

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from lightning_modules.translation import TranslationModule
+from lightning_modules.module import StageModule
 
 
 class AverageWeights(pl.Callback):
@@ -24,7 +24,7 @@ class AverageWeights(pl.Callback):
         self.begin = 0  # the step at which the average began
 
     def weights(self, module: pl.LightningModule) -> dict[str, Tensor]:
-        assert isinstance(module, TranslationModule)
+        assert isinstance(module, StageModule)
         return {name: p.data for name, p in module.model.named_parameters() if not name.startswith("head_gates.")}
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -35,7 +35,7 @@ class AverageWeights(pl.Callback):
             self.average = {name: weight.clone() for name, weight in weights.items()}
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, TranslationModule)
+        assert isinstance(module, StageModule)
         if module.average_begins:
             self.average = {name: weight.clone() for name, weight in self.weights(module).items()}
             self.begin = trainer.global_step

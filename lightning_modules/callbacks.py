@@ -11,8 +11,8 @@ from pytorch_lightning.callbacks import RichProgressBar
 
 from gates import GateBank
 from lightning_modules.loggers import MetricsFile
-from lightning_modules.translation import TranslationModule
-from models.checkpoint import architecture, save_file
+from lightning_modules.module import StageModule
+from models.checkpoint import save_file
 from models.progress import minutes, say
 from runfolder.folder import RunFolder
 
@@ -52,7 +52,7 @@ class Checkpoints(pl.Callback):
         self.seconds += time.perf_counter() - self._begin
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, TranslationModule)
+        assert isinstance(module, StageModule)
         self.losses.append(float(trainer.callback_metrics["val/loss"]))
         value = float(trainer.callback_metrics[self.monitor])
         if module.eligible and value < self.best and trainer.is_global_zero:
@@ -60,13 +60,14 @@ class Checkpoints(pl.Callback):
             state = module.model.state_dict()
             gates = {name: state.pop(name) for name in list(state) if name.startswith("head_gates.")}
             bank = module.bank
-            content = {"architecture": architecture(module.model), "model": state, "gates": gates, "epoch": trainer.current_epoch}
-            save_file(self.folder / self.best_name, content)
+            described = module.task.describe(module.model)
+            save_file(self.folder / self.best_name, {**described, "model": state, "gates": gates, "epoch": trainer.current_epoch})
             if bank is not None:
                 bank.save(self.folder / self.best_name.replace("best.pt", "gates.json"))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.steps, self.stopped = trainer.global_step, getattr(module, "stopped", None)
+        assert isinstance(module, StageModule)
+        self.steps, self.stopped = trainer.global_step, module.stopped
         partial = self.folder / (self.last_name + ".part")
         trainer.save_checkpoint(partial, weights_only=False)  # False: the optimiser's state too
         if trainer.is_global_zero:
@@ -124,7 +125,7 @@ class GateHistory(pl.Callback):
 
 
 def bank_of(module: pl.LightningModule) -> GateBank:
-    assert isinstance(module, TranslationModule)
+    assert isinstance(module, StageModule)
     assert module.bank is not None
     return module.bank
 
@@ -154,7 +155,8 @@ class Words(pl.Callback):
         if not trainer.is_global_zero:
             return
         numbers = trainer.callback_metrics
-        shown = ["val/loss", "val/bleu", "gates/open_heads"]
+        assert isinstance(module, StageModule)
+        shown = ["val/loss", f"val/{module.task.metrics[0].name}", "gates/open_heads"]
         text = ", ".join(f"{name.split('/')[1].replace('_', ' ')} {float(numbers[name]):.4g}" for name in shown if name in numbers)
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
 

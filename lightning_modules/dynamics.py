@@ -5,47 +5,35 @@ are pruned as in section 4.2, 0% to 90% of them, by an importance that is comput
 The training never notices: it goes on bit by bit as without, and its clock stands still meanwhile.
 """
 
-import csv
-import io
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 
 from analysis.importance import importance
-from data.batch import Batch
+from data.corpus import TranslationData
 from data.parallel import digest_lines
 from gates import HeadMap, attach, detach
-from lightning_modules.translation import TranslationModule
+from lightning_modules.module import StageModule
 from models.progress import minutes, say
-from models.translator import Translator
-from pruning.greedy import lowest_closed
+from pruning.scores import closed_by
 from pruning.significance import Scored, score
 from runfolder.folder import RunFolder
+from runfolder.source import BATCH_TOKENS
+from runfolder.table import Row, read_table, write_table
 
 NAME = "curves/dynamics"
 TENTHS = range(10)  # of the heads, closed
-# Of the CSV. closed_share: the share that was asked for; heads_closed is rounded up. valid_bleu_relative: valid_bleu over that of the same
-# epoch with all heads, nothing where that is 0.
-COLUMNS = {
-    "epoch": int,
-    "closed_share": float,
-    "heads_closed": int,
-    "heads_open": int,
-    "heads_total": int,
-    "valid_bleu": float,
-    "valid_chrf": float,
-    "valid_bleu_relative": float,
-}
-Row = dict[str, Any]
+# Of the CSV: epoch; closed_share, which was asked for; heads_closed, rounded up; heads_open, heads_total; the task's metrics on validation,
+# valid_bleu, ..; and valid_bleu_relative, the metric that decides over its value with all heads at this epoch, nothing where that is 0.
 Lines = tuple[Sequence[str], Sequence[str]]  # source and reference
 
 
 class Dynamics(pl.Callback):
     """Prunes after each of `epochs`, counted from 1: curves/dynamics.csv with its settings in .json, and scores/dynamics-EPOCH.json.
 
-    batches: the training text for the importance, from its start at every call. facts: what made the numbers, for the JSON. Must stand
+    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON. Must stand
     before AverageWeights, which takes the averaged weights out again when the validation ends. Raises ValueError at an epoch that the
     training does not have, before it begins."""
 
@@ -54,11 +42,11 @@ class Dynamics(pl.Callback):
         folder: RunFolder,
         epochs: Iterable[int],
         *,
-        batches: Callable[[], Iterable[Batch]],
+        data: TranslationData,
         valid: Lines,
         facts: dict[str, Any],
     ):
-        self.folder, self.epochs, self.batches, self.valid, self.facts = folder, sorted(set(epochs)), batches, valid, facts
+        self.folder, self.epochs, self.data, self.valid, self.facts = folder, sorted(set(epochs)), data, valid, facts
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         last = trainer.max_epochs or 0
@@ -77,10 +65,10 @@ class Dynamics(pl.Callback):
         epoch = trainer.current_epoch + 1
         if epoch not in self.epochs or trainer.sanity_checking or not trainer.is_global_zero:
             return
-        assert isinstance(module, TranslationModule)
+        assert isinstance(module, StageModule)
         begin = time.perf_counter()
-        scores = importance(module.model, self.batches())
-        pruned = prune(module.translator, scores, self.valid)
+        scores = importance(module.model, self.data.batches("train", BATCH_TOKENS))
+        pruned = prune(module, scores, self.valid)
         whole = pruned[0][1]
         rows = [
             {
@@ -89,27 +77,29 @@ class Dynamics(pl.Callback):
                 "heads_closed": closed,
                 "heads_open": scores.heads_total - closed,
                 "heads_total": scores.heads_total,
-                "valid_bleu": scored.bleu,
-                "valid_chrf": scored.chrf,
-                "valid_bleu_relative": scored.bleu / whole.bleu if whole.bleu else None,
+                **{f"valid_{name}": value for name, value in scored.values.items()},
+                f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None,
             }
             for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True)
         ]
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
-        self.folder.write_json(f"{NAME}.json", self.record(module.translator, scores, whole))
+        self.folder.write_json(f"{NAME}.json", self.record(module, scores, whole))
         write_rows(self.folder, read_rows(self.folder) + rows)
-        kept = ", ".join(f"{row['closed_share']:.0%} closed {row['valid_bleu']:.1f}" for row in rows[1::2])
-        say(f"dynamics: epoch {epoch}: validation BLEU {whole.bleu:.1f}; {kept} ({minutes(time.perf_counter() - begin)})")
+        kept = ", ".join(f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2])
+        title = whole.metrics[0].title
+        say(f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} ({minutes(time.perf_counter() - begin)})")
 
-    def record(self, translator: Translator, scores: HeadMap, whole: Scored) -> dict[str, Any]:
+    def record(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
         """Settings and provenance."""
-        search = translator.search
+        settings = module.task.prediction_settings(module.predictor)
+        if "search" in settings:
+            settings["search"] = {name: settings["search"][name] for name in ("max_ratio", "max_extra")} | {"beam": 1}
         return {
             "epochs": self.epochs,
             "weights": "as validated",
             "importance": {"absolute": "sentence", "normalise": "l2", "computed": "anew after each epoch"},
             "kinds": list(scores.by_kind()),
-            "search": {"beam": 1, "max_ratio": search.max_ratio, "max_extra": search.max_extra},
+            **settings,
             "valid_sentences": len(self.valid[0]),
             "valid_digest": digest_lines(*self.valid),
             "signatures": whole.signatures,
@@ -117,18 +107,18 @@ class Dynamics(pl.Callback):
         }
 
 
-def prune(translator: Translator, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
-    """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of the greedy translations."""
-    total = scores.heads_total
-    bank = attach(translator.model, gate="mask")
+def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
+    """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of the quickest outputs."""
+    total, task = scores.heads_total, module.task
+    bank = attach(module.model, gate="mask")
     pruned = []
     try:
         for tenth in TENTHS:
             count = -(-total * tenth // 10)
-            bank.assign(~lowest_closed(scores, keep=total - count, l2_per_layer=True))
-            pruned.append((count, score(translator.translate(valid[0], beam=1), valid[1])))
+            bank.assign(~closed_by("gradient", scores, keep=total - count))
+            pruned.append((count, score(task.predict(module.predictor, valid[0], quick=True), valid[1], task.metrics)))
     finally:
-        detach(translator.model)
+        detach(module.model)
     return pruned
 
 
@@ -136,13 +126,8 @@ def read_rows(folder: RunFolder) -> list[Row]:
     """The rows of curves/dynamics.csv as numbers; none where there is no such file."""
     if not (folder / f"{NAME}.csv").is_file():
         return []
-    with (folder / f"{NAME}.csv").open(encoding="utf-8", newline="") as file:
-        return [{name: kind(row[name]) if row[name] else None for name, kind in COLUMNS.items()} for row in csv.DictReader(file)]
+    return read_table(folder, f"{NAME}.csv")
 
 
 def write_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    folder.write_text(f"{NAME}.csv", text.getvalue())
+    write_table(folder, f"{NAME}.csv", rows)

@@ -12,17 +12,16 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from configs.schema import StageConfig
-from models.transformer import Transformer
 
 NEWTON_SCHULZ = 3  # steps towards an orthogonal matrix; with torch's five a toy step took longer and the model learned no better
 
 
-def make_optimizer(model: Transformer, groups: Sequence[dict[str, Any]], stage: StageConfig) -> Optimizer:
+def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: StageConfig) -> Optimizer:
     """One optimiser over the groups ({"params", "lr", "weight_decay", "name"}), in the stage's manner."""
     betas, eps = (0.9, 0.98), 1e-9
     if stage.optimizer == "adamw":
         return AdamW(groups, betas=betas, eps=eps, fused=True)
-    matrices = {each.weight for each in model.modules() if isinstance(each, nn.Linear) and each is not model.output}
+    matrices = {each.weight for each in model.modules() if isinstance(each, nn.Linear) and each is not getattr(model, "output", None)}
     rest, hidden = [], []
     for group in groups:
         rest.append({**group, "params": [p for p in group["params"] if p not in matrices]})

@@ -14,9 +14,8 @@ from configs.schema import StageConfig
 from data.corpus import TranslationData
 from lightning_modules.averaging import AverageWeights
 from lightning_modules.callbacks import Checkpoints, GateHistory, Words, is_converged, progress_bar
-from lightning_modules.gated import GatedModule
 from lightning_modules.loggers import make_loggers
-from lightning_modules.translation import TranslationModule
+from lightning_modules.module import StageModule
 from models.checkpoint import load_file
 from runfolder.folder import RunFolder
 
@@ -62,7 +61,7 @@ class StageResult:
 
 def run_stage(
     name: str,
-    module: TranslationModule,
+    module: StageModule,
     data: TranslationData,
     folder: RunFolder,
     machine: Machine,
@@ -78,9 +77,9 @@ def run_stage(
     Files in the run folder begin with `prefix`. `resume` goes on after the last whole epoch if there is one. watchers: callbacks that find
     the weights that are validated in place in their on_validation_end; what they do there is not counted as training time. loggers: where
     numbers go beside metrics.csv and TensorBoard."""
-    gated = isinstance(module, GatedModule)
+    gated = module.gating is not None
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
-    checkpoints = Checkpoints(folder, best=best, last=last, monitor="val/objective" if gated else "val/loss")
+    checkpoints = Checkpoints(folder, best=best, last=last, monitor=module.monitor)
     callbacks: list[pl.Callback] = [checkpoints, *watchers, Words(name, data.sampler(world=machine.devices).steps), *progress_bar()]
     if stage.average > 0:
         callbacks.insert(1 + len(watchers), AverageWeights(stage.average))
@@ -135,7 +134,7 @@ def strategy(devices: int, gated: bool) -> str:
     return "ddp_spawn_find_unused_parameters_true" if gated else "ddp_spawn"
 
 
-def load_best(module: TranslationModule, folder: RunFolder, best: str) -> None:
+def load_best(module: StageModule, folder: RunFolder, best: str) -> None:
     """Put the best checkpoint's weights, and gates where it has them, into the module's model."""
     content = load_file(folder / best)
     module.model.load_state_dict({**content["model"], **content["gates"]})

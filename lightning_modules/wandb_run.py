@@ -112,25 +112,24 @@ class WandbRun:
 
     def finish(self, test: tuple[Sequence[str], Sequence[str]]) -> None:
         """Log what of the end is not logged yet, and end the run. test: source and reference lines."""
-        result = self.folder.read_json("result.json")
         wanted = [name for name in ending(self.folder) if name not in self.state["logged"]]
-        logged = [name for name in wanted if self.attempt(name, partial(self.log_end, name, result, test))]
+        logged = [name for name in wanted if self.attempt(name, partial(self.log_end, name, test))]
         self.end(0)
         self.report("the same command tries again, and")
         if read_state(self.folder).get("id") == self.state["id"]:
             self.folder.write_json(STATE, {**self.state, "logged": [*self.state["logged"], *logged]})
 
-    def log_end(self, name: str, result: dict[str, Any], test: tuple[Sequence[str], Sequence[str]]) -> None:
+    def log_end(self, name: str, test: tuple[Sequence[str], Sequence[str]]) -> None:
         """One of `ending`: numbers, a table, or a file as the artifact `<run>-<file>`."""
         import wandb
 
         if name == "summary":
-            self.run.summary.update(summary(result))
+            self.run.summary.update(summary(self.folder))
         elif name in TABLES:
-            columns, rows = TABLES[name](self.folder, result, test)
+            columns, rows = TABLES[name](self.folder, test)
             self.run.log({name: wandb.Table(columns=columns, data=rows)})
         else:
-            artifact = wandb.Artifact(artifact_name(self.folder, name), type=FILES[name], metadata=metadata(self.config, result))
+            artifact = wandb.Artifact(artifact_name(self.folder, name), type=FILES[name], metadata=metadata(self.config, self.folder))
             large = FILES[name] == "model"  # and never changes: it is uploaded from where it lies, the others are copied
             artifact.add_file(str(self.folder / name), name=name, policy="immutable" if large else "mutable", skip_cache=True)
             self.run.log_artifact(artifact, aliases=aliases(self.config))

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from configs.metrics import OF_A_SYSTEM, SUMMARY
+from configs.methods import METHODS, method_of
 from configs.schema import KINDS
 from gates import GateBank
 from runfolder.folder import RunFolder
+from runfolder.row import ResultRow
 
 PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs")  # settings that may be paths
 RECORDED = ("commit", "device", "versions")  # of what made the run
 SENTENCES = 50  # of the test set in the table of translations
-FILES = {"gates.json": "gates", "l0-removed.pt": "model", "report.html": "report"}  # file of a run -> type of its artifact
+FILES = {"gates.json": "gates", **{f"{method.removed}.pt": "model" for method in METHODS.values()}, "report.html": "report"}  # -> artifact
 
 LONGEST = 128  # characters of a name in W&B
 
@@ -43,51 +44,51 @@ def last_names(value: Any) -> Any:
 # ---------------------------------------------------------------- the evaluation
 
 
-def summary(result: dict[str, Any]) -> dict[str, float]:
+def summary(folder: RunFolder) -> dict[str, float]:
     """The names of SUMMARY for the run's own system, and `systems/<system>/...` for every row."""
-    numbers = numbers_of(next(row for row in result["rows"] if row["system"] == result["system"]))
-    assert set(numbers) == set(SUMMARY)
-    return numbers | {f"systems/{row['system']}/{name}": row[name] for row in result["rows"] for name in OF_A_SYSTEM}
+    rows, own = folder.rows(), folder.own_system()
+    numbers = numbers_of(next(row for row in rows if row.system == own))
+    for row in rows:
+        measures = {name: measure.value for name, measure in row.measures.items()} | {"heads_open": row.heads_open}
+        numbers |= {f"systems/{row.system}/{name}": value for name, value in measures.items()}
+    return numbers
 
 
-def numbers_of(row: dict[str, Any]) -> dict[str, float]:
+def numbers_of(row: ResultRow) -> dict[str, float]:
     """A row of result.json under the names of SUMMARY."""
-    low, high = row["bleu_ci95"]
-    difference_low, difference_high = row["bleu_difference_ci95"]
-    return {
-        "bleu": row["bleu"],
-        "bleu_low": low,
-        "bleu_high": high,
-        "bleu_difference": row["bleu_difference"],
-        "bleu_difference_low": difference_low,
-        "bleu_difference_high": difference_high,
-        "p_value": row["p_value_vs_reference"],
-        "chrf": row["chrf"],
-        "heads_open": row["heads_open"],
-        "heads_closed": row["heads_total"] - row["heads_open"],
-        "heads_total": row["heads_total"],
-        **{f"heads_open/{kind}": row["heads_by_kind"].get(kind, 0) for kind in KINDS},
-        "parameters": row["parameters"],
-        "sentences_per_second": row["sentences_per_second"],
-    }
+    main, name = row.main, row.metric
+    numbers: dict[str, Any] = {name: main.value} | edges(name, main.ci95)
+    numbers |= {f"{name}_difference": main.difference} | edges(f"{name}_difference", main.difference_ci95) | {"p_value": main.p_value}
+    numbers |= {other: measure.value for other, measure in row.measures.items() if other != name}
+    numbers |= {"heads_open": row.heads_open, "heads_closed": row.heads_total - row.heads_open, "heads_total": row.heads_total}
+    numbers |= {f"heads_open/{kind}": row.heads_by_kind.get(kind, 0) for kind in KINDS}
+    return numbers | {"parameters": row.parameters, "sentences_per_second": row.sentences_per_second}
 
 
-def comparison(folder: RunFolder, result: dict[str, Any], test: Lines) -> Table:
+def edges(name: str, interval: tuple[float, float] | None) -> dict[str, Any]:
+    low, high = interval or (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def comparison(folder: RunFolder, test: Lines) -> Table:
     """A row a system: the numbers of SUMMARY, what it is compared with, and the signatures."""
-    words = ("reference", "bleu_signature", "chrf_signature")
-    rows = [[row["system"], *numbers_of(row).values(), *(row[word] for word in words)] for row in result["rows"]]
-    return ["system", *numbers_of(result["rows"][0]), *words], rows
+    rows = folder.rows()
+    signatures = [f"{name}_signature" for name in rows[0].measures]
+    lines = [
+        [row.system, *numbers_of(row).values(), row.reference, *(measure.signature for measure in row.measures.values())] for row in rows
+    ]
+    return ["system", *numbers_of(rows[0]), "reference", *signatures], lines
 
 
-def translations(folder: RunFolder, result: dict[str, Any], test: Lines) -> Table:
+def translations(folder: RunFolder, test: Lines) -> Table:
     """The first test sentences: source, reference, and a column for every system."""
-    systems = [row["system"] for row in result["rows"]]
+    systems = [row.system for row in folder.rows()]
     columns = [test[0], test[1], *((folder / f"hypotheses/{system}.txt").read_bytes().decode().split("\n")[:-1] for system in systems)]
     rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
     return ["source", "reference", *systems], rows
 
 
-TABLES: dict[str, Callable[[RunFolder, dict[str, Any], Lines], Table]] = {"comparison": comparison, "translations": translations}
+TABLES: dict[str, Callable[[RunFolder, Lines], Table]] = {"comparison": comparison, "translations": translations}
 
 
 # ---------------------------------------------------------------- gates
@@ -141,14 +142,17 @@ def artifact_name(folder: RunFolder, file: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_.-]", "-", f"{folder.path.name}-{Path(file).stem}")[-LONGEST:]
 
 
-def metadata(configuration: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+def metadata(configuration: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     """What stands beside an artifact: of which run it is, and how good that is."""
-    numbers = summary(result)
+    own = folder.own_system()
+    row = next(row for row in folder.rows() if row.system == own)
     known = {name: configuration[name] for name in ("run_hash", "base_hash", "lambda", "seed", "commit") if name in configuration}
-    return known | {name: numbers[name] for name in ("heads_open", "heads_total", "bleu", "chrf")}
+    measures = {name: measure.value for name, measure in row.measures.items()}
+    return known | {"heads_open": row.heads_open, "heads_total": row.heads_total, **measures}
 
 
 def aliases(configuration: dict[str, Any]) -> list[str]:
-    """By what an artifact of a run is found beside `latest`: lambda where there are gates, seed, commit."""
-    gated = [f"lambda-{configuration['lambda']:g}"] if configuration["gate"] != "none" else []
+    """By what an artifact of a run is found beside `latest`: what steers its gates, seed, commit."""
+    method = method_of(configuration)
+    gated = [f"{method.steered_by}-{method.steering(configuration):g}"] if method else []
     return [*gated, f"seed-{configuration['seed']}", str(configuration["commit"])]

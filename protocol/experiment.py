@@ -1,4 +1,4 @@
-"""The experiment of `fit.py`: a base model, gates on its heads, greedy pruning at the same number of heads, and a fair comparison.
+"""The experiment of `fit.py`: a base model, gates on its heads, pruning by scores at the same number of heads, and a fair comparison.
 
 Every stage ends with its files in the run folder and a rewritten result.json, so a crash leaves the last whole stage, and `--resume`
 goes on from there.
@@ -6,35 +6,33 @@ goes on from there.
 
 import shutil
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
+from configs.methods import METHODS, GateMethod
 from configs.schema import FitConfig, StageConfig
-from data.corpus import make_vocabs
+from configs.scores import FINETUNED, SCORES, score_rows
 from gates import KINDS, HeadMap, LambdaBudget, attach, detach, heads_left, remove
 from lightning_modules.dynamics import NAME as DYNAMICS
 from lightning_modules.dynamics import Dynamics, read_rows
-from lightning_modules.gated import GatedModule
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.tracker import make_tracker
-from lightning_modules.translation import TranslationModule
-from models.checkpoint import save_model
 from models.progress import minutes, say
-from models.transformer import Transformer
-from models.translator import Translator
 from protocol.evaluation import Evaluation
-from protocol.material import Material
-from protocol.selectors import FINETUNED, SELECTORS, wanted
-from pruning.greedy import lowest_closed
+from protocol.experiment_text import ExperimentText
+from pruning.scores import ScoreRequest, closed_by, head_scores
 from report.fill import fill
-from runfolder.fingerprint import base_identity, stage_identity
+from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
-from runfolder.run_lock import Locks, claim, run_hash
+from runfolder.run_lock import RunLocks, claim_run
 from runfolder.source import best_device
+from tasks import Predictor
 
 
 class Experiment:
@@ -48,14 +46,9 @@ class Experiment:
             torch.set_num_threads(config.threads)
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
         self.tracker = make_tracker(config, self.facts)
-        self.material = Material(config)
-        self.locks = Locks()
-
-    def base_identity(self) -> dict[str, Any]:
-        return base_identity(self.config, self.material.corpus, self.precision)
-
-    def stage_identity(self, base_hash: str, gate: str) -> dict[str, Any]:
-        return stage_identity(self.config, self.material.corpus, self.precision, base_hash=base_hash, gate=gate, test=self.material.test)
+        self.text = ExperimentText(config)
+        self.task = self.text.task
+        self.locks = RunLocks()
 
     # ---------------------------------------------------------------- runs
 
@@ -64,11 +57,11 @@ class Experiment:
         try:
             base = self.base()
             if self.config.gate == "none":
-                self.tracker.complete(base, "base", None, self.material.test)
+                self.tracker.complete(base, "base", None, self.text.test)
                 return base
             continued = self.continued(base) if "base-continued" in self.config.systems else None
-            run = self.gated(base, continued)
-            self.tracker.complete(run, "gates", base, self.material.test)
+            run = self.gated(base, continued, METHODS[self.config.gate])
+            self.tracker.complete(run, "gates", base, self.text.test)
             return run
         finally:
             self.tracker.close()
@@ -78,189 +71,199 @@ class Experiment:
         """A finished base: the one named by --base, one in --runs with the same configuration, or a new one."""
         config = self.config
         if config.base is not None:
-            folder = RunFolder.open(config.base)
-            if not folder.finished():
-                raise ValueError(f"the base {config.base} is not finished; the command in its command.txt with --resume continues it")
-            if folder.config().get("gate", "none") != "none":
-                raise ValueError(f"{config.base} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
-            if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
-                raise ValueError(f"--dynamics prunes a base while it trains, and {config.base} was trained without; leave one of them out")
-            return folder
-        name = config.name if config.name and config.gate == "none" else f"{self.material.prefix}-none-s{config.seed}"
-        folder, done = self.claim(name, self.base_identity(), gate="none", fresh=config.fresh and config.gate == "none")
+            return self.named_base(config.base)
+        name = config.name if config.name and config.gate == "none" else f"{self.text.prefix}-none-s{config.seed}"
+        made_of = base_fingerprint(config, self.text.corpus, self.precision)
+        folder, done = self.claim(name, made_of, gate="none", fresh=config.fresh and config.gate == "none")
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
             return folder
         say(f"base: training {folder.path}")
         try:
-            corpus, text = self.material.corpus, config.text
-            source_vocab, target_vocab = make_vocabs(corpus, folder.path, size=text.vocab_size, joint=text.joint)
-            self.material.data(folder)
+            self.task.prepare_folder(folder.path, self.text.corpus, config)
+            self.text.data(folder)
         except ValueError:
             shutil.rmtree(folder.path)  # nothing was trained: a folder left behind would only stand in the way of the mended command
             raise
         self.tracker.open(folder, "base")
         pl.seed_everything(config.seed, verbose=False)
-        model = Transformer(config.model, len(source_vocab), len(target_vocab))
-        translator = Translator(model, source_vocab, target_vocab, config.search)
-        module, watchers = self.plain(translator, config.train, offset=0), self.dynamics(folder)
+        predictor = self.task.new_predictor(folder.path, config)
+        module, watchers = self.ungated_module(predictor, config.train, seed_offset=0), self.dynamics(folder)
         result = self.train("base", module, folder, config.train, watchers=watchers)
         if watchers:
             from report.pruning_figures import draw_dynamics  # matplotlib takes a second to import, and few runs need it
 
             draw_dynamics(read_rows(folder), folder / DYNAMICS, title=f"{folder.path.name}: heads pruned while the base trains")
-        folder.add_system("base", folder / "best.pt", None)
-        self.finish_plain(folder, "base", translator, result)
+        self.finish_ungated(folder, "base", predictor, result)
+        return folder
+
+    def named_base(self, path: str) -> RunFolder:
+        """The base of --base. Raises ValueError unless it is a finished run without gates."""
+        folder = RunFolder.open(path)
+        if not folder.finished():
+            raise ValueError(f"the base {path} is not finished; the command in its command.txt with --resume continues it")
+        if folder.config().get("gate", "none") != "none":
+            raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
+        if self.config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(self.config.dynamics):
+            raise ValueError(f"--dynamics prunes a base while it trains, and {path} was trained without; leave one of them out")
         return folder
 
     def continued(self, base: RunFolder) -> RunFolder:
         """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""
         config = self.config
-        identity = self.stage_identity(self.hash_of(base), "continued")
-        folder, done = self.claim(f"{self.material.prefix}-continued-s{config.seed}", identity, gate="none", base=base)
+        name = f"{self.text.prefix}-continued-s{config.seed}"
+        folder, done = self.claim(name, self.stage_made_of(base, CONTINUED), gate="none", base=base)
         if done:
             say(f"base-continued: {folder.path} (finished, same configuration)")
             return folder
         say(f"base-continued: training {folder.path}")
         self.tracker.open(folder, "base-continued", base)
-        translator = self.material.load(base)
+        predictor = self.text.load(base)
         if config.freeze_decoder:
-            freeze_decoder(translator.model)
-        result = self.train("base-continued", self.plain(translator, config.finetune, offset=1), folder, config.finetune)
-        folder.add_system("base-continued", folder / "best.pt", None)
-        self.finish_plain(folder, "base-continued", translator, result)
+            freeze_decoder(predictor.model)
+        module = self.ungated_module(predictor, config.finetune, seed_offset=1)
+        result = self.train("base-continued", module, folder, config.finetune)
+        self.finish_ungated(folder, "base-continued", predictor, result)
         return folder
 
-    def gated(self, base: RunFolder, continued: RunFolder | None) -> RunFolder:
-        """Gates from the converged base, made exactly 0 or 1, beside greedy pruning at the same number of heads."""
+    def gated(self, base: RunFolder, continued: RunFolder | None, method: GateMethod) -> RunFolder:
+        """Gates from the converged base, made exactly 0 or 1, beside pruning by scores at the same number of heads."""
         config = self.config
         kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
-        name = config.name or f"{self.material.prefix}-{config.gate}-{config.lam:g}{kinds}-s{config.seed}"
-        identity = self.stage_identity(self.hash_of(base), "l0")
-        folder, done = self.claim(name, identity, gate="l0", base=base, fresh=config.fresh, strict=not config.unique)
+        name = config.name or f"{self.text.prefix}-{method.name}-{method.steering(config):g}{kinds}-s{config.seed}"
+        made_of = self.stage_made_of(base, method.name)
+        folder, done = self.claim(name, made_of, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
             return folder
         self.tracker.open(folder, "gates", base)
-        evaluation = Evaluation(folder, self.material.test, config.search)
-        evaluation.borrow("base", base)
-        if continued is not None:
-            evaluation.borrow("base-continued", continued)
+        predictor = self.text.load(base)
+        evaluation = self.evaluation(folder, predictor)
+        for system, run in {"base": base, "base-continued": continued}.items():
+            if run is not None:
+                evaluation.borrow(system, run, self.text.settings)
         evaluation.choose_reference()
+        open_heads = self.learn(method, predictor, folder, evaluation)
+        if method.removed in config.systems:
+            self.removed(method, folder, predictor, open_heads, evaluation)
+        for score, rows in score_rows(config.systems).items():
+            if continued is not None and open_heads.count() == open_heads.heads_total:
+                for row in rows:
+                    other, run = ("base", base) if row == SCORES[score].row else ("base-continued", continued)
+                    evaluation.repeat(row, other, run / "best.pt", because="no head is closed")
+            else:
+                self.pruned_by_score(score, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
+        self.write_result(folder, evaluation, system=method.exact)
+        self.page(folder)
+        self.tracker.finish(self.text.test)
+        return folder
 
-        translator = self.material.load(base)
-        bank = attach(
-            translator.model,
-            gate="l0",
-            kinds=config.kinds,
-            log_alpha=config.gates.log_alpha,
-            beta=config.gates.beta,
-            gamma=config.gates.gamma,
-            zeta=config.gates.zeta,
-        )
+    def learn(self, method: GateMethod, predictor: Predictor, folder: RunFolder, evaluation: Evaluation) -> HeadMap:
+        """Train the gates, make them exactly 0 or 1, and evaluate the model before and after; the open heads (bool)."""
+        config, model = self.config, predictor.model
+        options = method.gate_options(config.gates) | ({"open_heads": config.heads} if method.steered_by == "heads" else {})
+        bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
         if config.freeze_decoder:
-            freeze_decoder(translator.model)
-        budget = LambdaBudget(config.lam, config.gates.lambda_warmup)
-        sample = self.material.sample(config.finetune)
-        module = GatedModule(translator, config.finetune, config.gates, budget, seed=self.stage_seed(2), sample=sample)
+            freeze_decoder(model)
+        budget = LambdaBudget(config.lam if method.steered_by == "lambda" else 0.0, config.gates.lambda_warmup)
+        gating = Gating(config.gates, budget, epochs=config.finetune.epochs)
+        module = self.module(predictor, config.finetune, seed_offset=2, gating=gating)
         result = self.train("gates", module, folder, config.finetune)
         bank.save(folder / "gates.json")
         open_heads, soft = bank.open(), bank.values()
-        expected = bank.open_prob().sum()
-        if "l0-soft" in config.systems:
-            folder.add_system("l0-soft", folder / "best.pt", soft.to_json())
-            nonzero = soft.map(lambda row: row > 0)
-            evaluation.add("l0-soft", translator, nonzero, expected_open_heads=expected, stage=result.to_json())
-        detach(translator.model)
         exact = open_heads.map(lambda row: row.double())
-        attach(translator.model, gate="mask", kinds=config.kinds, xi=open_heads)
-        if "l0-soft" in config.systems and soft.map(lambda row: row.double()) == exact:
-            evaluation.repeat("l0", "l0-soft", folder / "best.pt", exact, because="all gates are exactly 0 or 1")
+        facts = {"expected_open_heads": bank.open_prob().sum(), "stage": result.to_json()}
+        if method.soft in config.systems:
+            folder.add_system(method.soft, folder / "best.pt", soft.to_json())
+            evaluation.add(method.soft, predictor, soft.map(lambda row: row > 0), **facts)
+        detach(model)
+        attach(model, gate="mask", kinds=config.kinds, xi=open_heads)
+        if method.soft in config.systems and soft.map(lambda row: row.double()) == exact:
+            evaluation.repeat(method.exact, method.soft, folder / "best.pt", exact, because="all gates are exactly 0 or 1")
         else:
-            folder.add_system("l0", folder / "best.pt", exact.to_json())
-            evaluation.add("l0", translator, open_heads, expected_open_heads=expected, stage=result.to_json())
-        evaluation.warn_about_binarising()
-        if "l0-removed" in config.systems:
-            self.removed(folder, translator, open_heads, evaluation)
+            folder.add_system(method.exact, folder / "best.pt", exact.to_json())
+            evaluation.add(method.exact, predictor, open_heads, **facts)
+        evaluation.warn_about_binarising(method)
+        return open_heads
 
-        for name, rows in wanted(config.systems).items():
-            if continued is not None and open_heads.count() == open_heads.heads_total:
-                for row in rows:
-                    other, run = ("base", base) if row == name else ("base-continued", continued)
-                    evaluation.repeat(row, other, run / "best.pt", because="no head is closed")
-            else:
-                self.selected(name, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
-        self.write_result(folder, evaluation.rows, system="l0", reference=evaluation.reference, finished=True)
-        self.page(folder)
-        self.tracker.finish(self.material.test)
-        return folder
-
-    def removed(self, folder: RunFolder, translator: Translator, open_heads: HeadMap, evaluation: Evaluation) -> None:
-        """The gated model without its closed heads, saved, and translating what the masked one translates."""
+    def removed(
+        self, method: GateMethod, folder: RunFolder, predictor: Predictor, open_heads: HeadMap, evaluation: Evaluation
+    ) -> None:
+        """The gated model without its closed heads, saved, and giving what the masked one gives."""
         if open_heads.count() == open_heads.heads_total:
-            evaluation.repeat("l0-removed", "l0", folder / "best.pt", because="no head is closed")
+            evaluation.repeat(method.removed, method.exact, folder / "best.pt", because="no head is closed")
             return
-        detach(translator.model)
-        remove(translator.model, ~open_heads)
-        save_model(folder / "l0-removed.pt", translator.model)
-        folder.add_system("l0-removed", folder / "l0-removed.pt", None)
-        row = evaluation.add("l0-removed", translator, heads_left(translator.model))
-        row["lines_unlike_l0"] = evaluation.differing("l0-removed", "l0")
-        if row["lines_unlike_l0"]:
-            lines = f"{row['lines_unlike_l0']} of {len(self.material.test[0])} lines"
-            say(f"l0-removed: {lines} are not l0's: sums in another order, at near ties")
+        detach(predictor.model)
+        remove(predictor.model, ~open_heads)
+        weights = folder / f"{method.removed}.pt"
+        self.task.save_model(weights, predictor)
+        folder.add_system(method.removed, weights, None)
+        row = evaluation.add(method.removed, predictor, heads_left(predictor.model))
+        row.lines_unlike_masked = evaluation.differing(method.removed, method.exact)
+        if row.lines_unlike_masked:
+            lines = f"{row.lines_unlike_masked} of {len(self.text.test[0])} lines"
+            say(f"{method.removed}: {lines} are not those of {method.exact}: sums in another order, at near ties")
 
-    def selected(self, name: str, rows: list[str], folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation) -> None:
+    def pruned_by_score(
+        self, score: str, rows: list[str], folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation
+    ) -> None:
         """Close all but `keep` of the gated kinds' heads on the base, lowest scores first; then fine-tune as long as the gates were."""
-        config, selector = self.config, SELECTORS[name]
-        scores = selector.scores(self.material, base).select(config.kinds)
-        closed = lowest_closed(scores, keep=keep, l2_per_layer=selector.l2)
-        folder.write_json(f"scores/{selector.file}.json", scores.to_json())
+        config, record = self.config, SCORES[score]
+        source = self.text.source(base)
+        request = ScoreRequest(source, valid=source.lines("valid"), seed=config.seed, sentences=config.greedy_sentences)
+        scores = head_scores(score, request).select(config.kinds)
+        closed = closed_by(score, scores, keep=keep)
+        folder.write_json(f"scores/{record.family or score}.json", scores.to_json())
         xi = (~closed).map(lambda row: row.double())
-        translator = self.material.load(base)
-        attach(translator.model, gate="mask", kinds=config.kinds, xi=xi)
-        if name in rows:
-            folder.add_system(name, base / "best.pt", xi.to_json())
-            evaluation.add(name, translator, ~closed)
-        if (row := name + FINETUNED) in rows:
+        predictor = self.text.load(base)
+        attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
+        if record.row in rows:
+            folder.add_system(record.row, base / "best.pt", xi.to_json())
+            evaluation.add(record.row, predictor, ~closed)
+        if (row := record.row + FINETUNED) in rows:
             if config.freeze_decoder:
-                freeze_decoder(translator.model)
-            module = self.plain(translator, config.finetune, offset=selector.seed)
+                freeze_decoder(predictor.model)
+            module = self.ungated_module(predictor, config.finetune, seed_offset=record.finetune_seed)
             result = self.train(row, module, folder, config.finetune, prefix=f"{row}-")
             (folder / f"{row}-last.pt").unlink(missing_ok=True)
             folder.add_system(row, folder / result.weights, xi.to_json())
-            evaluation.add(row, translator, ~closed, stage=result.to_json())
+            evaluation.add(row, predictor, ~closed, stage=result.to_json())
 
-    # ---------------------------------------------------------------- parts
+    # ---------------------------------------------------------------- stages
 
-    def claim(self, name: str, identity: dict[str, Any], **how: Any) -> tuple[RunFolder, bool]:
-        return claim(self.config, name, identity, facts=self.facts, locks=self.locks, **how)
+    def claim(self, name: str, made_of: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
+        """The folder of a run with this fingerprint, and whether it is finished already."""
+        settings = replace(self.config, gate=gate, systems=self.config.systems)
+        return claim_run(self.config, settings, name, made_of, facts=self.facts, locks=self.locks, files=self.task.tokenizer_files, **how)
 
-    def hash_of(self, base: RunFolder) -> str:
-        return str(run_hash(base))
+    def stage_made_of(self, base: RunFolder, gate: str) -> dict[str, Any]:
+        """The fingerprint of a run on a base."""
+        base_hash = str(base.run_hash())
+        return stage_fingerprint(self.config, self.text.corpus, self.precision, base_hash=base_hash, gate=gate, test=self.text.test)
 
     def dynamics(self, folder: RunFolder) -> list[pl.Callback]:
         """What prunes the base while it trains, where it is asked for."""
-        config = self.config
+        config, text = self.config, self.text
         if not config.dynamics:
             return []
-        data = self.material.first(config.dynamics_sentences, folder)
-        batches = partial(self.material.importance_batches, config.dynamics_sentences, folder)
+        data = self.task.data(folder.path, text.corpus, text.settings, train_sentences=config.dynamics_sentences)
         numbers = data.split("valid").numbers[: config.dynamics_valid_sentences or None]  # the pairs that are validated
-        valid = ([self.material.corpus.valid.sources[i] for i in numbers], [self.material.corpus.valid.targets[i] for i in numbers])
-        facts = {"train_sentences": len(data.train_pairs), "text_digest": self.material.corpus.digest(), **self.facts}
-        return [Dynamics(folder, config.dynamics, batches=batches, valid=valid, facts=facts)]
+        valid = ([text.corpus.valid.sources[i] for i in numbers], [text.corpus.valid.targets[i] for i in numbers])
+        facts = {"train_sentences": len(data.train_pairs), "text_digest": text.corpus.digest(), **self.facts}
+        return [Dynamics(folder, config.dynamics, data=data, valid=valid, facts=facts)]
 
-    def stage_seed(self, offset: int) -> int:
-        return self.config.seed * 10 + offset
+    def module(self, predictor: Predictor, stage: StageConfig, *, seed_offset: int, gating: Gating | None = None) -> StageModule:
+        """seed_offset: a number of its own for every stage of a run."""
+        seed = self.config.seed * 10 + seed_offset
+        return StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), gating=gating)
 
-    def plain(self, translator: Translator, stage: StageConfig, *, offset: int) -> TranslationModule:
-        return TranslationModule(translator, stage, seed=self.stage_seed(offset), sample=self.material.sample(stage))
+    def ungated_module(self, predictor: Predictor, stage: StageConfig, *, seed_offset: int) -> StageModule:
+        return self.module(predictor, stage, seed_offset=seed_offset)
 
     def train(
         self,
         name: str,
-        module: TranslationModule,
+        module: StageModule,
         folder: RunFolder,
         stage: StageConfig,
         *,
@@ -274,7 +277,7 @@ class Experiment:
             load_best(module, folder, result.weights)
             module.model.to(best_device())
             return result
-        data = self.material.data(folder)
+        data = self.text.data(folder)
         data.accumulate = stage.accumulate
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
@@ -291,20 +294,28 @@ class Experiment:
         )
         return result
 
-    def finish_plain(self, folder: RunFolder, system: str, translator: Translator, result: StageResult) -> None:
+    # ---------------------------------------------------------------- results
+
+    def evaluation(self, folder: RunFolder, predictor: Predictor) -> Evaluation:
+        return Evaluation(folder, self.task, self.text.test, self.task.prediction_settings(predictor))
+
+    def finish_ungated(self, folder: RunFolder, system: str, predictor: Predictor, result: StageResult) -> None:
         """Evaluate a model without gates and close its run."""
-        evaluation = Evaluation(folder, self.material.test, self.config.search)
-        evaluation.add(system, translator, None, stage=result.to_json())
+        folder.add_system(system, folder / "best.pt", None)
+        evaluation = self.evaluation(folder, predictor)
+        evaluation.add(system, predictor, None, stage=result.to_json())
         evaluation.choose_reference()
-        self.write_result(folder, evaluation.rows, system=system, reference=evaluation.reference, finished=True)
+        self.write_result(folder, evaluation, system=system)
         self.locks.release()  # others may now build on it
         if system == "base":
             self.page(folder)
-        self.tracker.finish(self.material.test)
+        self.tracker.finish(self.text.test)
 
     def page(self, folder: RunFolder) -> None:
         """The report page of a run that has just finished, and of its base."""
-        fill(folder, say, data_dir=self.config.data_dir, corpus=self.material.corpus)
+        fill(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus)
 
-    def write_result(self, folder: RunFolder, rows: list[dict[str, Any]], **extra: Any) -> None:
-        folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": self.material.about(folder)})
+    def write_result(self, folder: RunFolder, evaluation: Evaluation, *, system: str) -> None:
+        rows = [row.to_json() for row in evaluation.rows]
+        extra = {"system": system, "reference": evaluation.reference, "finished": True}
+        folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": self.text.about(folder)})

@@ -2,13 +2,13 @@
 
 They are kept part by part, so that a repeated command goes on after the last whole part. In the .npz file:
 
-    identity                    what the translations depend on, as JSON
-    base_bleu, base_chrf        (N, 10), (N, 18): the unpruned model's statistics
+    identity                    what the outputs depend on, as JSON
+    base_bleu, base_chrf        (N, 10), (N, 18): the unpruned model's statistics, an array for each metric of the task
     changed_lines               (A,): how many lines each ablation translates otherwise; -1 where it is not finished
     ablation, line              (n,): of every line whose statistics changed, its ablation and its number ...
     bleu, chrf                  (n, 10), (n, 18): ... and its statistics
 
-What the columns are: `pruning.significance.Scored`. Letters: A ablations, N lines, n changed lines of all ablations.
+What the columns are: tasks/metrics.py. Letters: A ablations, N lines, n changed lines of all ablations.
 """
 
 import hashlib
@@ -17,21 +17,23 @@ import json
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import torch
 
-from gates import HeadMap
+from gates import HeadMap, attach, detach
 from models.checkpoint import weights_digest
 from models.progress import Report
 from models.translator import Translator
-from pruning.ablated_search import ablated_translations
+from pruning.ablated_search import Ablated, ablated_translations
+from pruning.scores import beam_of
 from pruning.significance import Scored, score, score_changed, scored
 from runfolder.folder import RunFolder
-
-Text = tuple[Sequence[str], Sequence[str]]  # source and reference lines
+from runfolder.source import Lines, Source, prediction_settings
+from tasks.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -43,39 +45,34 @@ class Measured:
     changed_share: list[float]  # of every ablation: the share of lines that are translated otherwise
 
 
-def identity(translator: Translator, text: Text, ablations: Sequence[HeadMap]) -> dict[str, Any]:
-    """All that the statistics depend on: weights, text, masks, search."""
-    search = {name: value for name, value in asdict(translator.search).items() if name != "batch_tokens"}
+def fingerprint(source: Source, text: Lines, ablations: Sequence[HeadMap]) -> dict[str, Any]:
+    """All that the statistics depend on: weights, text, masks, and how outputs are made."""
     masks = json.dumps([closed.to_json() for closed in ablations])
-    return {
-        "weights": weights_digest(translator.model),
-        "text": digest(str(len(text[0])), *text[0], *text[1]),
-        "masks": digest(masks),
-        "search": search,
-    }
+    weights = weights_digest(source.predictor.model)
+    lines = digest(str(len(text[0])), *text[0], *text[1])
+    return {"weights": weights, "text": lines, "masks": digest(masks), **prediction_settings(source)}
 
 
-def measure(
-    translator: Translator, text: Text, ablations: Sequence[HeadMap], *, folder: RunFolder, name: str, fresh: bool = False, report: Report
-) -> Measured:
-    """Translate the text under every ablation (of one site each, those of a kind together) and score it; keep `name`.npz in the folder.
+def measure(source: Source, text: Lines, ablations: Sequence[HeadMap], *, name: str, fresh: bool = False, report: Report) -> Measured:
+    """Make the outputs under every ablation (of one site each, those of a kind together) and score them; keep `name`.npz in the folder.
 
     What the file has of the same model, text and ablations is not done again. Raises ValueError where it is of others, unless `fresh`."""
     sources, references = text
-    made_of = identity(translator, text, ablations)
-    kept = None if fresh else read(folder, f"{name}.npz", made_of)
+    folder = source.folder
+    made_of = fingerprint(source, text, ablations)
+    kept = None if fresh else read(folder, f"{name}.npz", made_of, source.task.metrics)
     if kept is None:
         base: Scored | None = None
         finished: dict[int, tuple[Scored, int]] = {}
     else:
         base, finished = kept
-    for label, numbers in parts(ablations, translator.search.beam):
+    for label, numbers in groups(ablations, beam_of(source)):
         if all(number in finished for number in numbers):
             continue
         report(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
-        found = ablated_translations(translator, sources, [ablations[number] for number in numbers], beam=translator.search.beam)
-        drafted = score(found.drafts, references)
-        if base is not None and not np.array_equal(base.bleu_stats, drafted.bleu_stats):
+        found = ablated_outputs(source, sources, [ablations[number] for number in numbers])
+        drafted = score(found.drafts, references, source.task.metrics)
+        if base is not None and not np.array_equal(base.main_statistics, drafted.main_statistics):
             raise ValueError(
                 f"the unpruned model translates otherwise than when {folder / name}.npz was begun (another machine, or other packages?); "
                 "--fresh begins anew"
@@ -89,7 +86,23 @@ def measure(
     return Measured(base, [system for system, _ in everything], [count / len(sources) for _, count in everything])
 
 
-def parts(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:
+def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
+    """The outputs of the whole model, and of every ablation the lines that change; translations share what they have in common."""
+    if isinstance(source.predictor, Translator):
+        return ablated_translations(source.predictor, lines, ablations, beam=source.predictor.search.beam)
+    drafts, changed = source.task.predict(source.predictor, lines), []
+    bank = attach(source.predictor.model, gate="mask")
+    try:
+        for closed in ablations:
+            bank.assign({site: torch.ones(site.heads) for site in bank.sites} | dict(closed.map(lambda row: (~row).double())))
+            outputs = source.task.predict(source.predictor, lines)
+            changed.append({number: line for number, line in enumerate(outputs) if line != drafts[number]})
+    finally:
+        detach(source.predictor.model)
+    return Ablated(drafts, changed, decoded=sum(map(len, changed)))
+
+
+def groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:
     """Numbers of the ablations that are translated together, with a name. The unpruned model translates the text once a part, which
     weighs little beside the ablations of a kind, or those of a site if each needs a beam search of its own."""
     sites = [next(iter(closed)) for closed in ablations]
@@ -101,7 +114,7 @@ def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, f
     """Write the statistics at once, so that a crash leaves the old file whole."""
     lines: dict[int, np.ndarray] = {}
     for number, (system, _) in sorted(finished.items()):
-        differs = (system.bleu_stats != base.bleu_stats).any(axis=1) | (system.chrf_stats != base.chrf_stats).any(axis=1)
+        differs = np.any([(rows != base.statistics[metric]).any(axis=1) for metric, rows in system.statistics.items()], axis=0)
         lines[number] = np.flatnonzero(differs)
     shares = np.full(count, -1, dtype=np.int32)
     for number, (_, changed) in finished.items():
@@ -109,13 +122,14 @@ def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, f
     arrays = {
         "identity": np.array(json.dumps(made_of)),
         "signatures": np.array(json.dumps(base.signatures)),
-        "base_bleu": base.bleu_stats.astype(np.int32),
-        "base_chrf": base.chrf_stats.astype(np.int32),
+        **{f"base_{metric}": rows.astype(np.int32) for metric, rows in base.statistics.items()},
         "changed_lines": shares,
         "ablation": np.concatenate([np.full(len(rows), number, dtype=np.int32) for number, rows in lines.items()]),
         "line": np.concatenate([rows.astype(np.int32) for rows in lines.values()]),
-        "bleu": np.concatenate([finished[number][0].bleu_stats[rows] for number, rows in lines.items()]).astype(np.int32),
-        "chrf": np.concatenate([finished[number][0].chrf_stats[rows] for number, rows in lines.items()]).astype(np.int32),
+        **{
+            metric: np.concatenate([finished[number][0].statistics[metric][rows] for number, rows in lines.items()]).astype(np.int32)
+            for metric in base.statistics
+        },
     }
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for allow_pickle
@@ -126,7 +140,9 @@ def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, f
     os.replace(partial, path)
 
 
-def read(folder: RunFolder, name: str, made_of: dict[str, Any]) -> tuple[Scored, dict[int, tuple[Scored, int]]] | None:
+def read(
+    folder: RunFolder, name: str, made_of: dict[str, Any], metrics: Sequence[Metric]
+) -> tuple[Scored, dict[int, tuple[Scored, int]]] | None:
     """What was kept: the unpruned model scored and the finished ablations with their numbers of changed lines; None if there is no file.
 
     Raises ValueError if the file is broken, or of another model, text, ablations or search."""
@@ -136,24 +152,25 @@ def read(folder: RunFolder, name: str, made_of: dict[str, Any]) -> tuple[Scored,
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-        theirs, signatures = json.loads(str(arrays["identity"])), json.loads(str(arrays["signatures"]))
+        theirs = json.loads(str(arrays["identity"]))
         other = [key for key in made_of if theirs.get(key) != made_of[key]]
         if not other:
-            return restore(arrays, signatures)
+            return restore(arrays, metrics)
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is broken ({error}); --fresh makes it anew") from error
     raise ValueError(f"{path} is of other {' and '.join(other)} than this command; --fresh makes it anew")
 
 
-def restore(arrays: dict[str, np.ndarray], signatures: dict[str, str]) -> tuple[Scored, dict[int, tuple[Scored, int]]]:
-    base_bleu, base_chrf = arrays["base_bleu"].astype(np.float64), arrays["base_chrf"].astype(np.float64)
+def restore(arrays: dict[str, np.ndarray], metrics: Sequence[Metric]) -> tuple[Scored, dict[int, tuple[Scored, int]]]:
+    base = {metric.name: arrays[f"base_{metric.name}"].astype(np.float64) for metric in metrics}
     finished = {}
     for number in np.flatnonzero(arrays["changed_lines"] >= 0).tolist():
         mine = arrays["ablation"] == number
-        bleu_stats, chrf_stats = base_bleu.copy(), base_chrf.copy()
-        bleu_stats[arrays["line"][mine]], chrf_stats[arrays["line"][mine]] = arrays["bleu"][mine], arrays["chrf"][mine]
-        finished[number] = scored(bleu_stats, chrf_stats, signatures), int(arrays["changed_lines"][number])
-    return scored(base_bleu, base_chrf, signatures), finished
+        statistics = {name: rows.copy() for name, rows in base.items()}
+        for name, rows in statistics.items():
+            rows[arrays["line"][mine]] = arrays[name][mine]
+        finished[number] = scored(statistics, metrics), int(arrays["changed_lines"][number])
+    return scored(base, metrics), finished
 
 
 def digest(*lines: str) -> str:

@@ -9,7 +9,7 @@ A step is on disk before the next begins, so a command that was interrupted goes
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,13 +17,14 @@ import numpy as np
 import torch
 
 from configs.prune import PruneConfig
+from configs.scores import SCORES
 from data.parallel import digest_lines
 from gates import KINDS, HeadMap, attach, detach, find_sites
-from models.checkpoint import weights_digest
 from models.progress import Report
-from pruning.orders import ORDERS, close_lowest, curve_name, scores_name, targets
+from pruning.dense_model import DenseModel
+from pruning.scores import ScoreRequest, head_scores, kinds_words, ranked, step_counts
 from pruning.significance import Scored, compare, resample_counts, score
-from pruning.subject import BATCH_TOKENS, Subject
+from runfolder.source import BATCH_TOKENS, prediction_settings
 from runfolder.table import Row, read_table, write_table
 
 RESAMPLES = 1000
@@ -34,12 +35,12 @@ SPLITS = ("valid", "test")
 class Measure:
     """What the subject's model translates with heads closed, scored against the model with all heads. Nothing is translated twice."""
 
-    def __init__(self, subject: Subject):
-        self.subject = subject
-        self.texts = {"valid": subject.valid, "test": subject.test}
+    def __init__(self, dense: DenseModel):
+        self.dense = dense
+        self.texts = {"valid": dense.valid, "test": dense.test}
         self.known: dict[bytes, dict[str, Scored]] = {}
-        self.scores: dict[str, HeadMap] = {}  # of heads, by the name of their file
-        self.site_heads = {site: site.heads for site in find_sites(subject.translator.model)}
+        self.scores: dict[tuple[str, int | None], HeadMap] = {}  # of heads, by order and seed
+        self.site_heads = {site: site.heads for site in find_sites(dense.source.predictor.model)}
 
     @cached_property
     def counts(self) -> dict[str, Any]:
@@ -55,21 +56,25 @@ class Measure:
         whole = HeadMap({site: closed[site] if site in closed else torch.zeros(site.heads, dtype=torch.bool) for site in self.site_heads})
         key = whole.flat().numpy().tobytes()
         if key not in self.known:
-            translator = self.subject.translator
+            source = self.dense.source
+            model = source.predictor.model
             if whole.count():
-                attach(translator.model, gate="mask", xi=whole.map(lambda row: (~row).double())).requires_grad_(False)
+                attach(model, gate="mask", xi=whole.map(lambda row: (~row).double())).requires_grad_(False)
             try:
-                lines = iter(translator.translate([line for sources, _ in self.texts.values() for line in sources]))
+                lines = iter(source.task.predict(source.predictor, [line for sources, _ in self.texts.values() for line in sources]))
             finally:
-                detach(translator.model)
+                detach(model)
             self.known[key] = {
-                split: score([next(lines) for _ in sources], references) for split, (sources, references) in self.texts.items()
+                split: score([next(lines) for _ in sources], references, source.task.metrics)
+                for split, (sources, references) in self.texts.items()
             }
         return self.known[key]
 
     def row(self, closed: HeadMap, seed: int | None) -> Row:
-        """closed_share is among the heads of the map's kinds; heads_open, heads_total and the kinds count those of the whole model. Then
-        for each split BLEU, chrF, their 95% intervals, and the BLEU difference from all heads with its interval and p-value."""
+        """One step of the curve.
+
+        closed_share is among the heads of the map's kinds; heads_open, heads_total and the kinds count those of the whole model. Then for
+        each split the metrics, their 95% intervals, and the difference from all heads in the one that decides, with its interval and p."""
         total, shut = sum(self.site_heads.values()), closed.count()
         by_kind = dict.fromkeys(KINDS, 0)
         for site, heads in self.site_heads.items():
@@ -82,53 +87,57 @@ class Measure:
 
 
 def numbers(split: str, system: Scored, reference: Scored, counts: Any) -> Row:
-    """The columns of one split."""
+    """The columns of one split: the metric that decides with its intervals, its difference and p-value, then the others."""
     found = compare(system, reference, counts)
-    intervals = {"bleu": "bleu_ci95", "bleu_difference": "bleu_difference_ci95", "chrf": "chrf_ci95"}
-    edges = {f"{name}_{edge}": value for name, key in intervals.items() for edge, value in zip(("low", "high"), found[key], strict=True)}
-    values = {"bleu": system.bleu, "chrf": system.chrf, "bleu_p_value": found["bleu_p_value"], **edges}
-    values["bleu_difference"] = found["bleu_difference"]
-    columns = ["bleu", "bleu_low", "bleu_high", "bleu_difference", "bleu_difference_low", "bleu_difference_high", "bleu_p_value"]
-    return {f"{split}_{name}": values[name] for name in [*columns, "chrf", "chrf_low", "chrf_high"]}
+    row: Row = {}
+    for metric in system.metrics:
+        name = metric.name
+        low, high = found[f"{name}_ci95"]
+        row |= {name: system[name], f"{name}_low": low, f"{name}_high": high}
+        if metric is system.metrics[0]:
+            low, high = found[f"{name}_difference_ci95"]
+            row |= {f"{name}_difference": found[f"{name}_difference"], f"{name}_difference_low": low, f"{name}_difference_high": high}
+            row[f"{name}_p_value"] = found[f"{name}_p_value"]
+    return {f"{split}_{name}": value for name, value in row.items()}
 
 
 def curve(
-    order: str, subject: Subject, config: PruneConfig, *, kinds: Sequence[str], measure: Measure, report: Report
+    order: str, dense: DenseModel, config: PruneConfig, *, kinds: Sequence[str], measure: Measure, report: Report
 ) -> tuple[str, list[Row]]:
     """The curve's name and its rows: found where they are there already, continued where they were interrupted.
 
     Raises ValueError if the files of that name are of other settings, another model or text, or broken, unless --fresh."""
     name = curve_name(order, config, kinds)
-    made_of = settings(order, subject, config, kinds)
+    made_of = settings(order, dense, config, kinds)
     rows: list[Row] = []
-    about = {"settings": made_of, "finished": False, **subject.facts}
-    if (subject.folder / f"curves/{name}.json").is_file() and not config.fresh:
-        about = subject.folder.read_json(f"curves/{name}.json")
+    about = {"settings": made_of, "finished": False, **dense.facts}
+    if (dense.folder / f"curves/{name}.json").is_file() and not config.fresh:
+        about = dense.folder.read_json(f"curves/{name}.json")
         if other := [key for key in made_of if about.get("settings", {}).get(key) != made_of[key]]:
-            path = subject.folder / f"curves/{name}.json"
+            path = dense.folder / f"curves/{name}.json"
             raise ValueError(f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew")
-        if about["finished"] or (subject.folder / f"curves/{name}.csv").is_file():
-            rows = read_table(subject.folder, f"curves/{name}.csv")
+        if about["finished"] or (dense.folder / f"curves/{name}.csv").is_file():
+            rows = read_table(dense.folder, f"curves/{name}.csv")
         if about["finished"]:
             report(f"{name}: finished, same settings; --fresh repeats it")
             return name, rows
         report(f"{name}: {len(rows)} finished steps are there, the rest follows")
     else:
         for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
-            (subject.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
-        subject.folder.write_json(f"curves/{name}.json", about)
-    for seed in range(config.seed, config.seed + config.random_seeds) if ORDERS[order].seeds else [None]:
-        one_seed(order, name, subject, config, kinds=kinds, seed=seed, rows=rows, measure=measure, report=report)
+            (dense.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
+        dense.folder.write_json(f"curves/{name}.json", about)
+    for seed in range(config.seed, config.seed + config.random_seeds) if SCORES[order].seeded else [None]:
+        one_seed(order, name, dense, config, kinds=kinds, seed=seed, rows=rows, measure=measure, report=report)
     signatures = measure.base["test"].signatures
     about |= {"finished": True, "chosen": choose(rows), **{f"{metric}_signature": text for metric, text in signatures.items()}}
-    subject.folder.write_json(f"curves/{name}.json", about)
+    dense.folder.write_json(f"curves/{name}.json", about)
     return name, rows
 
 
 def one_seed(
     order: str,
     name: str,
-    subject: Subject,
+    dense: DenseModel,
     config: PruneConfig,
     *,
     kinds: Sequence[str],
@@ -138,27 +147,27 @@ def one_seed(
     report: Report,
 ) -> None:
     """Add the steps that `rows` lack of one seed, each written before the next."""
-    how, folder = ORDERS[order], subject.folder
+    score, folder = SCORES[order], dense.folder
     places_file = f"curves/{name}-order{'' if seed is None else f'-seed{seed}'}.json"
     mine = [row for row in rows if row["seed"] == seed]
-    scores_file = f"scores/{scores_name(order, config, seed)}.json"
-    if scores_file not in measure.scores:  # the curves of the kinds share it
-        measure.scores[scores_file] = how.score(subject, config, config.seed if seed is None else seed, report)
-        folder.write_json(scores_file, measure.scores[scores_file].to_json())
-    ranked = how.ranked(measure.scores[scores_file], config).select(kinds)
-    closed = ranked.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
+    request = score_request(dense, config, config.seed if seed is None else seed, report)
+    if (order, seed) not in measure.scores:  # the curves of the kinds share it
+        measure.scores[order, seed] = head_scores(order, request)
+    scores = ranked(order, measure.scores[order, seed], l2=by_layer(order, config)).select(kinds)
+    closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
     places = closed.map(lambda row: torch.full((len(row),), -1.0))
     if mine:
         check_base(mine[0], measure, folder / f"curves/{name}.csv")
         places = HeadMap.load(folder / places_file).select(kinds)  # heads that a later, unfinished step closed are put back
         places = places.map(lambda row: row.masked_fill(row >= mine[-1]["heads_closed"], -1.0))
         closed = places.map(lambda row: row >= 0)
-    for count in targets(ranked.heads_total, config.step):
+    for count in step_counts(scores.heads_total, config.step):
         if mine and count <= mine[-1]["heads_closed"]:
             continue
-        if config.recompute and how.gradient and mine:
-            ranked = how.ranked(how.rescored(subject, config, closed), config)
-        new = close_lowest(ranked, closed, count, at_least=config.at_least)
+        if config.recompute and score.from_gradients and mine:  # 0 for the closed heads, which the order then leaves out
+            again = head_scores(order, replace(request, kinds=list(dict.fromkeys(site.kind for site in closed)), closed=closed))
+            scores = ranked(order, again, l2=by_layer(order, config))
+        new = close_lowest(scores, closed, count, at_least=config.at_least)
         if mine and not new:
             break  # --at-least keeps the others
         flat = places.flat()
@@ -170,47 +179,121 @@ def one_seed(
         mine.append(row)
         rows.append(row)
         write_table(folder, f"curves/{name}.csv", rows)
+        metric = dense.source.task.metrics[0]
         words = name if seed is None else f"{name}, seed {seed}"
         report(
             f"{words}: {row['heads_closed']} of {closed.heads_total} heads closed, "
-            f"BLEU {row['valid_bleu']:.2f} on validation, {row['test_bleu']:.2f} on test"
+            f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, {row[f'test_{metric.name}']:.2f} on test"
         )
 
 
 def check_base(row: Row, measure: Measure, path: Any) -> None:
     """Raises ValueError where the model with all heads does not translate as in the file's first row."""
     for split in SPLITS:
-        if not np.isclose(row[f"{split}_bleu"], measure.base[split].bleu, rtol=0, atol=1e-9):
+        base = measure.base[split]
+        if not np.isclose(row[f"{split}_{base.main_name}"], base.main, rtol=0, atol=1e-9):
             raise ValueError(
-                f"the unpruned model translates otherwise than when {path} was begun (another machine, or other packages?): {split} BLEU "
-                f"{measure.base[split].bleu:.4f}, then {row[f'{split}_bleu']:.4f}; --fresh begins anew"
+                f"the unpruned model translates otherwise than when {path} was begun (another machine, or other packages?): {split} "
+                f"{base.metrics[0].title} {base.main:.4f}, then {row[f'{split}_{base.main_name}']:.4f}; --fresh begins anew"
             )
 
 
-def settings(order: str, subject: Subject, config: PruneConfig, kinds: Sequence[str]) -> dict[str, Any]:
+def score_request(dense: DenseModel, config: PruneConfig, seed: int, report: Report) -> ScoreRequest:
+    """What prune.py's settings ask of a score."""
+    return ScoreRequest(
+        dense.source,
+        valid=dense.valid,
+        kinds=config.kinds,
+        seed=seed,
+        sentences=config.sentences,
+        absolute=config.abs,
+        fresh=config.fresh,
+        report=report,
+    )
+
+
+def by_layer(order: str, config: PruneConfig) -> bool:
+    """Whether each layer's scores are divided by their norm: as the score does, unless --normalise says otherwise."""
+    return SCORES[order].l2 if config.normalise is None else config.normalise == "l2"
+
+
+def settings(order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence[str]) -> dict[str, Any]:
     """All that a curve depends on."""
-    how = ORDERS[order]
-    search = {name: value for name, value in asdict(subject.translator.search).items() if name != "batch_tokens"}
-    chosen = [kind for kind in KINDS if kind in kinds]
-    made_of: dict[str, Any] = {"order": order, "kinds": chosen, "step": config.step, "at_least": config.at_least, "search": search}
-    made_of |= {"normalise": "l2" if how.normalise(config) else "none", "weights": weights_digest(subject.translator.model)}
-    if how.gradient:
+    score, source = SCORES[order], dense.source
+    made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds]}
+    made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
+    made_of |= {"normalise": "l2" if by_layer(order, config) else "none", "weights": source.weights}
+    if score.from_gradients:
         made_of |= {"abs": config.abs, "sentences": config.sentences, "recompute": config.recompute}
         if config.abs == "batch":
             made_of["batch_tokens"] = BATCH_TOKENS
-    if how.seeds:
+    if score.seeded:
         made_of |= {"seed": config.seed, "random_seeds": config.random_seeds}
-    for split, text in (("valid", subject.valid), ("test", subject.test)):
+    for split, text in (("valid", dense.valid), ("test", dense.test)):
         made_of[split] = {"sentences": len(text[0]), "digest": digest_lines(*text)}
     return made_of
+
+
+# ---------------------------------------------------------------- which heads close, and names of files
+
+
+def close_lowest(scores: HeadMap, closed: HeadMap, count: int, *, at_least: int = 0) -> list[int]:
+    """Which open heads to close, in order, so that `count` are closed: their places in `scores.flat()`.
+
+    A head is passed over where its layer would be left with fewer than `at_least`; so they may be fewer than asked for. Equal scores go in
+    the order of sites and heads. Raises ValueError at scores that are not finite."""
+    flat, shut = scores.flat().double(), closed.flat().tolist()
+    if not torch.isfinite(flat).all():
+        raise ValueError("scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN")
+    layer = [number for number, site in enumerate(scores) for _ in range(site.heads)]
+    left = [site.heads - int(closed[site].sum()) for site in scores]
+    chosen: list[int] = []
+    for place in torch.sort(flat, stable=True).indices.tolist():
+        if len(chosen) + sum(shut) >= count:
+            break
+        if not shut[place] and left[layer[place]] > at_least:
+            left[layer[place]] -= 1
+            chosen.append(place)
+    return chosen
+
+
+def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
+    """Of the curve's files: the order, and each setting that is not the usual one."""
+    words, score = [order], SCORES[order]
+    l2 = by_layer(order, config)
+    if score.from_gradients:
+        words += [config.abs] * (config.abs != "sentence") + [f"n{config.sentences}"] * (config.sentences > 0)
+        words += ["recompute"] * config.recompute
+    if l2 != score.l2:
+        words.append("l2" if l2 else "raw")
+    if score.seeded:
+        words += [f"{config.random_seeds}seeds"] * (config.random_seeds != 5) + [f"from{config.seed}"] * (config.seed != 1)
+    words += [f"step{config.step:g}"] * (config.step != 0.1) + [f"atleast{config.at_least}"] * (config.at_least > 0)
+    words += [f"beam{config.beam}"] * (config.beam > 1)
+    words += [f"v{config.valid_sentences}"] * (config.valid_sentences > 0) + [f"t{config.test_sentences}"] * (config.test_sentences > 0)
+    return "-".join(words + kinds_words(kinds))
+
+
+def figure_name(config: PruneConfig) -> str:
+    """Of the figure with all curves of a command."""
+    if config.each_kind:
+        names = [curve_name(order, config, KINDS) for order in config.orders]
+        return "-".join(["+".join(names), "by-kind", *kinds_words(config.kinds)])
+    return "+".join(curve_name(order, config, config.kinds) for order in config.orders)
 
 
 # ---------------------------------------------------------------- what a curve says
 
 
+def main_metric(rows: Sequence[Row]) -> str:
+    """The metric that decides: the one whose differences were tested."""
+    return next(name for name in rows[0] if name.startswith("valid_") and name.endswith("_p_value"))[len("valid_") : -len("_p_value")]
+
+
 def choose(rows: Sequence[Row]) -> Row:
-    """The most heads closed whose validation BLEU is not significantly below the whole model's (p >= 0.01, or not below), in every seed;
+    """The most heads closed whose validation score is not significantly below the whole model's (p >= 0.01, or not below), in every seed;
     with what that gives on test: the mean over seeds, and the lowest and highest end of the intervals."""
+    main = main_metric(rows)
     steps: dict[int, list[Row]] = {}
     for row in rows:
         steps.setdefault(row["heads_closed"], []).append(row)
@@ -218,15 +301,15 @@ def choose(rows: Sequence[Row]) -> Row:
     kept = [
         count
         for count, group in steps.items()
-        if len(group) == seeds and all(row["valid_bleu_p_value"] >= SIGNIFICANT or row["valid_bleu_difference"] >= 0 for row in group)
+        if len(group) == seeds and all(row[f"valid_{main}_p_value"] >= SIGNIFICANT or row[f"valid_{main}_difference"] >= 0 for row in group)
     ]
     group = steps[max(kept)]  # closing nothing is never significant
-    mean = {
-        name: sum(row[name] for row in group) / len(group) for name in ("valid_bleu", "test_bleu", "test_bleu_difference", "test_chrf")
-    }
+    others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(("_low", "_high", "_p_value", "_difference"))]
+    averaged = [f"valid_{main}", f"test_{main}", f"test_{main}_difference", *(name for name in others if name != f"test_{main}")]
+    mean = {name: sum(row[name] for row in group) / len(group) for name in averaged}
     edges = {
-        "test_bleu_difference_low": min(row["test_bleu_difference_low"] for row in group),
-        "test_bleu_difference_high": max(row["test_bleu_difference_high"] for row in group),
-        "test_bleu_p_value": min(row["test_bleu_p_value"] for row in group),
+        f"test_{main}_difference_low": min(row[f"test_{main}_difference_low"] for row in group),
+        f"test_{main}_difference_high": max(row[f"test_{main}_difference_high"] for row in group),
+        f"test_{main}_p_value": min(row[f"test_{main}_p_value"] for row in group),
     }
     return {name: group[0][name] for name in ("heads_closed", "heads_open", "heads_total", "closed_share")} | mean | edges

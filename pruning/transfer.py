@@ -11,8 +11,10 @@ import numpy as np
 from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from models.progress import Report
-from pruning.ablated_stats import Text
-from pruning.ablation import Pruned, ablate_one, table_name
+from pruning.ablation import ablate_one, table_name
+from pruning.dense_model import DenseModel
+from pruning.scores import beam_of
+from runfolder.source import Lines
 from runfolder.table import Row, write_table
 
 Correlation = tuple[float, float]  # coefficient and two-sided p-value
@@ -27,10 +29,10 @@ class Transfer:
 
 
 def transfer(
-    subject: Pruned,
+    dense: DenseModel,
     *,
     name: str,
-    text: Text,
+    text: Lines,
     kinds: Sequence[str] | None,
     resamples: int | None = None,
     fresh: bool = False,
@@ -40,28 +42,28 @@ def transfer(
 
     Writes `ablation/transfer-<name>.{csv,json}` and both tables of `ablate_one`, which are read where they are there already. Raises
     ValueError as `ablate_one` does; `fresh` repeats the ablation of the other test set alone."""
-    here = ablate_one(subject, kinds=kinds, resamples=resamples, report=report)
-    there = ablate_one(subject, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report)
-    columns = ("bleu_difference", "p_value", "p_value_holm")
+    here = ablate_one(dense, kinds=kinds, resamples=resamples, report=report)
+    there = ablate_one(dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report)
+    columns = (f"{dense.source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
     rows = [
         {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}
         | {f"other_{column}": other[column] for column in columns}
         for row, other in zip(here, there, strict=True)
     ]
-    correlations = correlate_kinds(rows)
-    path = "ablation/" + table_name(f"transfer-{name}", kinds, subject.translator.search.beam)
-    write_table(subject.folder, f"{path}.csv", rows)
-    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations, **subject.facts}
-    subject.folder.write_json(f"{path}.json", content)
+    correlations = correlate_kinds(rows, columns[0])
+    path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(dense.source))
+    write_table(dense.folder, f"{path}.csv", rows)
+    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations, **dense.facts}
+    dense.folder.write_json(f"{path}.json", content)
     return Transfer(rows, correlations)
 
 
-def correlate_kinds(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """The correlations over all rows, and over those of each kind."""
+def correlate_kinds(rows: Sequence[Row], column: str) -> dict[str, dict[str, Any]]:
+    """The correlations of a column here and there, over all rows and over those of each kind."""
     out = {}
     for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
         mine = [row for row in rows if kind in ("all", row["kind"])]
-        out[kind] = correlate([row["bleu_difference"] for row in mine], [row["other_bleu_difference"] for row in mine])
+        out[kind] = correlate([row[column] for row in mine], [row[f"other_{column}"] for row in mine])
     return out
 
 

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from analysis.correlations import BASE, names
 from analysis.roles import FAMILIES, Role
-from analysis.study import GateRun, Study
+from analysis.study import Study
 from analysis.survival import NO_ROLE
 from gates import KINDS, HeadMap, HeadSite
 from report.drawing import KIND_COLOURS, KIND_WORDS, Row, drawing, nothing
+from runfolder.related import GateRun
 
 ROLE_COLOURS = dict(zip((*FAMILIES, NO_ROLE), ("#56B4E9", "#E69F00", "#CC79A7", "#009E73", "#DDDDDD"), strict=True))
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))

@@ -18,10 +18,12 @@ import numpy as np
 from analysis.analyses import Found, importance, of
 from analysis.attention_pass import Seen, record
 from analysis.roles import Role
-from analysis.study import GateRun, Study
+from analysis.study import Study
 from data.batch import collate
 from gates import KINDS, HeadMap, HeadSite, find_sites
+from pruning.curve import main_metric
 from runfolder.folder import RunFolder
+from runfolder.related import GateRun
 from runfolder.table import Row, read_table
 
 OFFSETS = 5  # of a card
@@ -176,15 +178,17 @@ def middling(lengths: Sequence[int], count: int) -> list[int]:
 
 
 def state(study: Study, run: GateRun) -> dict[str, Any]:
-    low, high = run.row.get("bleu_ci95") or (None, None)
+    low, high = run.row.main.ci95 or (None, None)
     return {
         "label": run.label,
         "run": run.name,
-        "lambda": run.config["lambda"],
-        **{name: run.row[name] for name in ("heads_open", "heads_total", "bleu")},
+        "lambda": run.config["lambda"] if run.method.steered_by == "lambda" else None,
+        "heads_open": run.row.heads_open,
+        "heads_total": run.row.heads_total,
+        "bleu": run.row.main.value,
         "bleu_low": low,
         "bleu_high": high,
-        "beam": run.row.get("evaluation", {}).get("search", {}).get("beam"),
+        "beam": run.row.evaluation.get("search", {}).get("beam"),
         "open": opened(study, run.open),
     }
 
@@ -203,7 +207,9 @@ def greedy_states(study: Study) -> list[dict[str, Any]]:
             continue
         place = HeadMap.load(path)
         states = []
-        for row in read_table(study.base, f"curves/{name}.csv"):
+        rows = read_table(study.base, f"curves/{name}.csv")
+        main = main_metric(rows)
+        for row in rows:
             if not row["heads_closed"]:
                 continue
             count = row["heads_closed"]
@@ -215,10 +221,10 @@ def greedy_states(study: Study) -> list[dict[str, Any]]:
                     "lambda": None,
                     "heads_open": row["heads_open"],
                     "heads_total": row["heads_total"],
-                    "bleu": row["test_bleu"],
-                    "bleu_low": row["test_bleu_low"],
-                    "bleu_high": row["test_bleu_high"],
-                    "beam": about["settings"]["search"].get("beam"),
+                    "bleu": row[f"test_{main}"],
+                    "bleu_low": row[f"test_{main}_low"],
+                    "bleu_high": row[f"test_{main}_high"],
+                    "beam": about["settings"].get("search", {}).get("beam"),
                     "open": opened(study, still),
                 }
             )
@@ -243,14 +249,16 @@ def curves(base: RunFolder) -> list[dict[str, Any]]:
         if about is None:
             continue
         steps: dict[int, list[Row]] = {}
-        for row in read_table(base, f"curves/{path.name}"):
+        curve_rows = read_table(base, f"curves/{path.name}")
+        main = main_metric(curve_rows)
+        for row in curve_rows:
             steps.setdefault(row["heads_open"], []).append(row)
         points = [
             {
                 "heads_open": heads_open,
-                "bleu": sum(row["test_bleu"] for row in rows) / len(rows),
-                "low": min(row["test_bleu_low"] for row in rows),
-                "high": max(row["test_bleu_high"] for row in rows),
+                "bleu": sum(row[f"test_{main}"] for row in rows) / len(rows),
+                "low": min(row[f"test_{main}_low"] for row in rows),
+                "high": max(row[f"test_{main}_high"] for row in rows),
             }
             for heads_open, rows in sorted(steps.items(), reverse=True)
         ]
@@ -264,7 +272,7 @@ def systems(runs: Sequence[GateRun] | Sequence[RunFolder]) -> list[dict[str, Any
     rows = []
     for run in runs:
         folder = run.folder if isinstance(run, GateRun) else run
-        for row in (folder.result() or {}).get("rows", []):
-            kept = {key: value for key, value in row.items() if key not in ("stage", "evaluation", "heads_by_site")}
+        for row in folder.rows():
+            kept = {key: value for key, value in row.to_json().items() if key not in ("stage", "evaluation", "heads_by_site")}
             rows.append({"run": folder.path.resolve().name, **kept})
     return rows

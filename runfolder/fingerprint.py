@@ -3,30 +3,41 @@
 from typing import Any
 
 from configs.fields import to_dict
+from configs.methods import METHODS
 from configs.schema import FitConfig
 from data import Corpus
 from data.parallel import digest_lines
 
+CONTINUED = "continued"  # in a gate's place: the base trained on without gates
 
-def base_identity(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
+
+def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
     """All that a base model depends on: the text itself, not where it lies."""
     settings = {name: to_dict(getattr(config, name)) for name in ("model", "text", "train")}
-    identity = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": config.devices}
+    made_of = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": config.devices} | task(config)
     if config.dynamics:  # pruned on the way: only a base that is trained anew can be
         names = ("dynamics_sentences", "dynamics_valid_sentences")
-        identity |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}
-    return identity | settings
+        made_of |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}
+    return made_of | settings
 
 
-def stage_identity(
+def stage_fingerprint(
     config: FitConfig, corpus: Corpus, precision: str, *, base_hash: str, gate: str, test: tuple[list[str], list[str]]
 ) -> dict[str, Any]:
-    """All that a run on a base depends on. gate: "l0", or "continued" for the base trained on without gates; test: the lines translated."""
-    identity: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
-    identity |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
-    identity |= {"freeze_decoder": config.freeze_decoder}
-    if gate == "l0":  # the continued base is shared by runs that differ in these, and translated anew for them
-        names = ("lam", "kinds", "systems", "greedy_sentences")
-        identity |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
-        identity |= {name: getattr(config, name) for name in names} | {"gates": to_dict(config.gates)}
-    return identity
+    """All that a run on a base depends on. gate: a method's name, or CONTINUED; test: the lines that are evaluated."""
+    made_of: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
+    made_of |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
+    made_of |= {"freeze_decoder": config.freeze_decoder} | task(config)
+    if gate == CONTINUED:  # shared by runs that differ in what follows, and evaluated anew for them
+        return made_of
+    method = METHODS[gate]
+    training = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
+    made_of |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
+    made_of |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
+    steering = "lam" if method.steered_by == "lambda" else method.steered_by
+    return made_of | {steering: getattr(config, steering), "gates": training | method.gate_options(config.gates)}
+
+
+def task(config: FitConfig) -> dict[str, str]:
+    """Nothing for translation, so that runs from before there were tasks are found."""
+    return {} if config.task == "translation" else {"task": config.task}

@@ -5,6 +5,7 @@
 
 import json
 import os
+import warnings
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from gates.headmap import write_json
+from runfolder.row import ResultRow
 
 
 class RunFolder:
@@ -43,6 +45,15 @@ class RunFolder:
             raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
         return content
 
+    def run_hash(self) -> str | None:
+        """The hash of what the run was made from; None where there is none, with a warning where config.yaml cannot be read: one broken run
+        must not stop all commands."""
+        try:
+            return self.config().get("run_hash") if (self / "config.yaml").is_file() else None
+        except ValueError as error:
+            warnings.warn(str(error), stacklevel=2)
+            return None
+
     def read_json(self, name: str) -> Any:
         try:
             return json.loads((self / name).read_text(encoding="utf-8"))
@@ -66,9 +77,23 @@ class RunFolder:
         """result.json, or None while no stage has ended."""
         return self.read_json("result.json") if (self / "result.json").is_file() else None
 
+    def rows(self) -> list[ResultRow]:
+        """The systems of result.json, in its order; none while no stage has ended."""
+        result = self.result() or {}
+        return [ResultRow.from_json(row) for row in result.get("rows", [])]
+
+    def own_system(self) -> str:
+        """What the run was made for: its base, or its gates made exactly 0 or 1."""
+        return str(self.read_json("result.json").get("system", "base"))
+
     def finished(self) -> bool:
         result = self.result()
         return bool(result and result.get("finished"))
+
+    def check_finished(self) -> None:
+        """Raises ValueError, saying how to go on, unless the run is finished."""
+        if not self.finished():
+            raise ValueError(f"{self.path} is not finished; the command in its command.txt with --resume continues it")
 
     def systems(self) -> dict[str, dict[str, Any]]:
         """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None}."""

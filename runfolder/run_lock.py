@@ -1,4 +1,4 @@
-"""Which folder a run gets: a finished one of the same configuration, an unfinished one to resume, or a new one.
+"""Which folder a run gets: a finished one of the same fingerprint, an unfinished one to resume, or a new one.
 
 Two processes never make one run at once: the second waits, and finds it finished.
 """
@@ -6,12 +6,10 @@ Two processes never make one run at once: the second waits, and finds it finishe
 import hashlib
 import os
 import shutil
-import tempfile
 import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any
 
 from configs.cli import config_hash, to_yaml
 from configs.schema import FitConfig
@@ -19,11 +17,11 @@ from models.progress import say
 from runfolder.folder import RunFolder, find_runs
 
 
-class Locks:
+class RunLocks:
     """The runs that this process is making. The system gives a lock back when the process ends, however it ends."""
 
     def __init__(self) -> None:
-        self.files: list[IO[str]] = []
+        self.descriptors: list[int] = []
 
     def hold(self, root: Path, run_hash: str) -> None:
         """Wait until no other process makes the run of this hash, then keep others from it until `release`."""
@@ -31,47 +29,54 @@ class Locks:
             import fcntl
         except ImportError:  # Windows has none: there, do not start two at once
             return
-        # beside other temporary files: the folder of the runs holds runs alone
-        name = hashlib.sha256(f"{root.resolve()} {run_hash}".encode()).hexdigest()[:16]
-        file = (Path(tempfile.gettempdir()) / f"headgates-{os.getuid()}-{name}.lock").open("w")
+        descriptor = open_lock(hashlib.sha256(f"{root.resolve()} {run_hash}".encode()).hexdigest()[:16])
         said = False
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if not said:
                     say(f"another process is making the run {run_hash} in {root}; waiting for it")
                     said = True
                 time.sleep(1)
-        self.files.append(file)
+        self.descriptors.append(descriptor)
 
     def release(self) -> None:
-        for file in self.files:
-            file.close()
-        self.files.clear()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors.clear()
 
 
-def claim(
+def open_lock(name: str) -> int:
+    """The descriptor of a lock file in the user's own cache folder: in a shared one its name could be guessed, and a link put there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgates/locks"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(cache / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def claim_run(
     config: FitConfig,
+    settings: FitConfig,
     name: str,
-    identity: dict[str, Any],
+    made_of: dict[str, Any],
     *,
     facts: dict[str, Any],
-    locks: "Locks",
-    gate: Literal["l0", "none"],
+    locks: RunLocks,
+    files: str,
     base: RunFolder | None = None,
     fresh: bool = False,
     strict: bool = False,
 ) -> tuple[RunFolder, bool]:
-    """The folder for a run with this identity, and whether it is finished already. `locks` keeps other processes from making it meanwhile.
+    """The folder for a run with this fingerprint, and whether it is finished already. `locks` keeps other processes from making it
+    meanwhile.
 
-    A finished run of the same identity is found under any name. `strict`: a name taken by another configuration is refused, else
-    the new run's name gets a hash."""
+    A finished run of the same fingerprint is found under any name. settings: what config.yaml will hold. files: the pattern of the base's
+    tokenizer files, which are copied. strict: a name taken by another configuration is refused, else the new run's name gets a hash."""
     root = Path(config.runs)
-    wanted = config_hash(identity)
+    wanted = config_hash(made_of)
     locks.hold(root, wanted)
-    found = [folder for folder in find_runs(root) if run_hash(folder) == wanted]
+    found = [folder for folder in find_runs(root) if folder.run_hash() == wanted]
     finished = [folder for folder in found if folder.finished()]
     if finished and not fresh:
         locks.release()  # others may use it at the same time
@@ -89,25 +94,18 @@ def claim(
     if unfinished and not config.resume and not fresh:
         raise ValueError(f"{folder.path} is unfinished: --resume continues it after its last epoch, --fresh begins again")
     if fresh and folder.path.exists():
+        if folder.run_hash() is None:  # whatever lies there, no run of ours would be lost with it
+            raise ValueError(f"{folder.path} is no run folder, so --fresh does not empty it; give --name another name")
         shutil.rmtree(folder.path)
     folder.path.mkdir(parents=True, exist_ok=True)
     recorded: dict[str, Any] = {"run_hash": wanted}
     if base is not None:
-        recorded |= {"base_hash": run_hash(base)}
-        for vocab in base.path.glob("vocab*.model"):
-            shutil.copyfile(vocab, folder / vocab.name)
-    settings = replace(config, gate=gate, base=str(base.path) if base else None, name=folder.path.name)
+        recorded |= {"base_hash": base.run_hash()}
+        for file in base.path.glob(files):
+            shutil.copyfile(file, folder / file.name)
+    settings = replace(settings, base=str(base.path) if base else None, name=folder.path.name)
     settings = replace(settings, resume=False, fresh=False, unique=False)  # how the folder is found is not part of the run
     folder.write_text("config.yaml", to_yaml(settings, **recorded))
     before = (folder / "command.txt").read_text(encoding="utf-8") + "\nresumed\n" if (folder / "command.txt").is_file() else ""
     folder.write_text("command.txt", before + "\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")
     return folder, False
-
-
-def run_hash(folder: RunFolder) -> str | None:
-    """What the run was made from; None, with a warning, where config.yaml cannot be read: one broken run must not stop all commands."""
-    try:
-        return folder.config().get("run_hash")
-    except ValueError as error:
-        warnings.warn(str(error), stacklevel=2)
-        return None

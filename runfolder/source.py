@@ -8,7 +8,7 @@ A SOURCE is a run folder, or PREFIX:PLACE for models of other libraries. To add 
 returns an ordinary run folder, and a line in SOURCES.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,14 +17,17 @@ from typing import Any
 
 import torch
 
-from configs.schema import SearchConfig
-from data import Corpus, load_corpus
+from data import Corpus
+from data.batch import Batch
 from data.corpus import TranslationData
 from gates import HeadMap, attach
-from models.checkpoint import load_model, weights_digest
-from models.translator import Translator, load_vocabs
+from models.checkpoint import weights_digest
+from models.translator import Translator
 from runfolder.folder import RunFolder, dense_run
+from tasks import Task, task_of
 
+BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
+Lines = tuple[list[str], list[str]]  # source and reference lines
 # prefix -> what reads PLACE and returns the run folder that it became, found again by the hash of its files
 SOURCES: dict[str, Callable[[str], RunFolder]] = {}
 
@@ -37,9 +40,21 @@ class Source:
 
     folder: RunFolder
     system: str
-    translator: Translator
+    task: Task
+    predictor: Any  # of the task: a Translator, for translation
     config: dict[str, Any]  # the run's config.yaml
     data_dir: str | None
+
+    @property
+    def translator(self) -> Translator:
+        """The predictor of a run that translates. Raises ValueError for another task."""
+        if not isinstance(self.predictor, Translator):
+            raise ValueError(f"{self.folder.path} does not translate: its task is {self.config.get('task')}")
+        return self.predictor
+
+    @property
+    def model(self) -> Any:
+        return self.predictor.model
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -55,42 +70,51 @@ class Source:
         """The text in the run's vocabulary, for batches.
 
         corpus: another text in its place. train_sentences: the first so many training pairs, 0 for as many as the run had."""
-        text = self.config["text"]
-        return TranslationData(
-            corpus=corpus or self.corpus,
-            source_vocab=self.translator.source_vocab,
-            target_vocab=self.translator.target_vocab,
-            max_tokens=text["max_tokens"],
-            max_length=text["max_length"],
-            seed=self.config["seed"],
-            train_sentences=train_sentences or text["train_sentences"],
-        )
+        return self.task.data(self.folder.path, corpus or self.corpus, self.config, train_sentences=train_sentences)
+
+    def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
+        """Every training pair once, longest first; of the first so many `sentences` alone unless 0. Nothing is read before the first."""
+        yield from self.data(train_sentences=sentences).batches("train", BATCH_TOKENS)
+
+    def lines(self, split: str, count: int = 0) -> Lines:
+        """The first `count` source and reference lines of a split, all for 0."""
+        text = self.corpus.split(split)
+        return list(text.sources[: count or None]), list(text.targets[: count or None])
 
 
 def open_source(
-    source: str | Path, system: str | None = None, *, dense: bool = False, device: str | None = None, data_dir: str | None = None
+    source: str | Path,
+    system: str | None = None,
+    *,
+    dense: bool = False,
+    finished: bool = False,
+    device: str | None = None,
+    data_dir: str | None = None,
 ) -> Source:
     """Open a trained model.
 
     system: the run's own unless given: l0 of a run with gates, base of a base. dense: a run with gates stands for its base, the model
-    before any gate touched it. device: the first GPU if there is one, else the CPU, unless given. data_dir: the run's own unless given.
-    Raises ValueError if the run or the system does not exist, or its files are broken."""
+    before any gate touched it. finished: a run that has not ended is refused. device: the first GPU if there is one, else the CPU, unless
+    given. data_dir: the run's own unless given. Raises ValueError if the run or the system does not exist, or its files are broken."""
     folder = find_run(source)
     folder = dense_run(folder) if dense else folder
-    name = system or folder.read_json("result.json").get("system", "base")
+    if finished:
+        folder.check_finished()
+    name = system or folder.own_system()
     systems = folder.systems()
     if name not in systems:
         nearest = get_close_matches(name, systems, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {sorted(systems)}"
         raise ValueError(f"run {folder.path} has no system {name!r}; {hint}")
-    model = load_model(folder / systems[name]["weights"]).to(device or best_device())
+    config = folder.config()
+    task = task_of(config)
+    predictor = task.load_predictor(folder.path, folder / systems[name]["weights"], config)
+    model: Any = predictor.model.to(device or best_device())
     if systems[name]["xi"] is not None:
         xi = HeadMap.from_json(systems[name]["xi"])
         attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
         model.eval()
-    config = folder.config()
-    translator = Translator(model, *load_vocabs(folder.path), SearchConfig(**config.get("search", {})))
-    return Source(folder, name, translator, config, data_dir if data_dir is not None else config.get("data_dir"))
+    return Source(folder, name, task, predictor, config, data_dir if data_dir is not None else config.get("data_dir"))
 
 
 def find_run(source: str | Path) -> RunFolder:
@@ -99,6 +123,12 @@ def find_run(source: str | Path) -> RunFolder:
     if colon and prefix in SOURCES:
         return SOURCES[prefix](place)
     return RunFolder.open(source)
+
+
+def prediction_settings(source: Source) -> dict[str, Any]:
+    """What outputs depend on beside the model; how much is translated at once changes none."""
+    made_of = source.task.prediction_settings(source.predictor)
+    return {key: {name: one for name, one in value.items() if name != "batch_tokens"} for key, value in made_of.items()}
 
 
 def best_device() -> torch.device:
@@ -111,8 +141,7 @@ def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
 
     Raises ValueError if it is not there, or is not the text that the run was trained on."""
     settings = folder.config()
-    files: dict[str, Any] = {name: settings.get(name) for name in ("src", "tgt", "train_files", "valid_files", "test_files")}
-    corpus = load_corpus(settings.get("data"), data_dir=data_dir if data_dir is not None else settings.get("data_dir"), **files)
+    corpus = task_of(settings).load_text(settings if data_dir is None else settings | {"data_dir": data_dir})
     digest = (folder.result() or {}).get("data", {}).get("text_digest")
     if digest not in (None, corpus.digest()):  # runs from before it was recorded are taken at their word
         raise ValueError(

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from configs.methods import GateMethod, method_of
 from models.checkpoint import save_model
 from models.formats import FORMATS, Exported, export, need, open_exported, plain
 from models.transformer import Transformer
 from runfolder.folder import RunFolder
 from runfolder.source import open_source, run_corpus
 
-OF_RUN = {"dense": "base", "masked": "l0", "removed": "l0-removed"}  # name in the report -> system of the run
 ENGINES = {  # suffix of a system's name -> format, options when it is opened, words
     "onnx": ("onnx", {}, "ONNX Runtime"),
     "ct2": ("ct2", {"compute_type": "float32"}, "CTranslate2"),
@@ -50,17 +50,17 @@ class System:
 def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> tuple[list[System], dict[str, str]]:
     """The systems, exported into `scratch` where they run on another engine, and those left out for a missing package, with the reason.
 
-    Raises ValueError if the run has no l0, a base is gone, or an export does not pass its parity check."""
-    known = folder.systems()
-    missing = [system for system in ("base", "l0") if system not in known]
-    if missing:
+    Raises ValueError if the run has no gates, a base is gone, or an export does not pass its parity check."""
+    there, method = folder.systems(), method_of(folder.config())
+    missing = [system for system in ("base", method.exact if method else "") if system not in there]
+    if method is None or missing:
         raise ValueError(
-            f"{folder.path} has no system {missing[0]!r} (it has {', '.join(known)}); a speed report compares a base with what gates "
-            "leave of it: give a run of fit.py --gate l0"
+            f"{folder.path} has no system {missing[0] or 'with gates'!r} (it has {', '.join(there)}); a speed report compares a base with "
+            "what gates leave of it: give a run of fit.py with gates"
         )
-    removed_run = folder if OF_RUN["removed"] in known else removed_alone(folder, scratch / "run")
+    removed_run = folder if method.removed in there else removed_alone(folder, method, scratch / "run")
     translators, systems = {}, []
-    for name, system in OF_RUN.items():
+    for name, system in {"dense": "base", "masked": method.exact, "removed": method.removed}.items():
         run = removed_run if name == "removed" else folder
         translators[name] = open_source(run.path, system, device="cpu").translator
         spec = {"run": str(run.path.resolve()), "system": system, "threads": threads}
@@ -86,15 +86,16 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
     return systems, left_out
 
 
-def removed_alone(folder: RunFolder, place: Path) -> RunFolder:
-    """A run folder with `l0-removed` alone, for a run that has no such system yet."""
+def removed_alone(folder: RunFolder, method: GateMethod, place: Path) -> RunFolder:
+    """A run folder with the model without closed heads alone, for a run that has no such system yet."""
     place.mkdir(parents=True)
     made = RunFolder(place)
     for path in folder.path.glob("vocab*.model"):
         (place / path.name).write_bytes(path.read_bytes())
     (place / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
-    save_model(place / "l0-removed.pt", plain(open_source(folder.path, "l0", device="cpu").translator).model)
-    made.add_system("l0-removed", place / "l0-removed.pt", None)
+    weights = place / f"{method.removed}.pt"
+    save_model(weights, plain(open_source(folder.path, method.exact, device="cpu").translator).model)
+    made.add_system(method.removed, weights, None)
     return made
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from configs.schema import ALL_SYSTEMS, KINDS
+from configs.schema import KINDS
+from configs.systems import all_systems
 from models.progress import Report, say
 from runfolder.folder import RunFolder, dense_run
 from runfolder.provenance import device_name, provenance
@@ -59,7 +60,7 @@ def rows(folders: Sequence[RunFolder], *, report: Report = say) -> list[Row]:
             found.setdefault((labels[run.base], row["system"], key), row | {"base": labels[run.base]})
     table = sorted(found.values(), key=place)
     mark(table, "on_front", LEARNED)
-    mark(table, "on_front_all", ALL_SYSTEMS)
+    mark(table, "on_front_all", all_systems())
     return table
 
 
@@ -190,7 +191,7 @@ def base_labels(runs: Sequence[Run]) -> dict[tuple[str, Any], str]:
 
 def place(row: Row) -> tuple[Any, ...]:
     """Base, then lambda, seed and run, then the system in the order of `--systems`; the base's own rows first."""
-    system = ALL_SYSTEMS.index(row["system"]) if row["system"] in ALL_SYSTEMS else len(ALL_SYSTEMS)
+    system = all_systems().index(row["system"]) if row["system"] in all_systems() else len(all_systems())
     known = row["lambda"] is not None
     return (row["base"], known, row["lambda"] if known else 0.0, row["seed"], row["run"] if known else "", system, row["system"])
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.study import siblings
 from configs.cli import config_hash
 from configs.schema import FitConfig
 from lightning_modules.stage import resolve_precision
-from protocol.material import Material
-from runfolder.fingerprint import base_identity, stage_identity
+from protocol.experiment_text import ExperimentText
+from runfolder.fingerprint import base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder, dense_run, find_runs
-from runfolder.run_lock import run_hash
+from runfolder.related import siblings
 
 OF_THE_TEXT = ("data", "data_dir", "src", "tgt", "train_files", "valid_files", "test_files", "test_sentences")
 
@@ -31,25 +30,25 @@ class Planned:
 
 def planned(configs: Sequence[FitConfig]) -> list[Planned]:
     """For every configuration, in order. Loads each text once. Raises ValueError as fit.py does where text or a named base is missing."""
-    materials: dict[str, Material] = {}
+    texts: dict[str, ExperimentText] = {}
     found = []
     for config in configs:
         key = repr([getattr(config, name) for name in OF_THE_TEXT])
-        if key not in materials:
-            materials[key] = Material(config)
-        found.append(_planned(config, materials[key]))
+        if key not in texts:
+            texts[key] = ExperimentText(config)
+        found.append(_planned(config, texts[key]))
     return found
 
 
-def _planned(config: FitConfig, material: Material) -> Planned:
+def _planned(config: FitConfig, material: ExperimentText) -> Planned:
     precision = resolve_precision(config.precision)
     if config.base is not None:
-        base = str(run_hash(RunFolder.open(config.base)))
+        base = str(RunFolder.open(config.base).run_hash())
     else:
-        base = config_hash(base_identity(config, material.corpus, precision))
+        base = config_hash(base_fingerprint(config, material.corpus, precision))
     if config.gate == "none":
         return Planned(base, base)
-    identity = stage_identity(config, material.corpus, precision, base_hash=base, gate=config.gate, test=material.test)
+    identity = stage_fingerprint(config, material.corpus, precision, base_hash=base, gate=config.gate, test=material.test)
     return Planned(config_hash(identity), base)
 
 
@@ -57,7 +56,7 @@ def finished_run(root: str | Path, wanted: str) -> RunFolder | None:
     """The finished run of this hash, if there is one. A run with a broken result.json is none: fit.py says what is wrong with it."""
     for folder in find_runs(root):
         with suppress(ValueError):
-            if run_hash(folder) == wanted and folder.finished():
+            if folder.run_hash() == wanted and folder.finished():
                 return folder
     return None
 
@@ -74,6 +73,6 @@ def with_siblings(folders: Sequence[RunFolder], report: Callable[[str], None]) -
     found = {folder.path.resolve(): folder for folder in folders}
     bases = {(base := dense_run(folder)).path.resolve(): base for folder in folders}
     for base in bases.values():
-        for folder in siblings(base, known=[RunFolder(path) for path in found], report=report):
+        for folder in siblings(base, besides=[RunFolder(path) for path in found], report=report):
             found.setdefault(folder.path.resolve(), folder)
     return list(found.values())

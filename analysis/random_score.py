@@ -1,0 +1,16 @@
+"""A random score of heads: one draw of a seed, what every other score must beat."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from gates import HeadMap, find_sites
+
+
+def random_score(model: nn.Module, batches: Iterable[Any] = (), *, seed: int) -> HeadMap:
+    """Uniform in [0, 1) for every head; the same heads of the same seed, whatever the kinds. The batches are not read."""
+    del batches
+    generator = torch.Generator().manual_seed(seed)
+    return HeadMap({site: torch.rand(site.heads, generator=generator, dtype=torch.float64) for site in find_sites(model)})

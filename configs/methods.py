@@ -1,0 +1,85 @@
+"""The methods that learn which heads stay: what each is called, what it is told, and which rows it has in a comparison.
+
+To add one: its gate in gates/foo.py with a line in GATES (gates/registry.py), and a record here. Flags, names of runs, the fingerprint that
+finds a finished run again, the rows of result.json, labels and colours all follow from the record. Nothing here imports torch, so that
+--help answers at once.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from configs.fields import setting
+
+
+@dataclass(frozen=True)
+class HardConcreteOptions:
+    """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
+
+    log_alpha: float = setting(2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed")
+    beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
+    gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
+    zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
+
+
+@dataclass(frozen=True)
+class GateMethod:
+    """One way to learn which heads stay.
+
+    gate: its class, by name in gates.GATES. options: a dataclass whose fields the class takes beside the number of heads; they become
+    `--gates.*`. steered_by: the setting that says how much is closed, lambda (a price per open head) or heads (their number)."""
+
+    name: str
+    gate: str
+    options: type
+    steered_by: Literal["lambda", "heads"]
+    words: str  # what figures and tables call it
+
+    @property
+    def soft(self) -> str:
+        """The row of the gates as trained."""
+        return f"{self.name}-soft"
+
+    @property
+    def exact(self) -> str:
+        """The row of the gates made exactly 0 or 1, which is the run's own system."""
+        return self.name
+
+    @property
+    def removed(self) -> str:
+        """The row of the model without its closed heads."""
+        return f"{self.name}-removed"
+
+    @property
+    def rows(self) -> list[str]:
+        """All rows of the method, in the order of a comparison."""
+        return [self.soft, self.exact, self.removed]
+
+    def gate_options(self, gates: Any) -> dict[str, Any]:
+        """The options of its class, from the settings `--gates.*` (a GateConfig)."""
+        return {option.name: getattr(gates, option.name) for option in fields(self.options)}
+
+    def steering(self, config: Any) -> float:
+        """lambda, or the number of heads, of a run's configuration (a FitConfig, or the mapping that config.yaml holds)."""
+        if isinstance(config, dict):
+            return float(config[self.steered_by])
+        return float(getattr(config, "lam" if self.steered_by == "lambda" else self.steered_by))
+
+    def label(self, config: Any) -> str:
+        """What tells a run from others of the method: "λ 0.01", "24 heads"."""
+        value = self.steering(config)
+        return f"λ {value:g}" if self.steered_by == "lambda" else f"{value:g} heads"
+
+
+METHODS: dict[str, GateMethod] = {
+    "l0": GateMethod("l0", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="learned gates"),
+}
+
+
+def method_of(config: dict[str, Any]) -> GateMethod | None:
+    """The method of a run by its config.yaml; None for a run without gates. Raises ValueError at a method that this version lacks."""
+    name = config.get("gate", "none")
+    if name == "none":
+        return None
+    if name not in METHODS:
+        raise ValueError(f"the run's gates are of the method {name!r}, which this version does not have; it has {', '.join(METHODS)}")
+    return METHODS[name]

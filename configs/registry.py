@@ -1,0 +1,13 @@
+"""What the tables of methods, scores and tasks name is imported when it is used, so that --help needs no torch."""
+
+from importlib import import_module
+from typing import Any
+
+
+def imported(place: str) -> Any:
+    """The object at "module:name". Raises ValueError where there is none: a table's line is wrong."""
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"{place!r} is not there ({error}); expected 'module:name' of a function or class") from error

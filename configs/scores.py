@@ -1,0 +1,53 @@
+"""The scores that heads are closed by, lowest first: one table for prune.py, the rows of fit.py, sweeps and the report page.
+
+To add one: a function f(model, batches, **options) -> HeadMap in a file of analysis/, and a line here. `batches` are training pairs, read
+only if the function iterates over them; `takes` names what else it is given, of pruning.scores.ScoreRequest. Nothing here imports torch, so
+that --help answers at once: `function` is imported when it is called.
+"""
+
+from dataclasses import dataclass
+
+FINETUNED = "-finetuned"  # a row trained on for as many steps as the gates
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a score is made, and what is made of it.
+
+    function: "module:name". row: what fit.py calls the model whose lowest heads are closed. finetune_seed: of its fine-tuning, a number of
+    its own. sign: -1 closes the highest first. l2: each layer's scores are divided by their l2 norm (Michel et al. 2019, section 4.1)
+    unless --normalise says otherwise."""
+
+    function: str
+    row: str
+    finetune_seed: int
+    takes: tuple[str, ...] = ()
+    sign: int = 1
+    l2: bool = False
+    family: str | None = None  # a score whose numbers this one shares, computed and kept once
+
+    @property
+    def from_gradients(self) -> bool:
+        """Takes --abs, --sentences and --recompute."""
+        return "absolute" in self.takes
+
+    @property
+    def seeded(self) -> bool:
+        """One curve for each seed."""
+        return "seed" in self.takes
+
+
+GRADIENT = ("absolute", "kinds", "closed")
+SCORES: dict[str, Score] = {
+    "gradient": Score("analysis.importance:importance", "greedy", 3, GRADIENT, l2=True),
+    "ablation": Score("pruning.ablation_score:ablation_score", "ablation", 6, ("source", "valid", "kinds", "file", "fresh", "report")),
+    "random": Score("analysis.random_score:random_score", "random", 4, ("seed",)),
+    "weight-norm": Score("analysis.weight_norm:weight_norm", "weight-norm", 5),
+    "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient"),
+}
+
+
+def score_rows(systems: list[str]) -> dict[str, list[str]]:
+    """Score -> those of its rows (plain, fine-tuned) that are among the systems."""
+    rows = {name: [row for row in (score.row, score.row + FINETUNED) if row in systems] for name, score in SCORES.items()}
+    return {name: wanted for name, wanted in rows.items() if wanted}

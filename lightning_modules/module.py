@@ -1,0 +1,180 @@
+"""One stage of training a task, with or without gates: the loss per unit, validation on all pairs, a quick look at a sample.
+
+loss = the task's loss summed over the step's units (target tokens, for translation) / their number, over all micro-batches and ranks.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torchmetrics import MeanMetric
+
+from configs.schema import StageConfig
+from gates import GateBank, NotANumber
+from lightning_modules.gating import Gating
+from lightning_modules.optimizers import make_optimizer
+from lightning_modules.schedules import constant, inverse_sqrt
+from pruning.significance import score
+from tasks import Predictor, Task
+
+LOOK_EVERY = 20  # optimiser steps between logged rows
+
+
+class StageModule(pl.LightningModule):
+    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: for a model
+    with gates attached."""
+
+    def __init__(
+        self,
+        task: Task,
+        predictor: Predictor,
+        stage: StageConfig,
+        *,
+        seed: int,
+        sample: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        gating: Gating | None = None,
+    ):
+        super().__init__()
+        self.task, self.stage, self.seed, self.sample, self.gating = task, stage, seed, sample, gating
+        self.model: Any = predictor.model
+        self._predictor = [predictor]  # in a list: not a submodule
+        self.validator = task.validator(self.model)
+        self.train_loss = MeanMetric(nan_strategy="disable")  # its default drops NaN before it can be seen
+        self._looked = 0
+        assert gating is None or self.bank is not None, "attach gates before training them"
+
+    @property
+    def predictor(self) -> Predictor:
+        return self._predictor[0]
+
+    @property
+    def bank(self) -> GateBank | None:
+        bank = getattr(self.model, "head_gates", None)
+        assert bank is None or isinstance(bank, GateBank)
+        return bank
+
+    @property
+    def gate_bank(self) -> GateBank:
+        """The bank of a stage with gates."""
+        bank = self.bank
+        assert bank is not None, "attach gates before training them"
+        return bank
+
+    @property
+    def eligible(self) -> bool:
+        """Whether the weights as they are now may be the stage's result."""
+        return self.gating is None or self.gating.eligible(self.current_epoch)
+
+    @property
+    def average_begins(self) -> bool:
+        """Whether the running average of the weights begins anew with this epoch."""
+        return self.gating is not None and self.current_epoch == self.gating.binarise_epoch
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the stage ended before its last epoch."""
+        return None if self.gating is None else self.gating.stopped
+
+    @property
+    def monitor(self) -> str:
+        """The logged number that checkpoints are chosen by; lower is better."""
+        return "val/loss" if self.gating is None else "val/objective"
+
+    def scale(self) -> float:
+        """Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by the step's units already."""
+        return self.stage.accumulate * self.trainer.world_size
+
+    # ---------------------------------------------------------------- training
+
+    def on_train_epoch_start(self) -> None:
+        if self.gating is not None and self.gating.is_binarised(self.current_epoch):
+            self.gate_bank.settle()
+
+    def on_train_batch_start(self, batch: Any, index: int) -> None:
+        # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
+        # noise depends on seed and epoch alone, so a resumed epoch draws what an uninterrupted one would
+        if index == 0:
+            torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
+        units = batch.target_tokens
+        self.train_loss.update(loss.detach() / units, units)
+        loss = loss / batch.step_tokens * self.scale()
+        penalty = self.gating and self.gating.penalty(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
+        # a batch carries the share of the penalty that its units are of the step's
+        return loss if penalty is None else loss + units / batch.step_tokens * self.scale() * penalty
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        # once an optimiser step: its later micro-batches still see the number of the step before
+        if self.global_step % LOOK_EVERY == 0 and self.global_step > self._looked:
+            self._looked = self.global_step
+            self.look()
+
+    def look(self) -> None:
+        """Log the mean loss since the last look, and stop at a loss that is not a number; every LOOK_EVERY optimiser steps."""
+        loss = float(self.train_loss.compute())
+        self.train_loss.reset()
+        self.check(loss)
+        self.log("train/loss", loss)
+        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        if self.gating is not None:
+            self.gating.stopped = self.gating.watch.observe(self.global_step, loss, self.gate_bank)
+            if self.gating.stopped:
+                self.trainer.should_stop = True
+            for name, value in self.gating.numbers(self.gate_bank, self.global_step).items():
+                self.log(name, value)
+
+    def check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise NotANumber(
+                f"the loss is {loss} at step {self.global_step}: lower the stage's lr, raise its warmup-steps, or try --precision 32"
+            )
+
+    # ---------------------------------------------------------------- validation
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        with torch.autocast(self.device.type, enabled=False):  # fp32: checkpoints are compared in the third digit of the loss
+            self.validator.update(self.model, batch)
+
+    def on_validation_epoch_end(self) -> None:
+        found = self.validator.compute()
+        self.check(float(found["loss"]))  # a stage may be shorter than LOOK_EVERY
+        for name, value in found.items():
+            self.log(f"val/{name}", value, sync_dist=True)  # equal on all ranks already
+        self.validator.reset()
+        sources, references = self.sample
+        if sources:
+            with torch.autocast(self.device.type, enabled=False):
+                scored = score(self.task.predict(self.predictor, sources, quick=True), references, self.task.metrics[:1])
+            self.log(f"val/{scored.main_name}", torch.tensor(scored.main), sync_dist=True)
+        if self.gating is not None:
+            self.log("val/objective", self.gating.objective(self.gate_bank, found["loss"]), sync_dist=True)
+
+    # ---------------------------------------------------------------- optimiser
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        lr, weight_decay = self.stage.lr, self.stage.weight_decay
+        if self.gating is not None:
+            return self.gating.param_groups(self.gate_bank, lr=lr, weight_decay=weight_decay)
+        weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        return [{"params": weights, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
+
+    def configure_optimizers(self) -> Any:
+        optimizer = make_optimizer(self.model, self.param_groups(), self.stage)
+
+        def warm(step: int) -> float:
+            return inverse_sqrt(step, self.stage.warmup_steps)
+
+        factors: list[Callable[[int], float]] = [warm if group["name"] == "model" else constant for group in optimizer.param_groups]
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        # gates are not clipped: the norm of the model's gradient says nothing about them
+        if self.stage.clip:
+            weights = [p for group in optimizer.param_groups if group["name"] == "model" for p in group["params"]]
+            nn.utils.clip_grad_norm_(weights, self.stage.clip)

@@ -1,0 +1,57 @@
+"""What the stages of one configuration work on: the text, its batches, the test lines, and fresh copies of a base."""
+
+from pathlib import Path
+from typing import Any
+
+from configs.fields import to_dict
+from configs.schema import FitConfig, StageConfig
+from data.corpus import TranslationData
+from models.progress import say
+from runfolder.folder import RunFolder
+from runfolder.source import Lines, Source, best_device
+from tasks import Predictor, task_named
+
+
+class ExperimentText:
+    """prefix: `<data>-<src>-<tgt>`, how the names of its runs begin; test: the source and reference lines that are evaluated."""
+
+    def __init__(self, config: FitConfig):
+        self.config, self.settings = config, to_dict(config)
+        self.task = task_named(config.task)
+        self.corpus = self.task.load_text(self.settings)
+        self.prefix = f"{'files' if config.train_files else Path(config.data).name}-{config.src}-{config.tgt}"
+        self.test: Lines = (self.corpus.test.sources, self.corpus.test.targets)
+        if config.test_sentences:
+            self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
+        self._data: TranslationData | None = None
+
+    def data(self, folder: RunFolder) -> TranslationData:
+        """Batches in the vocabulary of a run, which all runs on one base share; what training leaves out is said once."""
+        if self._data is None:
+            self._data = self.task.data(folder.path, self.corpus, self.settings)
+            skipped = {name: part["skipped"] for name, part in self._data.report.items() if part.get("skipped")}
+            if skipped:
+                say("skipped: " + "; ".join(f"{name}: {n} {why}" for name, why_n in skipped.items() for why, n in why_n.items()))
+        return self._data
+
+    def sample(self, stage: StageConfig) -> Lines:
+        """The validation lines whose outputs are looked at after an epoch."""
+        n = stage.bleu_sentences
+        return self.corpus.valid.sources[:n], self.corpus.valid.targets[:n]
+
+    def load(self, base: RunFolder) -> Predictor:
+        """A fresh copy of a base's best model, with the settings of this configuration."""
+        predictor = self.task.load_predictor(base.path, base / "best.pt", self.settings)
+        predictor.model.to(best_device())
+        return predictor
+
+    def source(self, base: RunFolder) -> Source:
+        """A fresh copy of a base's best model as a source of scores, on the text of this configuration."""
+        source = Source(base, base.own_system(), self.task, self.load(base), self.settings, self.config.data_dir)
+        source.corpus = self.corpus  # read already
+        return source
+
+    def about(self, folder: RunFolder) -> dict[str, Any]:
+        """What result.json says of the data."""
+        about = {"corpus": self.corpus.name, "description": self.corpus.description, "text_digest": self.corpus.digest()}
+        return about | self.data(folder).report

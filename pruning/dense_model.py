@@ -1,0 +1,109 @@
+"""What prune.py closes heads of: the model of a run before any gate touched it, and the lines that its outputs are measured on.
+
+A run with gates stands for its base. Results go to the base's folder.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs.prune import PruneConfig
+from data import load_corpus
+from data.batch import Batch
+from data.parallel import digest_lines, read_pairs
+from data.vocab import UNK, Vocab
+from models.translator import Translator
+from runfolder.folder import RunFolder
+from runfolder.provenance import device_name, provenance
+from runfolder.related import open_gate_run, siblings
+from runfolder.source import Lines, Source, open_source
+
+MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is in another language or script than the vocabulary
+
+
+@dataclass
+class DenseModel:
+    """A trained model without gates, in evaluation mode, with the command's search settings; its text; where results go."""
+
+    source: Source
+    valid: Lines
+    test: Lines
+    facts: dict[str, Any]  # provenance: what made the numbers
+    test_sentences: int = 0
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.source.folder
+
+    @property
+    def translator(self) -> Translator:
+        return self.source.translator
+
+    @classmethod
+    def open(cls, config: PruneConfig) -> "DenseModel":
+        """The model of `SOURCE`. Raises ValueError if there is no such run, its base is gone or was made anew, the run is not finished, or
+        its text has changed since."""
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        source = open_source(config.source, dense=True, data_dir=config.data_dir, finished=True)
+        if isinstance(source.predictor, Translator):
+            source.predictor.search = replace(source.predictor.search, beam=config.beam)
+        valid, test = source.lines("valid", config.valid_sentences), source.lines("test", config.test_sentences)
+        return cls(source, valid, test, provenance(device_name(), "32", config.seed), config.test_sentences)
+
+    def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
+        return self.source.train_batches(sentences)
+
+    def other(self, corpus: str) -> tuple[str, Lines]:
+        """The name and the test lines of another corpus, between the run's languages. Raises ValueError if there is none, or the run's
+        vocabularies do not know its script."""
+        config = self.source.config
+        found = load_corpus(corpus, data_dir=self.source.data_dir, src=config.get("src"), tgt=config.get("tgt"))
+        return found.name, self.encodable(found.name, found.test.sources, found.test.targets)
+
+    def other_files(self, source: str, reference: str) -> tuple[str, Lines]:
+        """The same for two aligned files; the name is made of the source file's folder and name."""
+        text = read_pairs(source, reference, skip_empty=False)
+        path = Path(source)
+        name = f"{path.resolve().parent.name}-{path.name.removesuffix('.gz').removesuffix('.' + str(self.source.config.get('src')))}"
+        return name, self.encodable(name, text.sources, text.targets)
+
+    def learned(self) -> list[dict[str, Any]]:
+        """The gated runs on this base beside it, where their test set and search are those of this command: label, heads_open, heads_total,
+        and the metric that decides with its interval."""
+        evaluation = self.source.task.prediction_settings(self.source.predictor) | {"test_digest": digest_lines(*self.test)}
+        points = []
+        for run in siblings(self.folder, report=lambda text: warnings.warn(text, stacklevel=4)):
+            gated = open_gate_run(run)
+            row, low_high = gated.row, gated.row.main.ci95 or (gated.row.main.value, gated.row.main.value)
+            if evaluation.items() <= row.evaluation.items():
+                edges = dict(zip((f"{row.metric}_low", f"{row.metric}_high"), low_high, strict=True))
+                point = {"heads_open": row.heads_open, "heads_total": row.heads_total, row.metric: row.main.value, **edges}
+                points.append({"label": f"{row.system}, {gated.label}", **point})
+        return points
+
+    def encodable(self, name: str, sources: Sequence[str], references: Sequence[str]) -> Lines:
+        """The lines, as many as --test-sentences; raises ValueError where the vocabularies cannot encode them."""
+        count = self.test_sentences or None
+        lines = list(sources[:count]), list(references[:count])
+        for side, vocab, text in zip(
+            ("source", "reference"), (self.translator.source_vocab, self.translator.target_vocab), lines, strict=True
+        ):
+            share = unknown_share(vocab, text)
+            if share > MOST_UNKNOWN:
+                config = self.source.config
+                raise ValueError(
+                    f"the vocabulary of {self.folder.path} cannot encode {name}: {share:.0%} of its {side} pieces are unknown "
+                    f"(at most {MOST_UNKNOWN:.0%} are taken); give a test set from {config.get('src')} to {config.get('tgt')}"
+                )
+        return lines
+
+
+def unknown_share(vocab: Vocab, lines: Sequence[str]) -> float:
+    """Unknown pieces among all pieces of the lines, 0 to 1."""
+    pieces = vocab.encode(lines)
+    return sum(ids.count(UNK) for ids in pieces) / max(1, sum(map(len, pieces)))

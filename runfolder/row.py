@@ -1,0 +1,102 @@
+"""The typed row of a result: one system of a run's comparison, as result.json holds it.
+
+In the file the numbers of a metric stand flat beside the others: `bleu`, `bleu_signature`, `bleu_ci95`, `bleu_difference`,
+`bleu_difference_ci95`, `bleu_p_value`; here they are one `Measure`. What this version does not know is kept as it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+Interval = tuple[float, float]  # the middle 95% of the bootstrap
+
+
+@dataclass
+class Measure:
+    """One metric of a system on the test set, and its difference from the reference of the comparison."""
+
+    value: float
+    signature: str
+    ci95: Interval | None = None
+    difference: float | None = None
+    difference_ci95: Interval | None = None
+    p_value: float | None = None
+
+    def columns(self, metric: str) -> dict[str, Any]:
+        """Under the names of result.json; what is not known is left out."""
+        named = {metric: self.value, f"{metric}_signature": self.signature}
+        more = {name: getattr(self, name) for name in ("ci95", "difference", "difference_ci95", "p_value")}
+        return named | {f"{metric}_{name}": list(v) if isinstance(v, tuple) else v for name, v in more.items() if v is not None}
+
+
+@dataclass
+class ResultRow:
+    """A system: how many heads are open, and how good it is.
+
+    heads_by_kind: open heads of each kind. heads_by_site: of the gated sites, None without gates. evaluation: what the outputs depend on
+    beside the model. measures: metric -> numbers, the metric that decides first. stage: how it was trained last (lightning_modules.stage).
+    same_as: the system of this run that it equals."""
+
+    system: str
+    heads_open: int
+    heads_total: int
+    heads_by_kind: dict[str, int]
+    measures: dict[str, Measure]
+    heads_by_site: dict[str, float] | None = None
+    parameters: int | None = None
+    sentences_per_second: float | None = None
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    expected_open_heads: float | None = None
+    stage: dict[str, Any] | None = None
+    reference: str | None = None
+    p_value_vs_base: float | None = None
+    same_as: str | None = None
+    lines_unlike_masked: int | None = None  # of the model without its closed heads: lines that differ from those of the masked one
+    others: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric that decides."""
+        return next(iter(self.measures))
+
+    @property
+    def main(self) -> Measure:
+        """The metric that decides."""
+        return self.measures[self.metric]
+
+    @property
+    def is_base(self) -> bool:
+        return self.system in ("base", "base-continued")
+
+    def to_json(self) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name in PLAIN:
+            value = getattr(self, name)
+            if value is not None or name == "heads_by_site":
+                row[SPELT.get(name, name)] = value
+        for metric, measure in self.measures.items():
+            row |= measure.columns(metric)
+        if self.main.p_value is not None:
+            row["p_value_vs_reference"] = self.main.p_value
+        return row | self.others
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
+        """Raises ValueError where a row lacks what every row has."""
+        rest = dict(row)
+        rest.pop("p_value_vs_reference", None)
+        measures = {}
+        for metric in [name.removesuffix("_signature") for name in row if name.endswith("_signature")]:
+            names = ("ci95", "difference", "difference_ci95", "p_value")
+            columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in names}
+            columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
+            measures[metric] = Measure(rest.pop(metric, float("nan")), rest.pop(f"{metric}_signature"), **columns)
+        known = {name: rest.pop(SPELT.get(name, name)) for name in PLAIN if SPELT.get(name, name) in rest}
+        try:
+            return cls(**known, measures=measures, others=rest)
+        except TypeError as error:
+            raise ValueError(f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh") from error
+
+
+SPELT = {"lines_unlike_masked": "lines_unlike_l0"}  # field -> its name in result.json, where runs have it already
+PLAIN = [each.name for each in fields(ResultRow) if each.name not in ("measures", "others")]

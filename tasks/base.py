@@ -1,0 +1,90 @@
+"""What a task has to offer, and nothing that fit.py, prune.py or a score needs beside it. A new task is one file like translation.py."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from configs.schema import FitConfig
+from data import Corpus
+from data.corpus import TranslationData
+from tasks.metrics import Metric
+
+
+class Predictor(Protocol):
+    """A model with what turns lines into its input and its output into lines."""
+
+    @property
+    def model(self) -> Any: ...
+
+
+class Validator(nn.Module):
+    """Collects numbers over the validation batches of an epoch."""
+
+    def update(self, model: nn.Module, batch: Any) -> None:
+        """Take one batch in; called without autocast."""
+        raise NotImplementedError(f"{type(self).__name__} must take batches in")
+
+    def compute(self) -> dict[str, Tensor]:
+        """The numbers by name; `loss`, in nats per unit of the loss, is what checkpoints are chosen by."""
+        raise NotImplementedError(f"{type(self).__name__} must say what it found")
+
+    def reset(self) -> None:
+        """Forget the epoch."""
+        raise NotImplementedError(f"{type(self).__name__} must forget what it took in")
+
+
+class Task(ABC):
+    """Data, loss, metrics and evaluation of what a model is trained for.
+
+    metrics: the first decides what is better. Texts have source and target lines (a class's name is a target line too). A batch counts the
+    units that its loss is a sum over: `target_tokens` in it, `step_tokens` in the whole optimiser step."""
+
+    metrics: ClassVar[tuple[Metric, ...]]
+    tokenizer_files: ClassVar[str] = "vocab*"  # of a run folder; runs on a base take them along
+
+    @abstractmethod
+    def load_text(self, settings: Mapping[str, Any]) -> Corpus:
+        """The text of a configuration (the mapping that config.yaml holds). Raises ValueError where it is not there."""
+
+    @abstractmethod
+    def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
+        """Write what a new base needs beside its weights: its tokenizer."""
+
+    @abstractmethod
+    def new_predictor(self, folder: Path, config: FitConfig) -> Predictor:
+        """An untrained model, with the tokenizer that `prepare_folder` wrote."""
+
+    @abstractmethod
+    def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Predictor:
+        """A trained model in evaluation mode; settings: the run's config.yaml. Raises ValueError at a broken file."""
+
+    @abstractmethod
+    def describe(self, model: Any) -> dict[str, Any]:
+        """What a checkpoint holds beside the weights, so that `load_predictor` can build the model: plain values."""
+
+    @abstractmethod
+    def save_model(self, path: Path, predictor: Predictor) -> None:
+        """Write a model without gates, heads removed or not, so that `load_predictor` reads it."""
+
+    @abstractmethod
+    def data(self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0) -> TranslationData:
+        """Batches of a text, in the tokenizer of a folder. train_sentences: the first so many training pairs, 0 for those of settings."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:
+        """Nats, summed over the batch's units: a scalar with a gradient."""
+
+    @abstractmethod
+    def validator(self, model: Any) -> Validator: ...
+
+    @abstractmethod
+    def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
+        """One output line for every source line; quick: for a look between epochs, by the cheapest search."""
+
+    @abstractmethod
+    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
+        """What `predict` depends on beside the model, as result.json records it."""
+

@@ -1,0 +1,91 @@
+"""What a metric of a task is: sentence statistics that are summed, and the score of their sum. Then BLEU and chrF, by sacreBLEU.
+
+A corpus score is a function of sums over sentences, so that a bootstrap resamples rows of statistics and scores nothing anew.
+Letters: R resamples, N sentences, M statistics of a sentence.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU as SacreBLEU
+from sacrebleu.metrics.chrf import CHRF as SacreCHRF
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of outputs against references, higher is better.
+
+    title: as tables call it. statistics(outputs, references): (N, M), whole numbers. score(sums): the score of summed statistics (M,), to
+    the last digit as its own library gives it. resampled(sums): the same (R,) for many sums (R, M) at once. signature: what made it."""
+
+    name: str
+    title: str
+    statistics: Callable[[Sequence[str], Sequence[str]], Floats]
+    score: Callable[[Sequence[int]], float]
+    resampled: Callable[[Floats], Floats]
+    signature: Callable[[], str]
+
+
+# ---------------------------------------------------------------- BLEU and chrF
+
+
+def bleu_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams."""
+    return np.array(SacreBLEU(force=True)._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64)
+
+
+def chrf_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(N, 18): hypothesis, reference and matching n-grams, 6 orders."""
+    return np.array(SacreCHRF()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64)
+
+
+def resampled_bleu(stats: Floats) -> Floats:
+    """BLEU (R,) of summed statistics (R, 10), with sacreBLEU's default `exp` smoothing."""
+    system, reference = stats[:, 0], stats[:, 1]
+    correct, total = stats[:, 2:6], stats[:, 6:10]
+    seen = np.cumprod(total > 0, axis=1).astype(bool)  # sacreBLEU stops at the first order without n-grams
+    missed = (correct == 0) & seen
+    smooth = 2.0 ** np.cumsum(missed, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(missed, 100 / (smooth * total), 100 * correct / total)
+        logs = np.where(seen, np.log(precision), -9999999999.0)  # sacreBLEU's log of 0
+        penalty = np.where(system < reference, np.where(system > 0, np.exp(1 - reference / system), 0.0), 1.0)
+    return np.where(correct.any(axis=1), penalty * np.exp(logs.mean(axis=1)), 0.0)
+
+
+def resampled_chrf(stats: Floats) -> Floats:
+    """chrF2 (R,) of summed statistics (R, 18): the F2 of precision and recall averaged over the orders that occur."""
+    hypothesis, reference, match = stats[:, 0::3], stats[:, 1::3], stats[:, 2::3]
+    both = (hypothesis > 0) & (reference > 0)
+    orders = np.maximum(both.sum(axis=1), 1)
+    precision = np.where(both, match / np.maximum(hypothesis, 1), 0).sum(axis=1) / orders
+    recall = np.where(both, match / np.maximum(reference, 1), 0).sum(axis=1) / orders
+    return 100 * 5 * precision * recall / np.maximum(4 * precision + recall, 1e-300)
+
+
+def signature(metric: SacreBLEU | SacreCHRF) -> str:
+    """sacreBLEU's signature; the number of references is known once something was scored."""
+    metric.corpus_score(["a"], [["a"]])
+    return str(metric.get_signature())
+
+
+BLEU = Metric(
+    "bleu",
+    "BLEU",
+    bleu_statistics,
+    lambda sums: float(SacreBLEU(force=True)._compute_score_from_stats(list(sums)).score),
+    resampled_bleu,
+    lambda: signature(SacreBLEU(force=True)),
+)
+CHRF = Metric(
+    "chrf",
+    "chrF",
+    chrf_statistics,
+    lambda sums: float(SacreCHRF()._compute_score_from_stats(list(sums)).score),
+    resampled_chrf,
+    lambda: signature(SacreCHRF()),
+)

@@ -1,0 +1,101 @@
+"""Translation: label-smoothed cross-entropy per target token, BLEU and chrF of beam search.
+
+The loss of a step is the sum over its target tokens, padding left out, of the cross-entropy, divided by their number.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.text import Perplexity
+
+from configs.fields import to_dict
+from configs.schema import FitConfig, SearchConfig
+from data import Corpus, load_corpus
+from data.batch import Batch
+from data.corpus import TranslationData, make_vocabs
+from models.checkpoint import architecture, load_model, save_model
+from models.loss import linear_cross_entropy
+from models.transformer import PAD, Transformer
+from models.translator import Translator, load_vocabs
+from tasks.base import Task, Validator
+from tasks.metrics import BLEU, CHRF
+
+
+class TranslationValidator(Validator):
+    """Perplexity and accuracy of the next token, over all validation pairs."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.perplexity = Perplexity(ignore_index=PAD)
+        self.accuracy = MulticlassAccuracy(model.target_vocab, ignore_index=PAD, average="micro", validate_args=False)
+
+    def update(self, model: Any, batch: Batch) -> None:
+        logits = model(batch.source, batch.target_in)
+        self.perplexity.update(logits, batch.target_out)
+        self.accuracy.update(logits.flatten(0, 1), batch.target_out.flatten())
+
+    def compute(self) -> dict[str, Tensor]:
+        perplexity = self.perplexity.compute()
+        return {"loss": perplexity.log(), "perplexity": perplexity, "token_accuracy": self.accuracy.compute()}
+
+    def reset(self) -> None:
+        self.perplexity.reset()
+        self.accuracy.reset()
+
+
+class Translation(Task):
+    """Sentences of one language to sentences of another, by our encoder-decoder Transformer."""
+
+    metrics = (BLEU, CHRF)
+
+    def load_text(self, settings: Mapping[str, Any]) -> Corpus:
+        names = ("data_dir", "src", "tgt", "train_files", "valid_files", "test_files")
+        files: dict[str, Any] = {name: settings.get(name) for name in names}
+        return load_corpus(settings.get("data"), **files)
+
+    def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
+        make_vocabs(corpus, folder, size=config.text.vocab_size, joint=config.text.joint)
+
+    def new_predictor(self, folder: Path, config: FitConfig) -> Translator:
+        source_vocab, target_vocab = load_vocabs(folder)
+        model = Transformer(config.model, len(source_vocab), len(target_vocab))
+        return Translator(model, source_vocab, target_vocab, config.search)
+
+    def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Translator:
+        return Translator(load_model(checkpoint), *load_vocabs(folder), SearchConfig(**settings.get("search", {})))
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        return {"architecture": architecture(model)}
+
+    def save_model(self, path: Path, predictor: Any) -> None:
+        save_model(path, predictor.model)
+
+    def data(self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0) -> TranslationData:
+        source_vocab, target_vocab = load_vocabs(folder)
+        text = settings["text"]
+        return TranslationData(
+            corpus=corpus,
+            source_vocab=source_vocab,
+            target_vocab=target_vocab,
+            max_tokens=text["max_tokens"],
+            max_length=text["max_length"],
+            seed=settings["seed"],
+            train_sentences=train_sentences or text["train_sentences"],
+        )
+
+    def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
+        memory, bias = model.encode(batch.source)
+        hidden = model.decode(memory, bias, batch.target_in)
+        return linear_cross_entropy(hidden, model.output.weight, batch.target_out, smoothing=smoothing)
+
+    def validator(self, model: Any) -> TranslationValidator:
+        return TranslationValidator(model)
+
+    def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
+        return predictor.translate(lines, beam=1) if quick else predictor.translate(lines)
+
+    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
+        return {"search": to_dict(predictor.search)}
