@@ -3,6 +3,7 @@
 A row holds the task's metrics with signatures, intervals and p-values by paired bootstrap, heads, parameters and speed.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -108,9 +109,9 @@ class Evaluation:
         say(f"{system}: {because}, so it is {other}, {self.task.metrics[0].title} {row.main.value:.2f}")
 
     def choose_reference(self) -> None:
-        """The base with the lower full-validation loss is what every row is compared with."""
+        """The base with the lower full-validation loss is what every row is compared with; a base that others trained has none."""
         bases = [row for row in self.rows if row.is_base]
-        self.reference = min(bases, key=lambda row: min((row.stage or {})["losses"])).system
+        self.reference = min(bases, key=lambda row: min((row.stage or {}).get("losses") or [math.inf])).system
         for row in self.rows:
             self.against_reference(row)
 

@@ -31,7 +31,7 @@ from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
 from runfolder.run_lock import RunLocks, claim_run
-from runfolder.source import best_device
+from runfolder.source import best_device, find_run
 from tasks import Predictor
 
 
@@ -99,7 +99,7 @@ class Experiment:
 
     def named_base(self, path: str) -> RunFolder:
         """The base of --base. Raises ValueError unless it is a finished run without gates."""
-        folder = RunFolder.open(path)
+        folder = find_run(path, self.config.runs)
         if not folder.finished():
             raise ValueError(f"the base {path} is not finished; the command in its command.txt with --resume continues it")
         if folder.config().get("gate", "none") != "none":

@@ -23,7 +23,7 @@ def comparison_table(run: RunFolder) -> None:
     Console(width=None if Console().is_terminal else 140).print(table)
     print(rows[0].main.signature)
     for row in rows:
-        if row.is_base and not (row.stage or {})["converged"]:
+        if row.is_base and row.stage and not row.stage["converged"]:
             print(f"{row.system} is not converged: its validation loss still fell by 0.5% over the last 4 epochs; train it for longer")
 
 

@@ -4,11 +4,11 @@
     source.translator.translate(["The dog sleeps."])
     source.corpus.valid                                        # the text that the run was trained on, read when it is asked for
 
-A SOURCE is a run folder, or PREFIX:PLACE for models of other libraries. To add such a library: a function that reads its files once and
-returns an ordinary run folder, and a line in SOURCES.
+A SOURCE is a run folder, or PREFIX:PLACE for models of other libraries. To add such a library: a file in models/ with a function that
+reads PLACE into a ForeignModel, and a line in SOURCES.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from configs.registry import imported
 from data import Corpus
 from data.batch import Batch
 from data.corpus import TranslationData
@@ -24,12 +25,12 @@ from gates import HeadMap, attach
 from models.checkpoint import weights_digest
 from models.translator import Translator
 from runfolder.folder import RunFolder, dense_run
+from runfolder.foreign_run import foreign_run
 from tasks import Task, task_of
 
 BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
 Lines = tuple[list[str], list[str]]  # source and reference lines
-# prefix -> what reads PLACE and returns the run folder that it became, found again by the hash of its files
-SOURCES: dict[str, Callable[[str], RunFolder]] = {}
+SOURCES: dict[str, str] = {}  # prefix -> "module:function" of what reads PLACE: f(place) -> models.foreign.ForeignModel
 
 
 @dataclass
@@ -117,11 +118,11 @@ def open_source(
     return Source(folder, name, task, predictor, config, data_dir if data_dir is not None else config.get("data_dir"))
 
 
-def find_run(source: str | Path) -> RunFolder:
-    """The run folder of a SOURCE. Raises ValueError if there is none, naming the nearest."""
+def find_run(source: str | Path, root: str | Path = "runs") -> RunFolder:
+    """The run folder of a SOURCE; what a foreign model became lies in `root`. Raises ValueError if there is none, naming the nearest."""
     prefix, colon, place = str(source).partition(":")
     if colon and prefix in SOURCES:
-        return SOURCES[prefix](place)
+        return foreign_run(prefix, imported(SOURCES[prefix])(place), root)
     return RunFolder.open(source)
 
 

@@ -1,0 +1,238 @@
+"""The extension table of the house: a gate, a score, a task and a source are each added in the files that the table names, and nowhere
+else, to a copy of the checkout; then they train, prune, evaluate and are shown by the scripts as a user calls them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("gates", "data", "configs", "models", "tasks", "runfolder", "analysis", "pruning", "report", "lightning_modules", "protocol")
+SCRIPTS = ("fit.py", "prune.py", "analyze.py", "translate.py")
+
+NEW_FILES = {
+    "gates/top_heads.py": '''
+"""Gates that keep a given number of heads open over all sites: the largest scores, with a straight-through gradient."""
+
+import torch
+from torch import Tensor, nn
+
+from .base import HeadGate
+
+
+class TopHeads(HeadGate):
+    def __init__(self, heads: int, open_heads: int, spread: float = 0.1):
+        super().__init__(heads)
+        self.open_heads = open_heads
+        self.score = nn.Parameter(spread * torch.rand(heads))
+        self.threshold = torch.tensor(0.0)
+
+    @classmethod
+    def draw(cls, gates):
+        scores = torch.cat([gate.score.detach() for gate in gates]).sort(descending=True).values
+        for gate in gates:
+            gate.threshold = scores[gate.open_heads - 1]
+
+    def hard(self) -> Tensor:
+        return (self.score.detach() >= self.threshold).float()
+
+    def xi(self) -> Tensor:
+        return self.hard() + self.score - self.score.detach()
+
+    def test_value(self) -> Tensor:
+        return self.hard()
+''',
+    "analysis/value_norm.py": '''
+"""The norm of a head's values: a score of weights alone."""
+
+from gates import HeadMap, find_sites
+
+
+def value_norm(model, batches=()):
+    sites = {site: each.v_proj.weight.detach().double().unflatten(0, (site.heads, -1)) for site, each in find_sites(model).items()}
+    return HeadMap({site: weight.flatten(1).norm(dim=1) for site, weight in sites.items()})
+''',
+    "tasks/reversal.py": '''
+"""Digits to the same digits backwards: unsmoothed cross-entropy, and the share of lines that are right."""
+
+import random
+
+import numpy as np
+import torch.nn.functional as F
+
+from data.parallel import Corpus, ParallelText
+from tasks.metrics import Metric
+from tasks.translation import Translation
+
+RIGHT = Metric(
+    "right",
+    "% right",
+    lambda outputs, references: np.array([[a == b, 1] for a, b in zip(outputs, references, strict=True)], dtype=np.float64),
+    lambda sums: 100 * sums[0] / sums[1],
+    lambda sums: 100 * sums[:, 0] / sums[:, 1],
+    lambda: "share of equal lines",
+)
+
+
+def text(count: int, seed: int) -> ParallelText:
+    rng = random.Random(seed)
+    lines = [" ".join(rng.choices("0123456789", k=rng.randint(2, 4))) for _ in range(count)]
+    return ParallelText(lines, [line[::-1] for line in lines], {})
+
+
+class Reversal(Translation):
+    metrics = (RIGHT,)
+
+    def load_text(self, settings):
+        return Corpus("reversal", text(600, 1), text(50, 2), text(50, 3), "digits, backwards")
+
+    def loss(self, model, batch, *, smoothing=0.0):
+        logits = model(batch.source, batch.target_in)
+        return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, reduction="sum")
+''',
+    "models/folder_source.py": '''
+"""A model that lies in a plain folder: model.pt and vocab.model."""
+
+from pathlib import Path
+
+from models.checkpoint import load_model
+from models.foreign import ForeignModel
+from models.translator import Translator, load_vocabs
+
+
+def read(place: str) -> ForeignModel:
+    folder = Path(place)
+    files = [folder / "model.pt", folder / "vocab.model"]
+    translator = Translator(load_model(files[0]), *load_vocabs(folder))
+    return ForeignModel(folder.name, translator, files, {"vocab.model": files[1]}, {"data": "toy", "text": {"train_sentences": 200}})
+''',
+}
+NEW_LINES = {  # file: (the line that the table names, what stands before it)
+    "gates/registry.py": [
+        ("from .top_heads import TopHeads\n", "from .mask import HeadMask\n"),
+        ('GATES["top"] = TopHeads\n', None),
+    ],
+    "configs/methods.py": [
+        (
+            '''
+@dataclass(frozen=True)
+class TopHeadsOptions:
+    spread: float = setting(0.1, "largest score at the start", above=0)
+
+
+METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_by="heads", words="the largest scores")
+''',
+            None,
+        )
+    ],
+    "configs/scores.py": [('SCORES["value-norm"] = Score("analysis.value_norm:value_norm", "value-norm", 8)\n', None)],
+    "configs/tasks.py": [('TASKS["reversal"] = "tasks.reversal:Reversal"\n', None)],
+    "runfolder/source.py": [('SOURCES["folder"] = "models.folder_source:read"\n', None)],
+}
+TINY = ("--config", "configs/toy_tiny.yaml", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory) -> Path:
+    """A copy of the checkout with the four additions."""
+    root = tmp_path_factory.mktemp("extended")
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, root / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for script in SCRIPTS:
+        shutil.copy(ROOT / script, root)
+    for name, content in NEW_FILES.items():
+        assert not (root / name).exists()
+        (root / name).write_text(content.lstrip(), encoding="utf-8")
+    for name, additions in NEW_LINES.items():
+        text = (root / name).read_text(encoding="utf-8")
+        for line, after in additions:
+            assert after is None or after in text
+            text = text + line if after is None else text.replace(after, after + line, 1)
+        (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
+def call(root: Path, *words: object) -> str:
+    """What a script prints; it must end well."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(root / "cache")}
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], cwd=root, env=environment, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def compared(extended) -> tuple[Path, str]:
+    """A run of the new task, with the new gates and the new score beside them; what fit.py printed."""
+    systems = "base,base-continued,top,top-removed,value-norm,value-norm-finetuned"
+    words = ("--task", "reversal", "--gate", "top", "--heads", "4", "--gates.spread", "0.2", "--gates.settle", "0", "--systems", systems)
+    printed = call(extended, "fit.py", *TINY, *words, "--data", "toy")
+    (run,) = extended.glob("runs/*-top-4-*")
+    return run, printed
+
+
+def test_a_new_gate_trains_closes_heads_and_is_compared_under_its_own_rows(compared):
+    run, printed = compared
+    rows = {row["system"]: row for row in json.loads((run / "result.json").read_text())["rows"]}
+    assert list(rows) == ["base", "base-continued", "top", "top-removed", "value-norm", "value-norm-finetuned"]
+    assert rows["top"]["heads_open"] == rows["top-removed"]["heads_open"] == rows["value-norm"]["heads_open"] == 4
+    assert rows["top-removed"]["parameters"] < rows["top"]["parameters"]
+    assert "top-removed" in printed
+
+
+def test_the_options_and_the_steering_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
+    again = ("--task", "reversal", "--gate", "top", "--gates.settle", "0", "--systems", "base,base-continued,top", "--data", "toy")
+    call(extended, "fit.py", *TINY, *again, "--heads", "4", "--name", "other-systems")
+    call(extended, "fit.py", *TINY, *again, "--heads", "4", "--gates.spread", "0.3", "--name", "other-spread")
+    call(extended, "fit.py", *TINY, *again, "--heads", "3")
+    hashes = {path.parent.name: path.read_text().split("run_hash: ")[1].split()[0] for path in extended.glob("runs/*/config.yaml")}
+    assert len(set(hashes.values())) == len(hashes) == 6  # a base, its continuation, and four settings of the gates
+
+
+def test_a_new_task_is_measured_by_its_own_metric_in_files_tables_and_curves(extended, compared):
+    run, printed = compared
+    row = json.loads((run / "result.json").read_text())["rows"][0]
+    assert {"right", "right_ci95", "right_signature", "right_difference"} <= row.keys()
+    assert "bleu" not in row
+    assert "% right" in printed
+    assert "BLEU" not in printed
+    assert any("val/right" in line for line in (run.parent / "toy-en-de-none-s1/metrics.csv").read_text().splitlines()[:1])
+
+
+def test_a_new_score_orders_heads_in_prune_py_and_has_a_row_in_fit_py(extended, compared):
+    run, _ = compared
+    printed = call(extended, "prune.py", run, "--by", "value-norm,gradient", "--step", "0.5", "--threads", "1")
+    base = run.parent / "toy-en-de-none-s1"
+    assert (base / "scores/value-norm.json").is_file()
+    head = (base / "curves/value-norm-step0.5.csv").read_text().splitlines()[0]
+    assert "test_right" in head
+    assert "bleu" not in head
+    assert "value-norm" in printed
+
+
+def test_the_page_of_the_new_task_shows_the_new_gate_and_score(extended, compared):
+    run, _ = compared
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "value-norm" in page
+    assert "top-removed" in page
+
+
+def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(extended, tmp_path):
+    call(extended, "fit.py", *TINY, "--gate", "none", "--name", "plain-base")
+    foreign = tmp_path / "theirs"
+    foreign.mkdir()
+    shutil.copy(extended / "runs/plain-base/best.pt", foreign / "model.pt")
+    shutil.copy(extended / "runs/plain-base/vocab.model", foreign)
+    (tmp_path / "lines.txt").write_text("the dog sleeps\n", encoding="utf-8")
+    translated = call(extended, "translate.py", f"folder:{foreign}", "--input", tmp_path / "lines.txt", "--beam", "2")
+    assert translated == call(extended, "translate.py", "runs/plain-base", "--input", tmp_path / "lines.txt", "--beam", "2")
+    words = ("--step", "0.5", "--valid-sentences", "9", "--test-sentences", "9", "--threads", "1")
+    call(extended, "prune.py", f"folder:{foreign}", "--by", "value-norm", *words)
+    (run,) = extended.glob("runs/folder-theirs-*")  # one, though two commands asked for it
+    assert list(run.glob("curves/value-norm*.csv"))
+    assert (run / "report.html").is_file()
