@@ -135,7 +135,8 @@ def relevance(
         if rule == GATE_GRADIENT:
             tally = by_gate_gradient(model, on_device, sites, aggregation, seed, logits, queries)
         else:
-            assert isinstance(model, Transformer), "the walk is our own Transformer's; rule='gate-gradient' takes any model"
+            if not isinstance(model, Transformer):
+                raise ValueError(f"rule {rule!r} walks through a Transformer of ours, got {type(model).__name__}; take {GATE_GRADIENT!r}")
             made = WALK_RULES[rule]() if isinstance(rule, str) else rule
             tally = by_walk(model, on_device, sites, aggregation, seed, made, dtype or model.output.weight.dtype)
     if not tally.steps:

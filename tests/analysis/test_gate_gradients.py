@@ -202,6 +202,11 @@ def test_relevance_of_a_classifier_is_gradient_times_input_at_its_heads_outputs(
     assert classifier.training
 
 
+def test_the_walk_refuses_a_model_that_it_does_not_know(classifier):
+    with pytest.raises(ValueError, match="rule 'ratio' walks through a Transformer of ours, got Classifier; take 'gate-gradient'"):
+        relevance(classifier, [ROWS], rule="ratio")
+
+
 @pytest.mark.parametrize("absolute", ["sentence", "token"])
 def test_importance_of_a_classifier_by_a_loss_of_its_own(classifier, absolute):
     def loss(model: Classifier, batch: Texts) -> Tensor:
