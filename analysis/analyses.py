@@ -10,7 +10,7 @@ configs/analyze.py too)."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ def lrp(study: Study) -> Begun:
     def finish() -> Found:
         model, kinds = study.translator.model, config.kinds
         found = relevance(model, study.batches(), rule=config.lrp_rule, aggregation=config.lrp_aggregation, kinds=kinds)
-        return Found({"share": found.share, "signed": found.signed}, {"ledger": asdict(found.ledger), "steps": found.steps})
+        return Found(found.head_maps(), found.facts())
 
     return [], finish
 

@@ -7,77 +7,55 @@ query position l. Where the absolute value stands makes three different quantiti
     batch      |sum over the batch|, mean over sentences: depends on the batch size, and is what later code did
 """
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from analysis.gate_gradients import Per, Queries, head_factors, query_tokens
 from data.batch import Batch
-from gates import HeadMap, HeadSite, attach, detach
+from gates import HeadMap
 from models.loss import linear_cross_entropy
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
 
-Absolute = Literal["sentence", "token", "batch"]
+
+def token_cross_entropy(model: Transformer, batch: Batch) -> Tensor:
+    """The sum over the target tokens, end of sentence included, of -log p, in nats: a scalar."""
+    memory, bias = model.encode(batch.source)
+    return linear_cross_entropy(model.decode(memory, bias, batch.target_in), model.output.weight, batch.target_out)
 
 
 def importance(
-    model: Transformer,
-    batches: Iterable[Batch],
+    model: nn.Module,
+    batches: Iterable[Any],
     *,
-    absolute: Absolute = "sentence",
+    absolute: Per = "sentence",
     kinds: Iterable[str] | None = None,
     closed: HeadMap | None = None,
+    loss: Callable[[Any, Any], Tensor] = token_cross_entropy,
+    queries: Queries = query_tokens,
 ) -> HeadMap:
     """I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay shut.
 
+    loss (model, batch): a sum over the batch, whose sentences do not see each other. queries (site, batch): (B, L) bool, the positions
+    that are not padding. Those of a translation model unless given; a batch needs `to(device)`.
     Raises ValueError without any batch. The model must have no gates; it is left as it was."""
-    trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
-    was_training = model.training
-    bank = attach(model, gate="mask", kinds=kinds)  # first: it refuses a model with gates
-    model.eval()
-    model.requires_grad_(False)
-    totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in bank.sites}
-    counts = dict.fromkeys(bank.sites, 0)
-    device = model.output.weight.device
-    try:
+    device = next(model.parameters()).device
+    with head_factors(model, kinds=kinds, closed=closed) as factors:
+        totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in factors.sites}
+        counts = dict.fromkeys(factors.sites, 0)
         for batch in batches:
             batch = batch.to(device)
-            xi = {site: ones(site, batch, absolute, closed) for site in bank.sites}
-            bank.assign(xi)
+            factors.renew(batch, per=absolute, queries=queries)
             with torch.enable_grad():
-                memory, bias = model.encode(batch.source)
-                loss = linear_cross_entropy(model.decode(memory, bias, batch.target_in), model.output.weight, batch.target_out)
-                gradients = torch.autograd.grad(loss, list(xi.values()))
-            for site, gradient in zip(xi, gradients, strict=True):
+                value = loss(model, batch)
+            for site, gradient in factors.gradients(value).items():
                 size = gradient.abs().double().cpu()  # (H,), (B, H) or (B, H, L)
                 totals[site] += size if absolute == "batch" else size.transpose(0, 1).flatten(1).sum(1)
                 # a padding query has no gradient; it is not counted either
-                queries = batch.source if site.kind == "enc-self" else batch.target_out
-                counts[site] += int((queries != PAD).sum()) if absolute == "token" else len(batch)
-    finally:
-        detach(model)
-        for parameter in trained:
-            parameter.requires_grad_(True)
-        model.train(was_training)
+                real = queries(site, batch)
+                counts[site] += int(real.sum()) if absolute == "token" else len(real)
     if not any(counts.values()):
         raise ValueError("importance needs at least one batch of sentence pairs, got none")
-    scores = HeadMap({site: totals[site] / counts[site] for site in totals})
-    if closed is None:
-        return scores
-    return HeadMap({site: row.masked_fill(closed[site], 0.0) for site, row in scores.items()})
-
-
-def ones(site: HeadSite, batch: Batch, absolute: Absolute, closed: HeadMap | None) -> Tensor:
-    """xi = 1 (0 at closed heads) with a gradient, in the shape that keeps what the absolute value is taken of."""
-    rows, length = (batch.source if site.kind == "enc-self" else batch.target_in).shape
-    row = torch.ones(site.heads, device=batch.source.device)
-    if closed is not None:
-        row[closed[site].to(row.device)] = 0.0
-    if absolute == "batch":
-        xi = row
-    elif absolute == "sentence":
-        xi = row.expand(rows, -1)
-    else:
-        xi = row[:, None].expand(rows, -1, length)
-    return xi.clone().requires_grad_(True)
+    return HeadMap({site: totals[site] / counts[site] for site in totals})

@@ -1,9 +1,21 @@
 """How much of what a model says goes through each head: layer-wise relevance propagation (LRP).   Voita et al. 2019 (arXiv:1905.09418),
 section 4.2 and appendix A, whose code was not released.
 
-At each target position, with the reference before it (teacher forcing), relevance starts at the largest logit and goes back step by step:
-a rule shares the relevance of every number among those it was made of (lrp_rules.py, lrp_alpha_beta.py). The relevance R_h of a head is
-what arrives at its output z_h, where W_O reads it, over all positions; its share is |R_h| / sum_h' |R_h'| within the layer.
+At each target position, with the reference before it (teacher forcing), relevance starts at the largest logit. The relevance R_h of a head
+is what arrives at its output z_h, where W_O reads it, over all positions. Two ways lead there:
+
+    gate-gradient    R_h = xi_h dlogit/dxi_h / logit, by one backward pass in which attention weights and norm scales are constants
+                     (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule without its stabiliser (Ancona et
+                     al. 2018). For any model with head sites; the default.
+    ratio, alpha-beta, gradient
+                     step by step (lrp_walk.py): a rule shares the relevance of every number among those it was made of (lrp_rules.py,
+                     lrp_alpha_beta.py), down to the embeddings. For our own Transformer; the reference for the other.
+
+Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree cancel; by size, each head
+counts for what it does either way:
+
+    share            |R_h| / sum_h' |R_h'|      in [0, 1]
+    share_signed     R_h / sum_h' R_h'          the paper's; unbounded where the sum is small
 
     step   the share at every generation step, then the mean over all steps of all sentences: the paper's
     sum    R_h summed over all steps of all sentences, then one share: the steps go back together, for the price of one; steps of which one
@@ -19,29 +31,34 @@ What the papers leave open, and we chose:
     - layer norms: see the rules. A gate xi is part of its head's weights; a head that is shut or removed has none.
     - where biases go: nowhere. A bias is one more term of its sum and keeps its part, the bias share. Position vectors are part of the
       embeddings.
-Relevance is conserved: source + target + biases + eps = seed, where `eps` is what the stabiliser took. The ledger says how exactly.
-Letters: C rows of seeds of a sentence, B sentences, T target positions, H heads.
+The walk conserves relevance: source + target + biases + eps = seed, where `eps` is what the stabiliser took. The ledger says how exactly.
+Letters: C rows of seeds of a sentence, B sentences, T target positions, D model width, H heads.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from analysis.gate_gradients import Queries, head_factors, query_tokens
+from analysis.linear_pass import LinearPass
 from analysis.lrp_alpha_beta import AlphaBeta
 from analysis.lrp_rules import Account, Gradient, Ratio, Rule
-from analysis.lrp_walk import Walk
+from analysis.lrp_walk import Walk, top_logits
 from data.batch import Batch
+from data.parallel import nearest
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
 
-RULES: dict[str, type[Ratio] | type[AlphaBeta] | type[Gradient]] = {"ratio": Ratio, "alpha-beta": AlphaBeta, "gradient": Gradient}
+GATE_GRADIENT = "gate-gradient"
+WALK_RULES: dict[str, type[Ratio] | type[AlphaBeta] | type[Gradient]] = {"ratio": Ratio, "alpha-beta": AlphaBeta, "gradient": Gradient}
+RULES = (GATE_GRADIENT, *WALK_RULES)
 Aggregation = Literal["step", "sum"]
 Seed = Literal["one", "logit"]
+TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (model, batch) -> (B, T) logits, and (B, T) bool: which of them there are
 NOTHING = 1e-300  # a denominator of 0 becomes this
 NUMBERS = 2**23  # of the largest tensor on the way back; generation steps go back together while they stay below
 
@@ -62,61 +79,119 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Relevance:
-    """share: in [0, 1], 1 in total in every layer (0 where no head has relevance). signed: the mean of R_h over generation steps, in units
-    of the seed: the same for both aggregations."""
+    """Of every head: its shares of the layer's relevance, and its own.
+
+    share: by size, in [0, 1], 1 in total in every layer. share_signed: the paper's, with the sign, 1 in total in every layer. Both are 0
+    where no head has relevance. signed: the mean of R_h over generation steps, in units of the seed, the same for both aggregations."""
 
     share: HeadMap
+    share_signed: HeadMap
     signed: HeadMap
-    ledger: Ledger
+    ledger: Ledger | None  # of the walk; the gate's gradient ends at the heads
     steps: int  # generation steps
 
+    def head_maps(self) -> dict[str, HeadMap]:
+        return {"share": self.share, "share_signed": self.share_signed, "signed": self.signed}
+
+    def facts(self) -> dict[str, Any]:
+        """What is of all heads together."""
+        return {"ledger": None if self.ledger is None else asdict(self.ledger), "steps": self.steps}
+
     def to_json(self) -> dict[str, Any]:
-        return {"share": self.share.to_json(), "signed": self.signed.to_json(), "ledger": asdict(self.ledger), "steps": self.steps}
+        return {**{name: head_map.to_json() for name, head_map in self.head_maps().items()}, **self.facts()}
 
 
 @torch.no_grad()
 def relevance(
-    model: Transformer,
-    batches: Iterable[Batch],
+    model: nn.Module,
+    batches: Iterable[Any],
     *,
-    rule: str | Rule = "ratio",
+    rule: str | Rule = GATE_GRADIENT,
     aggregation: Aggregation = "step",
     kinds: Iterable[str] | None = None,
     seed: Seed = "one",
+    logits: TopLogits = top_logits,
+    queries: Queries = query_tokens,
     dtype: torch.dtype | None = None,
 ) -> Relevance:
     """The relevance of every head of the kinds; sites without heads are left out. Does not depend on how pairs are batched.
 
-    rule: "ratio", "alpha-beta" or "gradient", or one with its numbers, such as Ratio(eps=1e-3). dtype: what is computed in, the model's own
-    unless given; conservation is exact to 1e-4 in float64. Gates stay as they are. The model is left as it was.
-    Raises ValueError at an unknown name, kinds without a head, or no generation step at all."""
-    rule = RULES[known(rule, RULES, "rule")]() if isinstance(rule, str) else rule
-    known(aggregation, get_args(Aggregation), "aggregation")
-    known(seed, get_args(Seed), "seed")
+    rule: "gate-gradient", or of the walk "ratio", "alpha-beta", "gradient", or one of these with its numbers, such as Ratio(eps=1e-3).
+    logits (model, batch): where the gate's gradient starts, a translation model's largest logits unless given; a classifier's are (B, 1).
+    queries (site, batch): as for `importance`; both are for models that do not translate.
+    dtype: what the walk computes in, the model's own unless given; conservation is exact to 1e-4 in float64. Gates stay as they are. The
+    model is left as it was. Raises ValueError at an unknown name, kinds without a head, or no generation step at all."""
+    check_choice(aggregation, get_args(Aggregation), "aggregation")
+    check_choice(seed, get_args(Seed), "seed")
+    if isinstance(rule, str):
+        check_choice(rule, RULES, "rule")
     chosen = check_kinds(kinds)
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds")
-    tally = Tally(sites)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    device = model.output.weight.device
-    try:
-        for batch in batches:
-            batch = batch.to(device)
-            with torch.autocast(device.type, enabled=False):
-                walk = Walk(model, batch, rule, dtype or model.output.weight.dtype)
-                real = batch.target_out != PAD  # (B, T)
-                value = walk.logits if seed == "logit" else torch.ones_like(walk.logits)
-                widest = max(walk.source.shape[1], walk.target.shape[1]) * max(model.config.ffn, model.config.d_model)
-                for rows in starts(real, aggregation, max(1, NUMBERS // (len(batch) * widest))):
-                    tally.add(walk.back(rows * value), rows)
-    finally:
-        for module, training in modes:
-            module.training = training
+    device = next(model.parameters()).device
+    on_device = (batch.to(device) for batch in batches)
+    with torch.autocast(device.type, enabled=False):
+        if rule == GATE_GRADIENT:
+            tally = by_gate_gradient(model, on_device, sites, aggregation, seed, logits, queries)
+        else:
+            if not isinstance(model, Transformer):
+                raise ValueError(f"rule {rule!r} walks through a Transformer of ours, got {type(model).__name__}; take {GATE_GRADIENT!r}")
+            made = WALK_RULES[rule]() if isinstance(rule, str) else rule
+            tally = by_walk(model, on_device, sites, aggregation, seed, made, dtype or model.output.weight.dtype)
     if not tally.steps:
         raise ValueError("relevance starts at target tokens, got no batch with one")
     return tally.result(aggregation)
+
+
+def by_gate_gradient(
+    model: nn.Module,
+    batches: Iterable[Any],
+    sites: list[HeadSite],
+    aggregation: Aggregation,
+    seed: Seed,
+    logits: TopLogits,
+    queries: Queries,
+) -> "Tally":
+    """R_h of `sites` from the gradients to the heads' gates."""
+    tally = Tally(sites)
+    with head_factors(model, kinds={site.kind for site in sites}, keep_gates=True) as factors:
+        for batch in batches:
+            with LinearPass() as linear_pass, torch.enable_grad():
+                factors.renew(batch, per="sentence", queries=queries)
+                top, real = logits(model, batch)
+            weight = torch.where(top == 0, 0.0, 1 / top) if seed == "one" else torch.ones_like(top)
+            for rows in starts(real, aggregation, max(1, NUMBERS // linear_pass.largest)):
+                tally.add(factors.gradients(top, rows * weight), rows)
+    return tally
+
+
+def by_walk(
+    model: Transformer,
+    batches: Iterable[Batch],
+    sites: list[HeadSite],
+    aggregation: Aggregation,
+    seed: Seed,
+    rule: Rule,
+    dtype: torch.dtype,
+) -> "Tally":
+    """R_h of `sites` by the steps of a rule, with the ledger."""
+    tally = Tally(sites)
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        for batch in batches:
+            walk = Walk(model, batch, rule, dtype)
+            value = walk.logits if seed == "logit" else torch.ones_like(walk.logits)
+            widest = max(walk.source.shape[1], walk.target.shape[1]) * max(model.config.ffn, model.config.d_model)
+            for rows in starts(walk.real, aggregation, max(1, NUMBERS // (len(batch) * widest))):
+                account = walk.back(rows * value)
+                tally.add({site: account.heads[site.name] for site in sites}, rows)
+                tally.book(account, rows)
+    finally:
+        for module, training in modes:
+            module.training = training
+    return tally
 
 
 def starts(real: Tensor, aggregation: Aggregation, at_most: int) -> Iterator[Tensor]:
@@ -134,44 +209,59 @@ class Tally:
     """Sums over rows of seeds and sentences, on the CPU in float64."""
 
     def __init__(self, sites: list[HeadSite]):
-        self.signed = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
-        self.shares = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
-        self.ends = torch.zeros(5, dtype=torch.float64)
-        self.error = 0.0
+        zeros = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
+        self.signed = zeros
+        self.shares = {site: torch.zeros_like(row) for site, row in zeros.items()}
+        self.signed_shares = {site: torch.zeros_like(row) for site, row in zeros.items()}
         self.steps = 0
+        self.ends = torch.zeros(5, dtype=torch.float64)
+        self.error: float | None = None  # None until something is booked
 
-    def add(self, account: Account, rows: Tensor) -> None:
-        """rows: where the seeds were, (C, B, T) bool."""
+    def add(self, R: Mapping[HeadSite, Tensor], rows: Tensor) -> None:
+        """R: of every site (C, B, H). rows: where the seeds were, (C, B, T) bool."""
         real = rows.any(2)  # (C, B); the others are padding
-        if not real.any():
-            return
         self.steps += int(rows.sum())
         for site, total in self.signed.items():
-            R = account.heads[site.name][real].cpu()  # (rows, H)
-            total += R.sum(0)
-            self.shares[site] += shared(R).sum(0)
+            own = R[site][real].double().cpu()  # (rows, H)
+            total += own.sum(0)
+            self.shares[site] += share(own).sum(0)
+            self.signed_shares[site] += share_signed(own).sum(0)
+
+    def book(self, account: Account, rows: Tensor) -> None:
+        """Where the relevance of these rows ended."""
+        real = rows.any(2)
+        if not real.any():
+            return
         seed, *ends = (each[real].cpu() for each in (account.seed, account.source, account.target, account.biases, account.eps))
         self.ends += torch.stack([each.sum() for each in (seed, *ends)])
-        self.error = max(self.error, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max()))
+        self.error = max(self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max()))
 
     def result(self, aggregation: Aggregation) -> Relevance:
-        signed = HeadMap({site: total / self.steps for site, total in self.signed.items()})
-        steps = HeadMap({site: total / self.steps for site, total in self.shares.items()})
-        seed, source, target, biases, eps = (self.ends / self.steps).tolist()
-        ledger = Ledger(seed, source, target, biases, eps, self.error)
-        return Relevance(steps if aggregation == "step" else signed.map(shared), signed, ledger, self.steps)
+        signed, shares, signed_shares = (
+            HeadMap({site: total / self.steps for site, total in totals.items()})
+            for totals in (self.signed, self.shares, self.signed_shares)
+        )
+        if aggregation == "sum":
+            shares, signed_shares = signed.map(share), signed.map(share_signed)
+        ledger = None
+        if self.error is not None:
+            seed, source, target, biases, eps = (self.ends / self.steps).tolist()
+            ledger = Ledger(seed, source, target, biases, eps, self.error)
+        return Relevance(shares, signed_shares, signed, ledger, self.steps)
 
 
-def shared(R: Tensor) -> Tensor:
+def share(R: Tensor) -> Tensor:
     """|R_h| / sum_h' |R_h'| over the last dimension; 0 where all are 0."""
     return R.abs() / R.abs().sum(-1, keepdim=True).clamp_min(NOTHING)
 
 
-def known(name: str, names: Iterable[str], what: str) -> str:
-    """`name`. Raises ValueError unless it is one of the names."""
-    names = list(names)
-    if name not in names:
-        nearest = get_close_matches(name, names, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-        raise ValueError(f"unknown {what} {name!r}{hint} Known: {', '.join(names)}")
-    return name
+def share_signed(R: Tensor) -> Tensor:
+    """R_h / sum_h' R_h' over the last dimension; 0 where the sum is 0."""
+    total = R.sum(-1, keepdim=True)
+    return torch.where(total == 0, 0.0, R / torch.where(total == 0, 1.0, total))
+
+
+def check_choice(name: str, names: Iterable[str], what: str) -> None:
+    """Raises ValueError unless `name` is one of the names."""
+    if name not in (names := list(names)):
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)}; expected {', '.join(names)}")

@@ -27,7 +27,8 @@ Layer = Callable[[Tensor, Account], tuple[Tensor, Tensor | None]]  # the same th
 
 
 class Walk:
-    """The model must be in evaluation mode. `logits` (B, T) are the largest logits, `best` (B, T) their ids, both 0 at padding."""
+    """The model must be in evaluation mode. `logits` (B, T) are the largest logits, `best` (B, T) their ids, both 0 at padding, where
+    `real` (B, T) is False."""
 
     def __init__(self, model: Transformer, batch: Batch, rule: Rule, dtype: torch.dtype):
         self.rule, self.dtype = rule, dtype
@@ -50,12 +51,10 @@ class Walk:
             x = self.feed(self.decoder, each.feed_residual, x, each.feed_forward)
         x, self.decoder_norm = self.norm(model.decoder.norm, x)
 
-        weight, real = model.output.weight.to(dtype), batch.target_out != PAD
-        self.best = torch.zeros_like(batch.target_out)
-        self.best[real] = torch.cat([(part @ weight.T).argmax(1) for part in x[real].split(CHUNK)])
-        rows = weight[self.best]  # (B, T, D)
+        self.best, self.real = best_tokens(x, model.output.weight.to(dtype), batch)
+        rows = model.output.weight.to(dtype)[self.best]  # (B, T, D)
         y = (x * rows).sum(-1)
-        self.logits = y * real
+        self.logits = y * self.real
         self.top = rule.top(x, rows, y)
 
     def linear(self, module: nn.Linear, x: Tensor) -> tuple[Tensor, Back]:
@@ -157,3 +156,20 @@ class Walk:
             R, _ = layer(R, account)
         account.source += self.rule.relevance(R, self.source).sum((2, 3))
         return account
+
+
+def top_logits(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where there is one."""
+    memory, bias = model.encode(batch.source)
+    x = model.decode(memory, bias, batch.target_in)  # (B, T, D)
+    best, real = best_tokens(x, model.output.weight, batch)
+    return (x * model.output.weight[best]).sum(-1) * real, real
+
+
+@torch.no_grad()
+def best_tokens(states: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, True elsewhere. states (B, T, D), weight (V, D)."""
+    real = batch.target_out != PAD
+    best = torch.zeros_like(batch.target_out)
+    best[real] = torch.cat([(part @ weight.T).argmax(1) for part in states[real].split(CHUNK)])
+    return best, real

@@ -27,13 +27,11 @@ def plain_pass(model: "Transformer", batches: Sequence["Batch"]) -> None:
     """Gradients of each batch's summed loss to all weights."""
     import torch
 
-    from models.loss import linear_cross_entropy
+    from analysis.importance import token_cross_entropy
 
     weights = list(model.parameters())
     for batch in batches:
-        memory, bias = model.encode(batch.source)
-        loss = linear_cross_entropy(model.decode(memory, bias, batch.target_in), model.output.weight, batch.target_out)
-        torch.autograd.grad(loss, weights)
+        torch.autograd.grad(token_cross_entropy(model, batch), weights)
 
 
 def measure(size: str, data_dir: str | None, *, sentences: int, max_tokens: Sequence[int], rounds: int) -> list[dict[str, Any]]:

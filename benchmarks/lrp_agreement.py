@@ -13,7 +13,7 @@ from typing import Any
 from speed.measure import arguments, at_least_one, record, set_threads, show
 
 QUESTION = "relevance of heads by step against in sum, and rule against rule: rank correlations of shares and their largest difference"
-RULES = ("ratio", "alpha-beta", "gradient")
+RULES = ("gate-gradient", "ratio", "alpha-beta", "gradient")
 ALL = "all"
 
 

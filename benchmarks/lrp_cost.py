@@ -1,10 +1,10 @@
 """What does the relevance of all heads cost?   The aim: summed over steps first, at most 4 times the training steps on the same sentences.
 
 A training step is fit.py's own (benchmarks/product_step.py): forward, loss, gradients, clipping, AdamW. Relevance (analysis/lrp.py) is
-computed by each rule, in fp32, for all generation steps together ("sum") and for each by itself ("step", the paper's; no aim, since its
-cost grows with the length of the targets). All take the same batches of real text in turns. Training is timed in fp32, to which the ratio
-is taken, and where it differs in fit.py's own precision too. Sizes: `toy`, the defaults of configs/schema.py, and `multi30k`,
-configs/multi30k.yaml, with untrained weights.
+computed by the gate's gradient and by each rule of the step-by-step walk, in fp32, for all generation steps together ("sum") and for each
+by itself ("step", the paper's; no aim, since its cost grows with the length of the targets). All take the same batches of real text in
+turns. Training is timed in fp32, to which the ratio is taken, and where it differs in fit.py's own precision too. Sizes: `toy`, the
+defaults of configs/schema.py, and `multi30k`, configs/multi30k.yaml, with untrained weights.
 """
 
 import copy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 QUESTION = "relevance of all heads, summed over steps, over training steps on the same sentences: at most 4 (fp32, alternating)"
 AIM = 4.0
 SEED = 1
-RULES = ("ratio", "alpha-beta", "gradient")
+RULES = ("gate-gradient", "ratio", "alpha-beta", "gradient")  # the first takes any model, the others walk step by step
 
 
 def measure(

@@ -30,7 +30,9 @@ class AnalyzeConfig:
     )
     out: str | None = setting(None, "name of the results' folder inside RUN/analysis; default the system's, with --text the file's too")
     sentences: int = setting(0, "the first so many pairs of it, 0 for all", at_least=0)
-    lrp_rule: Literal["ratio", "alpha-beta", "gradient"] = setting("ratio", "lrp: how relevance is shared; ratio is the paper's")
+    lrp_rule: Literal["gate-gradient", "ratio", "alpha-beta", "gradient"] = setting(
+        "gate-gradient", "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by step (ratio: paper)"
+    )
     lrp_aggregation: Literal["step", "sum"] = setting(
         "step", "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the steps first, for less time"
     )
@@ -47,7 +49,7 @@ class AnalyzeConfig:
             ("--parses", self.parses is not None, "syntax"),
             ("--labels", bool(self.labels), "syntax"),
             ("--rare-rank", self.rare_rank > 0, "rare"),
-            ("--lrp-rule", self.lrp_rule != "ratio", "lrp"),
+            ("--lrp-rule", self.lrp_rule != "gate-gradient", "lrp"),
             ("--lrp-aggregation", self.lrp_aggregation != "step", "lrp"),
         ):
             if given and self.what and what not in self.what:

@@ -15,7 +15,7 @@ from .headmap import KINDS, HeadMap, HeadSite
 from .mask import HeadMask, gate_heads
 from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
-from .sites import SITE_RULES, SiteRule, attach, detach, find_sites
+from .sites import SITE_RULES, SiteRule, attach, detach, find_sites, reattach
 
 __all__ = [
     "GATES",
@@ -37,6 +37,7 @@ __all__ = [
     "find_sites",
     "gate_heads",
     "heads_left",
+    "reattach",
     "remove",
     "set_heads_left",
 ]

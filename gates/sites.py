@@ -113,3 +113,13 @@ def detach(model: nn.Module) -> None:
     delattr(model, BANK)
     for module in find_sites(model).values():
         object.__setattr__(module, rule_of(module).slot, None)
+
+
+def reattach(model: nn.Module, bank: GateBank) -> None:
+    """Put a bank that `detach` took off the model back on it. Raises ValueError if the model has gates now."""
+    if getattr(model, BANK, None) is not None:
+        raise ValueError("the model already has gates; detach(model) takes them off")
+    modules = find_sites(model)
+    setattr(model, BANK, bank)
+    for site, gate in bank.items():
+        object.__setattr__(modules[site], rule_of(modules[site]).slot, gate)

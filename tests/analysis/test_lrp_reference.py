@@ -32,23 +32,32 @@ def uneven(model: Transformer) -> Transformer:
     return model
 
 
-def expected(steps: Steps, aggregation: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """share and mean of every entry, from the relevances of single steps."""
-    mean = {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
+Shares = Callable[[Tensor], Tensor]
+
+
+def expected(steps: Steps, aggregation: str, shares: Shares) -> dict[str, Tensor]:
+    """Shares of every entry, from the relevances of single steps."""
     if aggregation == "sum":
-        return {name: R.abs() / R.abs().sum() for name, R in mean.items()}, mean
-    return {name: torch.stack([step[name].abs() / step[name].abs().sum() for step in steps]).mean(0) for name in mean}, mean
+        return {name: shares(R) for name, R in mean(steps).items()}
+    return {name: torch.stack([shares(step[name]) for step in steps]).mean(0) for name in steps[0]}
+
+
+def mean(steps: Steps) -> dict[str, Tensor]:
+    return {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
 
 
 def assert_equal(found: Relevance, steps: Steps, aggregation: str) -> None:
-    share, mean = expected(steps, aggregation)
+    share = expected(steps, aggregation, lambda R: R.abs() / R.abs().sum())
+    share_signed, signed = expected(steps, aggregation, lambda R: R / R.sum()), mean(steps)
     assert found.steps == len(steps)
-    assert {site.name for site in found.share} == mean.keys() - {"source", "target"}
+    assert {site.name for site in found.share} == signed.keys() - {"source", "target"}
     for site in found.share:
         torch.testing.assert_close(found.share[site], share[site.name], rtol=1e-7, atol=1e-10)
-        torch.testing.assert_close(found.signed[site], mean[site.name], rtol=1e-7, atol=1e-10)
-    assert found.ledger.source == pytest.approx(float(mean["source"]), rel=1e-7)
-    assert found.ledger.target == pytest.approx(float(mean["target"]), rel=1e-7)
+        torch.testing.assert_close(found.share_signed[site], share_signed[site.name], rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(found.signed[site], signed[site.name], rtol=1e-7, atol=1e-10)
+    if found.ledger is not None:
+        assert found.ledger.source == pytest.approx(float(signed["source"]), rel=1e-7)
+        assert found.ledger.target == pytest.approx(float(signed["target"]), rel=1e-7)
 
 
 # gradient x input, by autograd
@@ -95,8 +104,8 @@ def test_gradient_equals_one_backward_pass_of_autograd_a_step(make_model, monkey
     model = change(make_model(**settings)).double()
     steps = by_autograd(model, monkeypatch)
     for aggregation in ("step", "sum"):
-        found = relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule="gradient", aggregation=aggregation)
-        assert_equal(found, steps, aggregation)
+        for rule in ("gate-gradient", "gradient"):
+            assert_equal(relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=rule, aggregation=aggregation), steps, aggregation)
         # Ancona et al. 2018: without eps, the ratio rule is gradient x input
         assert_equal(relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=Ratio(eps=1e-13), aggregation=aggregation), steps, aggregation)
 
@@ -255,4 +264,4 @@ def test_ratio_and_alpha_beta_equal_their_formula_on_terms_written_out(make_mode
 
 
 def test_every_rule_has_a_reference_here():
-    assert set(RULES) == {"ratio", "alpha-beta", "gradient"}
+    assert set(RULES) == {"gate-gradient", "ratio", "alpha-beta", "gradient"}

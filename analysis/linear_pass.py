@@ -1,0 +1,111 @@
+"""A pass whose attention weights and norm scales are constants: what is left of a Transformer is linear between its ReLUs.
+
+    with LinearPass():
+        logit = model(...)          # the same numbers
+    torch.autograd.grad(logit, z)   # as if softmax and the norms' standard deviations were given numbers
+
+Gradient times input is then conserved from layer to layer, which makes it a rule of layer-wise relevance propagation: Ali et al. 2022
+(arXiv:2202.07304). It works on any model, since it changes torch's functions and not the model: inside,
+
+    softmax, scaled_dot_product_attention     the weights get no gradient, so none goes to queries and keys
+    layer_norm, rms_norm                      the scale gets none; the mean that a layer norm takes off is a sum like any other, and does
+    rsqrt, sqrt, std, var                     no gradient: norms that a model writes out itself
+    multi_head_attention_forward              the same for what it calls
+
+Kernels that hold attention or a norm as a whole and are not in this list are not seen (flex_attention, fused norms of other libraries).
+Letters: B sentences, H heads, L query positions, S keys, K head width.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class LinearPass(TorchFunctionMode):
+    """largest: how many numbers the largest tensor has that gradients go through, so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 1
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            with self:  # what it calls comes here too
+                return _attention_forward(*args, **kwargs)
+        result = REPLACED.get(func, func)(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            return result
+        if func in CONSTANT:
+            return result.detach()
+        if result.requires_grad:
+            self.largest = max(self.largest, result.numel())
+        return result
+
+
+def layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """gamma (x - mean) / sigma + beta with a constant sigma."""
+    last = tuple(range(-len(normalized_shape), 0))
+    _, _, scale = torch.native_layer_norm(x.detach(), normalized_shape, None, None, eps)  # 1 / sigma; x.var() takes three times as long
+    y = (x + -x.mean(last, keepdim=True)) * (scale if weight is None else scale * weight)
+    return y if bias is None else y + bias
+
+
+def rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """gamma x / rms(x) with a constant rms(x)."""
+    last = tuple(range(-len(normalized_shape), 0))
+    scale = torch.rsqrt(x.detach().pow(2).mean(last, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps))
+    return x * (scale if weight is None else scale * weight)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """A v with constant weights A (.., H, L, S); a query that may see no key gets 0. query (.., H, L, K), key and value (.., H, S, K)."""
+    if enable_gqa:
+        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+    with torch.no_grad():
+        scores = query @ key.transpose(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones_like(scores, dtype=torch.bool).tril()
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        weights = torch.softmax(scores, -1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0.0)
+        weights = F.dropout(weights, dropout_p)
+    return weights.to(value.dtype) @ value
+
+
+REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.layer_norm: layer_norm,
+    torch.layer_norm: lambda x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: layer_norm(x, shape, weight, bias, eps),
+    F.rms_norm: rms_norm,
+    torch.rms_norm: rms_norm,
+    F.scaled_dot_product_attention: scaled_dot_product_attention,
+}
+CONSTANT: set[Callable[..., Any]] = {
+    *(torch.softmax, Tensor.softmax, F.softmax, torch.special.softmax),
+    *(torch.rsqrt, Tensor.rsqrt, torch.sqrt, Tensor.sqrt, torch.std, Tensor.std, torch.var, Tensor.var),
+}
+# as torch wrote it, but it does not hand itself over to the mode as a whole
+_attention_forward = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**F.multi_head_attention_forward.__globals__, "has_torch_function": lambda tensors: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
