@@ -14,16 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from analysis.gate_gradients import Per, Queries, head_factors, query_tokens
-from data.batch import Batch
 from gates import HeadMap
-from models.loss import linear_cross_entropy
-from models.transformer import Transformer
+from tasks.translation import Translation
 
-
-def token_cross_entropy(model: Transformer, batch: Batch) -> Tensor:
-    """The sum over the target tokens, end of sentence included, of -log p, in nats: a scalar."""
-    memory, bias = model.encode(batch.source)
-    return linear_cross_entropy(model.decode(memory, bias, batch.target_in), model.output.weight, batch.target_out)
+TRANSLATION_LOSS = Translation().loss
 
 
 def importance(
@@ -33,7 +27,7 @@ def importance(
     absolute: Per = "sentence",
     kinds: Iterable[str] | None = None,
     closed: HeadMap | None = None,
-    loss: Callable[[Any, Any], Tensor] = token_cross_entropy,
+    loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
     queries: Queries = query_tokens,
 ) -> HeadMap:
     """I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay shut.

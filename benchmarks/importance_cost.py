@@ -27,11 +27,11 @@ def plain_pass(model: "Transformer", batches: Sequence["Batch"]) -> None:
     """Gradients of each batch's summed loss to all weights."""
     import torch
 
-    from analysis.importance import token_cross_entropy
+    from analysis.importance import TRANSLATION_LOSS
 
     weights = list(model.parameters())
     for batch in batches:
-        torch.autograd.grad(token_cross_entropy(model, batch), weights)
+        torch.autograd.grad(TRANSLATION_LOSS(model, batch), weights)
 
 
 def measure(size: str, data_dir: str | None, *, sentences: int, max_tokens: Sequence[int], rounds: int) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ class Score:
         return "seed" in self.takes
 
 
-GRADIENT = ("absolute", "kinds", "closed")
+GRADIENT = ("absolute", "kinds", "closed", "loss")
 SCORES: dict[str, Score] = {
     "gradient": Score("analysis.importance:importance", "greedy", 3, GRADIENT, l2=True),
     "ablation": Score("pruning.ablation_score:ablation_score", "ablation", 6, ("source", "valid", "kinds", "file", "fresh", "report")),

@@ -67,7 +67,7 @@ class Dynamics(pl.Callback):
             return
         assert isinstance(module, StageModule)
         begin = time.perf_counter()
-        scores = importance(module.model, self.data.batches("train", BATCH_TOKENS))
+        scores = importance(module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss)
         pruned = prune(module, scores, self.valid)
         whole = pruned[0][1]
         rows = [

@@ -1,9 +1,11 @@
 """The scores of configs/scores.py, computed and kept: heads are closed lowest first.   Michel et al. 2019, sections 4.1 and 4.2."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+from torch import Tensor
 
 from configs.registry import imported
 from configs.scores import SCORES, Score
@@ -27,6 +29,11 @@ class ScoreRequest:
     fresh: bool = False
     report: Report = say
     file: str = ""  # of what is kept, without a suffix
+
+    @property
+    def loss(self) -> Callable[[Any, Any], Tensor]:
+        """(model, batch) -> the loss of the source's task, summed over the batch."""
+        return self.source.task.loss
 
 
 def head_scores(name: str, request: ScoreRequest) -> HeadMap:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from analysis.gate_gradients import head_factors
-from analysis.importance import importance, token_cross_entropy
+from analysis.importance import TRANSLATION_LOSS, importance
 from analysis.lrp import relevance
 from data.batch import Batch, collate
 from gates import SITE_RULES, HeadMap, HeadSite, SiteRule, attach, find_sites, gate_heads, reattach, remove
@@ -84,7 +84,7 @@ def test_values_without_a_gradient_are_refused(make_model):
     model, batch = make_model(), batches()[0]
     with head_factors(model) as factors:
         factors.renew(batch, per="batch")
-        value = token_cross_entropy(model, batch)
+        value = TRANSLATION_LOSS(model, batch)
         with pytest.raises(ValueError, match="no gradient reaches the heads"):
             factors.gradients(value)
 
