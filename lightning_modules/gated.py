@@ -45,9 +45,10 @@ class GatedModule(TranslationModule):
 
     def on_train_epoch_start(self) -> None:
         if self.settled:
-            self.attached.settle()
+            self.attached.binarise()
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
+        self.attached.draw()
         loss = super().training_step(batch, index)
         if self.settled:
             return loss
