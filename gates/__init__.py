@@ -1,4 +1,6 @@
-"""headgates: gates on attention heads.   One idea: a gate xi multiplies one head's output, at the input of the output projection W_O.
+"""headgates: learned gates and masks on the attention heads of a Transformer, and the removal of closed heads from its weights.
+
+One idea: a gate xi multiplies one head's output, at the input of the output projection W_O.
 
     bank = attach(model, gate="l0")          # Hard Concrete gates on every head
     loss = cross_entropy + lam * bank.penalty()
@@ -7,15 +9,18 @@
     remove(model, closed)                    # the closed heads' weights are gone
 """
 
+__version__ = "0.1.0"  # pyproject.toml reads it here
+
 from .bank import GateBank
 from .base import HeadGate
 from .budget import GateWatch, LambdaBudget, NotANumber
 from .hard_concrete import HardConcrete
 from .headmap import KINDS, HeadMap, HeadSite
+from .hold import SiteRule
 from .mask import HeadMask, gate_heads
 from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
-from .sites import SITE_RULES, SiteRule, attach, detach, find_sites, reattach
+from .sites import SITE_RULES, attach, detach, find_sites, reattach
 
 __all__ = [
     "GATES",

@@ -6,32 +6,63 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from .base import HeadGate
-from .hard_concrete import HardConcrete
 from .headmap import HeadMap, HeadSite, write_json
 from .mask import HeadMask
 
 
 class GateBank(nn.Module):
-    """Site -> gate. While attached it is a submodule of the model, so `.to()`, distributed training and trainers see it."""
+    """Site -> gate. While attached it is a submodule of the model, so `.to()`, distributed training and trainers see it.
+
+    While training, one draw of xi serves all sites and all forward passes up to its backward pass. A forward pass of the model draws
+    where there is none; who calls parts of the model instead (its encoder, say) calls `draw()` at each training step."""
 
     def __init__(self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module):
         super().__init__()
         self.kind = kind
+        self.handle: RemovableHandle | None = None  # of the model's forward pre-hook, while attached
         self._model = [model]  # in a list: the bank is a submodule of the model, not the other way round
         self.sites = tuple(sorted(gates))
         # module names may not hold a dot
         self.gates = nn.ModuleDict({site.name.replace(".", "/"): gates[site] for site in self.sites})
+        peers = [gate for _, gate in self.items()]
+        for gate in peers:
+            gate.peers = peers
 
     def items(self) -> Iterator[tuple[HeadSite, HeadGate]]:
         for site, gate in zip(self.sites, self.gates.values(), strict=True):
             assert isinstance(gate, HeadGate)
             yield site, gate
 
+    def draw(self) -> None:
+        """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates."""
+        next(gate for _, gate in self.items()).redraw()
+
+    def before_forward(self, *_: Any) -> None:
+        """The model's forward pre-hook while attached."""
+        if self.training and not all(gate.drawn is not None and gate.drawn.requires_grad for _, gate in self.items()):
+            self.draw()
+
     def penalty(self) -> Tensor:
-        """Expected number of open heads over all gated sites: a scalar with a gradient, unit: heads."""
+        """Expected number of open heads over all gated sites: a scalar with a gradient, unit: heads.
+
+        Raises ValueError while training, once a step has been taken, if no forward pass has asked some learned gate for xi."""
+        self.check_asked()
         return torch.stack([gate.penalty() for _, gate in self.items()]).sum()
+
+    def check_asked(self) -> None:
+        if not self.training:
+            return
+        # the draw before the last one has had its forward pass
+        silent = [site.name for site, gate in self.items() if gate.draws > 1 and not (gate.asked or gate.binarised) and learns(gate)]
+        if silent:
+            raise ValueError(
+                f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: the penalty alone would shut "
+                "them all. Leave sites that training does not run out (attach(..., kinds=...)); an attention whose forward does not "
+                "multiply by its slot needs way='hook' or way='weight' in its SiteRule"
+            )
 
     def _map(self, method: str) -> HeadMap:
         with torch.no_grad():
@@ -53,19 +84,17 @@ class GateBank(nn.Module):
         """True where the head goes once the gates are made exactly 0 or 1."""
         return ~self.open()
 
-    def settle(self) -> None:
-        """Make learned gates exactly 0 or 1 for the rest of training. Raises ValueError if these gates are not learned."""
-        for site, gate in self.items():
-            if not isinstance(gate, HardConcrete):
-                raise ValueError(f"settle needs learned gates, those of {site.name} are {type(gate).__name__}")
-            gate.settle()
+    def binarise(self, on: bool = True) -> None:
+        """Make learned gates exactly 0 or 1, in training too; `on=False` gives them their soft values back. Raises ValueError on masks."""
+        for _, gate in self.items():
+            gate.binarise(on)
 
     def assign(self, xi: Mapping[HeadSite, Any]) -> None:
         """Give the masks of a bank of `gate="mask"` new values; sites not named stay as they are."""
         gates = dict(self.items())
         for site, row in xi.items():
             if site not in gates:
-                raise ValueError(f"these gates have no site {site.name} of {site.heads} heads; known: {[known.name for known in gates]}")
+                raise ValueError(f"these gates have no site {site.name} of {site.heads} heads; known: {[own.name for own in gates]}")
             gate = gates[site]
             if not isinstance(gate, HeadMask):
                 raise ValueError(f"assign needs gates of kind 'mask', these are {self.kind!r}")
@@ -91,3 +120,7 @@ class GateBank(nn.Module):
 
     def save(self, path: str | Path) -> None:
         write_json(path, self.to_json())
+
+
+def learns(gate: HeadGate) -> bool:
+    return any(parameter.requires_grad for parameter in gate.parameters())

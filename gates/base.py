@@ -1,25 +1,84 @@
-"""What every gate is: a module that gives xi, the factor on each head's output.   Letters: B batch, H heads, L query positions."""
+"""The base class of all gates: a module that gives xi, the factor on each head's output.   Letters: B batch, H heads, L query positions."""
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
 class HeadGate(nn.Module):
-    """A gate on the H heads of one site.
+    """A gate on the H heads of one site. A learned kind writes `sample` and `test_value`, or `draw` where sites depend on each other.
 
-    xi: Michel's name for the factor; Louizos writes z, Voita g; z here is a head's output.
-    """
+    While training, one draw serves all sites and every forward pass, until its backward pass or the next `redraw`.
+    peers: the gates of all sites in the bank's order, this one among them (a gate without a bank is its only peer).
+    xi: Michel's name for the factor; Louizos writes z, Voita g; z here is a head's output."""
+
+    given = False  # True for a kind whose xi is given from outside: nothing to draw, to learn or to binarise
 
     def __init__(self, heads: int):
         super().__init__()
         self.heads = heads
+        self.peers: Sequence[HeadGate] = [self]
+        self.binarised = False
+        self.drawn: Tensor | None = None  # xi of this training step, with its graph
+        self.draws = 0
+        self.asked = False  # whether any forward pass has asked for xi
 
     def forward(self, rows: Tensor | None = None, span: tuple[int, int] | None = None) -> Tensor:
         """xi, of shape (H,), (B, H) or (B, H, L).
 
         A gate that differs by sentence is asked for `rows` (N,), the sentence of each row of the batch (beams of one sentence share its
         gate); one that differs by position for those of `span` (start, length). Gates of shape (H,) need none of it."""
-        raise NotImplementedError(f"{type(self).__name__} must say what xi is")
+        self.asked = True
+        if self.binarised:
+            return self.decision().float()
+        return self.training_value() if self.training else self.test_value()
+
+    @classmethod
+    def draw(cls, gates: Sequence["HeadGate"]) -> list[Tensor]:
+        """xi of every gate for one training step, (H,) each: each gate's own sample, unless a kind draws over all sites together."""
+        return [gate.sample() for gate in gates]
+
+    def sample(self) -> Tensor:
+        """xi (H,) in [0, 1] with fresh noise; its gradient reaches the parameters."""
+        raise NotImplementedError(f"{type(self).__name__} must say how xi is drawn, in `sample` or in `draw`")
+
+    def redraw(self) -> None:
+        """Draw xi anew for all peers. Does nothing where xi is given or binarised."""
+        if self.given or self.binarised:
+            return
+        with torch.inference_mode(False), torch.enable_grad():  # the next pass that uses the draw may be one that learns
+            drawn = type(self).draw(self.peers)
+        for gate, xi in zip(self.peers, drawn, strict=True):
+            gate.keep(xi)
+
+    def keep(self, xi: Tensor) -> None:
+        """Hold the drawn xi until its gradient is there: the graph behind it serves one backward pass."""
+        self.drawn, self.draws, gate = xi, self.draws + 1, weakref.ref(self)
+
+        def forget(_: Tensor) -> None:
+            if (holder := gate()) is not None:
+                holder.drawn = None
+
+        if xi.requires_grad:
+            xi.register_hook(forget)
+
+    def training_value(self) -> Tensor:
+        """xi of this step's draw, (H,)."""
+        if self.drawn is None:
+            self.redraw()
+        assert self.drawn is not None  # redraw keeps one for every peer
+        return self.drawn
+
+    def binarise(self, on: bool = True) -> None:
+        """From now on xi is the decision, 0 or 1, in training too, and gives the parameters no gradient; `on=False` takes that back.
+
+        Raises ValueError where xi is given."""
+        if self.given:
+            raise ValueError(f"binarise needs learned gates, those of a {type(self).__name__} are given; assign 0 and 1")
+        self.binarised = on
 
     def test_value(self) -> Tensor:
         """xi at test time, (H,), in [0, 1], without noise."""
@@ -41,3 +100,6 @@ class HeadGate(nn.Module):
         """What `gates.json` holds of this gate, each (H,)."""
         with torch.no_grad():
             return {"open_prob": self.open_prob(), "value": self.test_value(), "open": self.decision()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "drawn": None}  # a copy draws for itself: a tensor with a graph cannot be copied

@@ -1,4 +1,4 @@
-"""What the penalty aims at, and a watch that says when a gate stage goes wrong and what to change."""
+"""The price of an open head in the loss, and a watch that says when training with gates goes wrong and what to change."""
 
 import math
 import warnings
@@ -51,14 +51,14 @@ class GateWatch:
         """The reason to stop the stage, or None. Raises NotANumber when `loss` is not finite."""
         if not math.isfinite(loss):
             raise NotANumber(
-                f"the loss is {loss} at step {step}: lower --finetune.lr or --gates.lr, raise --finetune.warmup-steps, "
-                "or try --precision 32"
+                f"the loss is {loss} at step {step}: lower the learning rate of the model or of the gates, lengthen the rate's warm-up, "
+                "or train in float32"
             )
         open_heads = bank.open()
         if open_heads.count() == 0:
             return (
                 f"all {open_heads.heads_total} gated heads are shut at step {step}: lambda {self.budget.lam:g} is too large for this "
-                "model; lower --lambda, or raise --gates.lambda-warmup"
+                "model; lower lambda, or lengthen its warm-up"
             )
         probabilities = bank.open_prob().flat().clamp(1e-12, 1 - 1e-12)
         position = (probabilities / (1 - probabilities)).log()  # log_alpha but for a constant, for every kind of gate
@@ -68,7 +68,7 @@ class GateWatch:
         if late and self.budget.lam > 0 and "stall" not in self._warned and float((position - self._start).abs().max()) < self.moved:
             self._warned.add("stall")
             warnings.warn(
-                f"no gate has moved by {self.moved} in {step} steps: raise --gates.lr (now too low to close a gate) or --lambda",
+                f"no gate has moved by {self.moved} in {step} steps: raise the gates' learning rate (too low now to close one) or lambda",
                 stacklevel=2,
             )
         return None

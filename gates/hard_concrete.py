@@ -57,23 +57,13 @@ class HardConcrete(HeadGate):
     """Learned gates of one site, one `log_alpha` (H,) in float32.
 
     Gates start open: from log_alpha = 2.4 the test gate is exactly 1, so a converged model is not disturbed (the papers' code starts near
-    0, where every head is halved at step 0). One draw of noise serves a whole batch."""
+    0, where every head is halved at step 0)."""
 
     def __init__(self, heads: int, log_alpha: float = 2.5, beta: float = 0.33, gamma: float = -0.1, zeta: float = 1.1):
         super().__init__(heads)
         check_stretch(gamma, zeta, beta)
         self.beta, self.gamma, self.zeta = beta, gamma, zeta
-        self.settled = False
         self.log_alpha = nn.Parameter(torch.full((heads,), float(log_alpha)))
-
-    def settle(self) -> None:
-        """From now on xi is the decision, 0 or 1, in training too: log_alpha gets no gradient, and the weights adapt to what is left."""
-        self.settled = True
-
-    def forward(self, rows: Tensor | None = None, span: tuple[int, int] | None = None) -> Tensor:
-        if self.settled:
-            return self.decision().to(self.log_alpha.dtype)
-        return self.sample() if self.training else self.test_value()
 
     def sample(self) -> Tensor:
         """xi (H,) in [0, 1] with fresh noise."""

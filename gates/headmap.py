@@ -1,4 +1,4 @@
-"""The currency of the house: a `HeadMap` gives every attention head a number or a bool.
+"""A `HeadMap` gives every attention head of a model a number or a bool: the one currency of selectors, gates and reports.
 
 Gate values, importance scores, masks and roles are all HeadMaps, so every selector meets the same curve, removal and report.
 Letters: H heads of a site.
@@ -75,10 +75,10 @@ class HeadMap(Mapping[HeadSite, Tensor]):
 
     def __getitem__(self, site: HeadSite | str) -> Tensor:
         if isinstance(site, str):
-            for known, row in self._values.items():
-                if known.name == site:
+            for own, row in self._values.items():
+                if own.name == site:
                     return row
-            raise KeyError(f"no site {site!r}; known: {[known.name for known in self]}")
+            raise KeyError(f"no site {site!r}; known: {[own.name for own in self]}")
         return self._values[site]
 
     def __iter__(self) -> Iterator[HeadSite]:
@@ -132,18 +132,40 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         """Each site's values divided by their l2 norm (Michel et al. 2019, appendix B); a site of zeros stays zeros."""
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
-    def lowest(self, k: int) -> "HeadMap":
-        """True at exactly the k heads of least value; equal values go in the order of sites and heads.
+    def lowest(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> "HeadMap":
+        """True at the `closed` heads and at those of least value, k in all; the order and the errors are those of `closing_order`."""
+        chosen = torch.zeros(self.heads_total, dtype=torch.bool) if closed is None else closed.flat().clone()
+        chosen[self.closing_order(k, closed=closed, at_least=at_least)] = True
+        return self.like(chosen)
 
-        Raises ValueError unless 0 <= k <= heads, or when a value is not finite."""
+    def closing_order(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> list[int]:
+        """Which heads to close, one after another, until k are closed: their positions in `flat()`, lowest value first.
+
+        closed: bool, the heads that are closed already; they count among the k. A head is passed over where its site would be left with
+        fewer than `at_least` open heads, so they may be fewer than asked for. Equal values go in the order of sites and heads.
+        Raises ValueError unless 0 <= k <= heads, when a value is not finite, or when `closed` is no bool map over the same sites."""
         if not 0 <= k <= self.heads_total:
             raise ValueError(f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}")
-        flat = self.flat().double()
-        if not torch.isfinite(flat).all():
+        values = self.flat().double()
+        if not torch.isfinite(values).all():
             raise ValueError("scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN")
-        chosen = torch.zeros(len(flat), dtype=torch.bool)
-        chosen[torch.sort(flat, stable=True).indices[:k]] = True
-        return self.like(chosen)
+        if closed is not None and (list(closed) != list(self) or any(row.dtype != torch.bool for row in closed.values())):
+            raise ValueError("expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: row == 0) makes one")
+        is_closed = [False] * len(values) if closed is None else closed.flat().tolist()
+        site_numbers = [number for number, site in enumerate(self) for _ in range(site.heads)]
+        open_heads = [site.heads for site in self]
+        for number, shut in zip(site_numbers, is_closed, strict=True):
+            open_heads[number] -= shut
+        order: list[int] = []
+        missing = k - sum(is_closed)
+        for position in torch.sort(values, stable=True).indices.tolist():
+            number = site_numbers[position]
+            if len(order) >= missing:
+                break
+            if not is_closed[position] and open_heads[number] > at_least:
+                open_heads[number] -= 1
+                order.append(position)
+        return order
 
     def like(self, flat: Tensor) -> "HeadMap":
         """A HeadMap over the same sites from one flat tensor."""

@@ -1,4 +1,4 @@
-"""Gates that are given, not learned: masks for ablation and pruned models, and xi = 1 with a gradient for importance.
+"""Masks: gates that are given, not learned, for ablation and pruned models; xi = 1 with a gradient measures importance.
 
 Letters: B batch, H heads, L query positions, K head width, N rows (sentences, or the beams of them).
 """
@@ -15,6 +15,7 @@ class HeadMask(HeadGate):
     `assign` changes it, also to a tensor that asks for its gradient (dL/dxi at xi = 1 is Michel's importance). Only an (H,) mask is
     part of the state dict: the others belong to one batch."""
 
+    given = True
     xi: Tensor
 
     def __init__(self, heads: int, xi: Tensor | None = None):

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .headmap import HeadMap, HeadSite
-from .sites import SiteRule, find_sites, rule_of
+from .hold import SiteRule, attribute, hold_of, plain_projection
+from .sites import find_sites, rule_of
 
 LEFT = "heads_left"  # attribute of an attention that lost heads: for each head that it had at first, whether it is still there
 
@@ -44,9 +45,9 @@ def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, or
     Raises ValueError, and leaves the model as it was, at attached gates, a site or number of heads that the model does not have, `closed`
     that is not bool, `fold` outside (0, 1], or an attention whose weights do not fit its rule."""
     sites = find_sites(model)
-    if any(getattr(module, rule_of(module).slot, None) is not None for module in sites.values()):
+    if any(hold_of(module) is not None for module in sites.values()):
         raise ValueError("the model has gates; take closed = bank.closed() and detach(model) first, then remove(model, closed)")
-    going = {site: row.bool() for site, row in rows_now(sites, closed, "closed", original).items()}
+    closed_rows = {site: row.bool() for site, row in rows_now(sites, closed, "closed", original).items()}
     for site, row in closed.items():
         if site.heads and row.dtype != torch.bool:
             raise ValueError(
@@ -57,7 +58,7 @@ def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, or
     changes: list[Change] = []
     gone: dict[HeadSite, Tensor] = {}
     for site, module in sites.items():
-        row = going.get(site, torch.zeros(site.heads, dtype=torch.bool))
+        row = closed_rows.get(site, torch.zeros(site.heads, dtype=torch.bool))
         if site in xi:
             check_xi(site, xi[site], row)
         if site.heads and (row.any() or site in xi):
@@ -134,15 +135,15 @@ def rows_now(sites: Mapping[HeadSite, nn.Module], given: HeadMap, name: str, ori
     return rows
 
 
-def unknown_site(name: str, known: list[str]) -> str:
-    nearest = get_close_matches(name, known, n=1)
-    return f"the model has no attention {name}" + (f"; did you mean {nearest[0]}?" if nearest else ".") + f" It has {', '.join(known)}"
+def unknown_site(name: str, sites: list[str]) -> str:
+    nearest = get_close_matches(name, sites, n=1)
+    return f"the model has no attention {name}" + (f"; did you mean {nearest[0]}?" if nearest else ".") + f" It has {', '.join(sites)}"
 
 
-def check_xi(site: HeadSite, xi: Tensor, going: Tensor) -> None:
+def check_xi(site: HeadSite, xi: Tensor, closed: Tensor) -> None:
     if xi.dtype == torch.bool:
         raise ValueError(f"fold must hold gates in (0, 1], {site.name} has bools; bank.values() gives the gates")
-    for head in (~going).nonzero().flatten().tolist():
+    for head in (~closed).nonzero().flatten().tolist():
         if not 0 < float(xi[head]) <= 1:
             raise ValueError(
                 f"fold must be in (0, 1] where a head stays, {site.name}.{head} has {float(xi[head])}; a head whose gate is 0 belongs in "
@@ -152,60 +153,50 @@ def check_xi(site: HeadSite, xi: Tensor, going: Tensor) -> None:
 
 def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> list[Change]:
     """What one attention changes into. keep: (H,) bool; xi: (H,) or None."""
-    rule, of = rule_of(module), type(module).__name__
+    rule, class_name = rule_of(module), type(module).__name__
     if not keep.any() and not rule.zero_heads:
         raise ValueError(
-            f"closed takes all heads of {site.name}, and the rule of {of} does not say that its forward works without any: "
+            f"closed takes all heads of {site.name}, and the rule of {class_name} does not say that its forward works without any: "
             "leave one, or set zero_heads in its SiteRule"
         )
     names = tuple(dict.fromkeys((rule.q, rule.k, rule.v)))
+    if not all(names):
+        raise ValueError(f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and v")
     if len(names) == 2:
-        raise ValueError(f"the rule of {of} has two weights for q, k and v; expected three, or one that holds all")
-    parts = 3 // len(names)  # how many of q, k and v a weight holds
-    into, out = [projection(module, name) for name in names], projection(module, rule.out)
+        raise ValueError(f"the rule of {class_name} has two weights for q, k and v; expected three, or one that holds all")
+    blocks = 3 // len(names)  # how many of q, k and v a weight holds
+    into, out = [plain_projection(module, name) for name in names], plain_projection(module, rule.out)
     outputs, inputs = (1, 0) if rule.transposed else (0, 1)  # the dimensions of a weight
-    sizes = [each.weight.shape[outputs] for each in into]  # parts * H * K
+    sizes = [each.weight.shape[outputs] for each in into]  # blocks * H * K
     columns = out.weight.shape[inputs]  # H * K
     # attention that shares keys among heads has fewer rows for k than for q
-    if sizes[0] != sizes[1 % len(sizes)] or sizes[-1] != parts * columns or sizes[0] % (parts * site.heads) or columns % site.heads:
+    if sizes[0] != sizes[1 % len(sizes)] or sizes[-1] != blocks * columns or sizes[0] % (blocks * site.heads) or columns % site.heads:
         shown = ", ".join(f"{name} {size}" for name, size in zip((*names, rule.out), (*sizes, columns), strict=True))
         raise ValueError(
             f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as many rows for q as for k, and "
-            f"for v as W_O has columns; look at the rule of {of} in SITE_RULES"
+            f"for v as W_O has columns; look at the rule of {class_name} in SITE_RULES"
         )
     changes: list[Change] = []
     for each, size in zip(into, sizes, strict=True):
-        index = places(keep, size, parts).to(each.weight.device)
+        index = kept_rows(keep, size, blocks).to(each.weight.device)
         changes += resized(each, each.weight.detach().index_select(outputs, index), rule)
         if each.bias is not None:
             changes.append((each, "bias", each.bias.detach().index_select(0, index)))
-    weight = out.weight.detach().index_select(inputs, places(keep, columns, 1).to(out.weight.device))
+    weight = out.weight.detach().index_select(inputs, kept_rows(keep, columns, 1).to(out.weight.device))
     if xi is not None:
         scale = xi[keep].repeat_interleave(columns // site.heads).to(weight)
         weight = weight * (scale[:, None] if rule.transposed else scale)
     changes += resized(out, weight, rule)
     for name in (rule.heads, *rule.widths):
-        owner, _, attribute = name.rpartition(".")
-        changes.append((module.get_submodule(owner), attribute, attrgetter(name)(module) // site.heads * int(keep.sum())))
+        owner, _, last = name.rpartition(".")
+        size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
+        changes.append((attrgetter(owner)(module) if owner else module, last, size // site.heads * int(keep.sum())))
     return changes
 
 
-def projection(module: nn.Module, name: str) -> nn.Linear:
-    """The projection of this name, an nn.Linear or a class like it. Raises ValueError unless it has a plain weight."""
-    try:
-        found = module.get_submodule(name)
-    except AttributeError as error:
-        raise ValueError(f"{type(module).__name__} has no projection {name!r}; name its projections in its SiteRule") from error
-    if "weight" not in dict(found.named_parameters(recurse=False)):
-        raise ValueError(
-            f"{name} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation before heads are removed"
-        )
-    return cast(nn.Linear, found)
-
-
-def places(keep: Tensor, size: int, parts: int) -> Tensor:
-    """Of `size` rows (parts times H times K), the numbers of those whose heads stay."""
-    return torch.arange(size).view(parts, len(keep), -1)[:, keep].flatten()
+def kept_rows(keep: Tensor, size: int, blocks: int) -> Tensor:
+    """Of `size` rows (blocks times H times K), the numbers of those whose heads stay."""
+    return torch.arange(size).view(blocks, len(keep), -1)[:, keep].flatten()
 
 
 def resized(linear: nn.Linear, weight: Tensor, rule: SiteRule) -> list[Change]:

@@ -91,7 +91,7 @@ class StageModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         if self.gating is not None and self.gating.is_binarised(self.current_epoch):
-            self.gate_bank.settle()
+            self.gate_bank.binarise()
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
         # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
@@ -100,6 +100,8 @@ class StageModule(pl.LightningModule):
             torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
+        if self.gating is not None:
+            self.gate_bank.draw()
         loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
         units = batch.target_tokens
         self.train_loss.update(loss.detach() / units, units)

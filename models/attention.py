@@ -71,7 +71,7 @@ class MultiHeadAttention(nn.Module):
         flat = z.transpose(1, 2).flatten(2)  # (B, L, H * K)
         if xi is not None and xi.dim() == 1:
             # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
-            columns = self.out_proj.weight * xi.repeat_interleave(self.head_width)
+            columns = self.out_proj.weight * xi.repeat_interleave(self.head_width).to(self.out_proj.weight.dtype)
             out = F.linear(flat, columns, self.out_proj.bias)
         else:
             out = self.out_proj(flat)

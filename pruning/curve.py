@@ -167,7 +167,7 @@ def one_seed(
         if config.recompute and score.from_gradients and mine:  # 0 for the closed heads, which the order then leaves out
             again = head_scores(order, replace(request, kinds=list(dict.fromkeys(site.kind for site in closed)), closed=closed))
             scores = ranked(order, again, l2=by_layer(order, config))
-        new = close_lowest(scores, closed, count, at_least=config.at_least)
+        new = scores.closing_order(count, closed=closed, at_least=config.at_least)
         if mine and not new:
             break  # --at-least keeps the others
         flat = places.flat()
@@ -234,27 +234,7 @@ def settings(order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence
     return made_of
 
 
-# ---------------------------------------------------------------- which heads close, and names of files
-
-
-def close_lowest(scores: HeadMap, closed: HeadMap, count: int, *, at_least: int = 0) -> list[int]:
-    """Which open heads to close, in order, so that `count` are closed: their places in `scores.flat()`.
-
-    A head is passed over where its layer would be left with fewer than `at_least`; so they may be fewer than asked for. Equal scores go in
-    the order of sites and heads. Raises ValueError at scores that are not finite."""
-    flat, shut = scores.flat().double(), closed.flat().tolist()
-    if not torch.isfinite(flat).all():
-        raise ValueError("scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN")
-    layer = [number for number, site in enumerate(scores) for _ in range(site.heads)]
-    left = [site.heads - int(closed[site].sum()) for site in scores]
-    chosen: list[int] = []
-    for place in torch.sort(flat, stable=True).indices.tolist():
-        if len(chosen) + sum(shut) >= count:
-            break
-        if not shut[place] and left[layer[place]] > at_least:
-            left[layer[place]] -= 1
-            chosen.append(place)
-    return chosen
+# ---------------------------------------------------------------- names of files
 
 
 def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:

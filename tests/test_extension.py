@@ -29,22 +29,14 @@ class TopHeads(HeadGate):
         super().__init__(heads)
         self.open_heads = open_heads
         self.score = nn.Parameter(spread * torch.rand(heads))
-        self.threshold = torch.tensor(0.0)
 
     @classmethod
     def draw(cls, gates):
-        scores = torch.cat([gate.score.detach() for gate in gates]).sort(descending=True).values
-        for gate in gates:
-            gate.threshold = scores[gate.open_heads - 1]
-
-    def hard(self) -> Tensor:
-        return (self.score.detach() >= self.threshold).float()
-
-    def xi(self) -> Tensor:
-        return self.hard() + self.score - self.score.detach()
+        return [gate.test_value() + gate.score - gate.score.detach() for gate in gates]
 
     def test_value(self) -> Tensor:
-        return self.hard()
+        lowest = torch.cat([gate.score.detach() for gate in self.peers]).topk(self.open_heads).values.min()
+        return (self.score.detach() >= lowest).float()
 ''',
     "analysis/value_norm.py": '''
 """The norm of a head's values: a score of weights alone."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import gates
+
 ROOT = Path(__file__).resolve().parents[1]
 
-USE = '''
+USE = """
 import importlib.util
 import json
 import torch
@@ -79,7 +81,7 @@ assert torch.equal(model(x), plain)
 for hidden in ("gates", "pytest", "numpy", "pytorch_lightning", "sentencepiece", "jsonargparse"):
     assert importlib.util.find_spec(hidden) is None, hidden
 print("used with torch alone")
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,11 @@ def test_the_wheel_holds_gates_alone(wheel):
     packages = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert packages == {"headgates"}
     modules = {name.removeprefix("headgates/") for name in names if name.startswith("headgates/")}
-    assert modules == {path.relative_to(ROOT / "gates").as_posix() for path in (ROOT / "gates").rglob("*.py")}
+    assert modules == {path.relative_to(ROOT / "gates").as_posix() for path in (ROOT / "gates").rglob("*.py")} | {"py.typed"}
+
+
+def test_the_wheel_has_the_version_that_the_package_says(wheel):
+    assert wheel.name.split("-")[1] == gates.__version__
 
 
 def test_the_wheel_requires_torch_alone_and_has_the_licence(wheel):

@@ -47,6 +47,25 @@ def test_the_penalty_is_a_scalar_between_no_head_and_all(gate):
     assert 0 <= penalty.item() <= HEADS
 
 
+def test_a_learned_gate_can_be_made_its_decision_and_soft_again(gate):
+    if gate.given:
+        with pytest.raises(ValueError, match="binarise needs learned gates"):
+            gate.binarise()
+        return
+    soft = gate.eval()()
+    gate.binarise()
+    for mode in (True, False):
+        assert torch.equal(gate.train(mode)(), gate.decision().float())
+    gate.binarise(False)
+    assert torch.equal(gate(), soft)
+
+
+def test_the_gates_of_several_sites_draw_one_xi_each(gate):
+    gates = [copy.deepcopy(gate) for _ in range(3)]
+    if not gate.given:
+        assert [xi.shape for xi in type(gate).draw(gates)] == [(HEADS,)] * 3
+
+
 def test_the_decision_is_a_bool_a_head(gate):
     decision = gate.decision()
     assert decision.shape == (HEADS,)

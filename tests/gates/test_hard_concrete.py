@@ -82,9 +82,9 @@ def test_one_draw_serves_the_batch():
     assert HardConcrete(5).train()(rows=torch.arange(11), span=(0, 7)).shape == (5,)
 
 
-def test_every_call_in_training_draws_fresh_noise():
-    gate = HardConcrete(5, log_alpha=0.0).train()
-    assert not torch.equal(gate(), gate())
+def test_every_sample_has_fresh_noise():
+    gate = HardConcrete(5, log_alpha=0.0)
+    assert not torch.equal(gate.sample(), gate.sample())
 
 
 def test_evaluation_draws_no_noise():
@@ -144,10 +144,10 @@ def test_a_temperature_of_zero_is_refused():
         HardConcrete(5, beta=0.0)
 
 
-def test_a_settled_gate_is_its_decision_in_training_and_gives_log_alpha_no_gradient():
+def test_a_binarised_gate_is_its_decision_in_training_and_gives_log_alpha_no_gradient():
     gate = HardConcrete(3)
     with torch.no_grad():
         gate.log_alpha.copy_(torch.tensor([-0.5, 0.5, 3.0]))
-    gate.settle()
+    gate.binarise()
     assert gate.train()().tolist() == [0.0, 1.0, 1.0]
     assert not gate().requires_grad

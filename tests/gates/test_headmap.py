@@ -86,6 +86,47 @@ def test_lowest_refuses_scores_that_have_no_order(bad):
         HeadMap({ENC: [0.0, bad, 1.0]}).lowest(1)
 
 
+def closed_one_by_one(scores: HeadMap, closed: HeadMap, count: int, at_least: int) -> list[int]:
+    """The slow way: look for the lowest head that may close, close it, look again."""
+    flat, shut, order = scores.flat().tolist(), closed.flat().tolist(), []
+    ends = torch.tensor([site.heads for site in scores]).cumsum(0).tolist()
+    while sum(shut) < count:
+        may = []
+        for start, end in zip([0, *ends], ends, strict=False):
+            if shut[start:end].count(False) > at_least:
+                may += [(flat[i], i) for i in range(start, end) if not shut[i]]
+        if not may:
+            break
+        order.append(min(may)[1])
+        shut[order[-1]] = True
+    return order
+
+
+@pytest.mark.parametrize("at_least", [0, 1, 2, 5])
+def test_heads_close_one_by_one_from_the_lowest_and_layers_keep_their_least(at_least):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(23):
+        scores = a_map().map(lambda row: torch.randint(4, row.shape, generator=generator))  # many are equal
+        closed = scores.map(lambda row: torch.rand(row.shape, generator=generator) < 0.2)
+        for count in range(11):
+            order = closed_one_by_one(scores, closed, count, at_least)
+            assert scores.closing_order(count, closed=closed, at_least=at_least) == order
+            chosen = scores.lowest(count, closed=closed, at_least=at_least)
+            assert chosen.flat().nonzero().flatten().tolist() == sorted({*order, *closed.flat().nonzero().flatten().tolist()})
+
+
+def test_the_closing_order_of_fewer_heads_is_the_beginning_of_that_of_more():
+    everything = a_map().closing_order(10)
+    assert sorted(everything) == list(range(10))
+    assert all(a_map().closing_order(count) == everything[:count] for count in range(11))
+
+
+@pytest.mark.parametrize("closed", [a_map(), a_map().select(["cross"]).map(lambda row: row > 0)], ids=["numbers", "other sites"])
+def test_closed_heads_that_are_no_bools_of_the_same_sites_are_refused(closed):
+    with pytest.raises(ValueError, match="expected `closed` to hold a bool for every head"):
+        a_map().lowest(3, closed=closed)
+
+
 def test_l2_per_layer_gives_every_site_norm_one_and_leaves_zeros():
     norms = {site.name: float(row.norm()) for site, row in a_map().l2_per_layer().items()}
     assert norms == pytest.approx({"encoder.0.enc-self": 1.0, "decoder.1.dec-self": 0.0, "decoder.0.cross": 1.0})

@@ -148,7 +148,7 @@ def test_a_class_that_needs_a_head_is_not_left_without_any(attention_class, monk
 @pytest.mark.parametrize(
     ("attention_class", "changes", "message"),
     [
-        (BiaslessAttention, {"q": "q_proj"}, "BiaslessAttention has no projection 'q_proj'; name its projections"),
+        (BiaslessAttention, {"q": "q_proj"}, "BiaslessAttention has no 'q_proj', which its SiteRule names as a projection"),
         (PackedAttention, {"q": "c_proj"}, "two weights for q, k and v"),
         (WideValueAttention, {"q": "v_proj"}, "two weights for q, k and v"),
         (WideValueAttention, {"k": "v_proj", "v": "k_proj"}, r"do not divide into its 3 heads \(q_proj 21, v_proj 33, k_proj 21"),

@@ -72,7 +72,7 @@ def test_the_gates_history_begins_open_and_has_a_name_for_every_head(translator,
 @pytest.mark.filterwarnings("ignore::UserWarning:torchmetrics")
 def test_a_collapse_stops_the_stage_and_says_what_to_change(translator, data, folder):
     stage = replace(STAGE, epochs=31)
-    with pytest.warns(UserWarning, match=r"all 21 gated heads are shut at step \d+: lambda 50 is too large .* lower --lambda"):
+    with pytest.warns(UserWarning, match=r"all 21 gated heads are shut at step \d+: lambda 50 is too large .* lower lambda"):
         result, bank = train(translator, data, folder, lam=50.0, gates=GateConfig(settle=0.0, lr=1.0, lambda_warmup=0), stage=stage)
     assert result.stopped is not None
     assert result.stopped.startswith("all 21 gated heads are shut")
@@ -88,7 +88,7 @@ def test_a_stall_is_said_once_and_does_not_stop_the_stage(translator, data, fold
         result, _ = train(translator, data, folder, lam=0.01, gates=still, stage=stage, patience=11)
     stalls = [str(each.message) for each in caught if "no gate has moved" in str(each.message)]
     assert len(stalls) == 1
-    assert "--gates.lr" in stalls[0]
+    assert "raise the gates' learning rate" in stalls[0]
     assert result.epochs == 9
 
 

@@ -1,0 +1,228 @@
+"""Ways to hold an attention: how a gate comes to scale the inputs of W_O in a forward that somebody else may have written.
+
+    slot     the attention's own forward multiplies by the gate in its slot: xi of every shape
+    hook     before the output projection runs, its input is scaled head by head: xi (H,), (B, H), and (B, H, L) for whole passes
+    weight   the columns of W_O are scaled, where a forward reads `out_proj.weight` without calling `out_proj`: xi (H,)
+
+A `SiteRule` names the way. Letters: B batch, H heads, L query positions, K head width.
+"""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, cast
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from .base import HeadGate
+
+_HOLD = "head_gate_hold"  # attribute of an attention that is held
+
+
+@dataclass(frozen=True)
+class SiteRule:
+    """How one attention class is held. All names but `slot` may lie deeper in the module: "output.dense".
+
+    Raises ValueError at an unknown way or batch axis."""
+
+    heads: str  # the attribute with the number of heads
+    way: str = "slot"  # "slot", "hook" or "weight"
+    slot: str = "gate"  # way "slot": the attribute that holds a gate or None
+    batch_axis: int = 0  # way "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
+    q: str = "q_proj"  # the projections; one name for all three where they are one weight, q's rows before k's before v's
+    k: str = "k_proj"
+    v: str = "v_proj"
+    out: str = "out_proj"
+    transposed: bool = False  # weights are (inputs, outputs), as those of GPT-2's Conv1D
+    widths: tuple[str, ...] = ()  # attributes that hold heads * head width
+    zero_heads: bool = False  # its forward works when no head is left
+
+    def __post_init__(self) -> None:
+        if self.way not in WAYS:
+            raise ValueError(f"unknown way {self.way!r} to hold an attention{nearest(self.way, list(WAYS))}")
+        if self.batch_axis not in (0, 1):
+            raise ValueError(f"expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got {self.batch_axis}")
+
+
+class Hold:
+    """One gate on one attention: `check` before, `take` it, `release` it. A way is a subclass with these three."""
+
+    def __init__(self, module: nn.Module, rule: SiteRule, gate: HeadGate):
+        self.module, self.rule, self.gate = module, rule, gate
+
+    @staticmethod
+    def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
+        """Raises ValueError where the rule does not fit the module."""
+        raise NotImplementedError
+
+    def take(self) -> None:
+        # past nn.Module's own __setattr__: the bank owns the gate, the attention only points to it
+        object.__setattr__(self.module, _HOLD, self)
+
+    def release(self) -> None:
+        object.__delattr__(self.module, _HOLD)
+
+
+def hold_of(module: nn.Module) -> Hold | None:
+    """What holds this attention, or None."""
+    hold = vars(module).get(_HOLD)
+    assert hold is None or isinstance(hold, Hold)
+    return hold
+
+
+class SlotHold(Hold):
+    """The attention's forward multiplies by itself: it calls the gate in its slot."""
+
+    @staticmethod
+    def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
+        cure = ". A forward that has no slot is held by way='hook' if it calls its output projection, else by way='weight'"
+        if (content := attribute(module, rule.slot, "`slot`", cure)) is not None:
+            raise ValueError(f"the slot {rule.slot!r} of {type(module).__name__} must hold None, it holds a {type(content).__name__}")
+
+    def take(self) -> None:
+        super().take()
+        object.__setattr__(self.module, self.rule.slot, self.gate)
+
+    def release(self) -> None:
+        super().release()
+        object.__setattr__(self.module, self.rule.slot, None)
+
+
+class HookHold(Hold):
+    """A forward pre-hook on the output projection scales its input."""
+
+    @staticmethod
+    def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
+        weight = getattr(projection(module, rule.out), "weight", None)
+        if isinstance(weight, Tensor) and weight.dim() == 2:
+            check_columns(module, rule, weight, heads)
+
+    def take(self) -> None:
+        super().take()
+        self.handle = projection(self.module, self.rule.out).register_forward_pre_hook(self.scale)
+
+    def release(self) -> None:
+        super().release()
+        self.handle.remove()
+
+    def scale(self, _: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        z, *others = inputs
+        return scale_heads(z, self.gate(), batch_axis=self.rule.batch_axis), *others
+
+
+class WeightHold(Hold):
+    """A parametrization scales the columns of W_O. State dicts name the weight as without it. torch does not pickle such a model whole."""
+
+    @staticmethod
+    def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
+        check_columns(module, rule, plain_projection(module, rule.out).weight, heads)
+
+    def take(self) -> None:
+        super().take()
+        out = self.out = projection(self.module, self.rule.out)
+        self.order = list(out._parameters)
+        # unsafe: no trial call, which would ask the gate
+        parametrize.register_parametrization(out, "weight", ScaledColumns(self.gate, self.rule.transposed), unsafe=True)
+        self.handles = [out.register_state_dict_post_hook(to_plain_name), out.register_load_state_dict_pre_hook(from_plain_name)]
+
+    def release(self) -> None:
+        super().release()
+        for handle in self.handles:
+            handle.remove()
+        parametrized = type(self.out)
+        # torch deletes the class's property, which a deep copy of the module shares
+        self.out.__class__ = type(parametrized.__name__, parametrized.__bases__, dict(vars(parametrized)))
+        parametrize.remove_parametrizations(self.out, "weight", leave_parametrized=False)
+        for name in self.order:  # torch puts the weight last
+            self.out._parameters[name] = self.out._parameters.pop(name)
+
+
+WAYS: dict[str, type[Hold]] = {"slot": SlotHold, "hook": HookHold, "weight": WeightHold}
+
+
+class ScaledColumns(nn.Module):
+    """W_O with the columns of head h times xi_h."""
+
+    def __init__(self, gate: HeadGate, transposed: bool):
+        super().__init__()
+        self.gate = [gate]  # in a list: the bank owns it
+        self.transposed = transposed
+
+    def forward(self, weight: Tensor) -> Tensor:
+        xi = self.gate[0]()
+        if xi.dim() != 1:
+            raise ValueError(
+                f"an attention held by its weight takes gates of shape (H,), got {tuple(xi.shape)}: one weight serves the whole batch. "
+                "Run the sentences one at a time, each with its own (H,) mask, or hold it by way='hook' if its output projection is called"
+            )
+        columns = xi.repeat_interleave(weight.shape[0 if self.transposed else 1] // len(xi)).to(weight.dtype)
+        return weight * (columns[:, None] if self.transposed else columns)
+
+
+def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
+    """The input z of an output projection, (B, L, H * K) or, with batch_axis 1, (L, B, H * K), times xi (H,), (B, H) or (B, H, L).
+
+    Raises ValueError where xi has other sentences or positions than z."""
+    heads = xi.shape[min(xi.dim() - 1, 1)]
+    if xi.dim() > 1:
+        if xi.dim() == 2:
+            xi = xi[..., None]
+        if z.dim() != 3 or xi.shape[0] not in (1, z.shape[batch_axis]) or xi.shape[2] not in (1, z.shape[1 - batch_axis]):
+            raise ValueError(
+                f"xi of shape {tuple(xi.shape)} (B, H, L) does not fit the output projection's input {tuple(z.shape)}, whose batch axis is "
+                f"{batch_axis}; give one row a sentence (beams repeat theirs) and one number a position of the pass, or xi of shape (H,)"
+            )
+        xi = xi.transpose(1, 2) if batch_axis == 0 else xi.permute(2, 0, 1)  # as z, with H for H * K
+    return (z.unflatten(-1, (heads, -1)) * xi[..., None].to(z.dtype)).flatten(-2)
+
+
+def to_plain_name(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+    state[f"{prefix}weight"] = state.pop(f"{prefix}parametrizations.weight.original")
+
+
+def from_plain_name(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+    if f"{prefix}weight" in state:
+        state[f"{prefix}parametrizations.weight.original"] = state.pop(f"{prefix}weight")
+
+
+def attribute(module: nn.Module, path: str, field: str, cure: str = "") -> Any:
+    """What the module has under a path that its rule names as `field`. Raises ValueError, with the nearest name, where there is nothing."""
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            names = [*vars(found), *(key for part in ("_modules", "_parameters", "_buffers") for key in getattr(found, part, ()))]
+            hint = nearest(name, [own for own in names if not own.startswith("_") and own != "training"])
+            raise ValueError(f"{type(module).__name__} has no {path!r}, which its SiteRule names as {field}{hint}{cure}")
+        found = getattr(found, name)
+    return found
+
+
+def projection(module: nn.Module, path: str) -> nn.Module:
+    """The projection of this path. Raises ValueError where there is none."""
+    found = attribute(module, path, "a projection")
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"{path!r}, which the SiteRule of {type(module).__name__} names as a projection, is a {type(found).__name__}")
+    return found
+
+
+def plain_projection(module: nn.Module, path: str) -> nn.Linear:
+    """The projection of this path, an nn.Linear or a class like it. Raises ValueError unless its weight is a parameter of its own."""
+    found = projection(module, path)
+    if "weight" not in dict(found.named_parameters(recurse=False)):
+        raise ValueError(f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation first")
+    return cast(nn.Linear, found)
+
+
+def check_columns(module: nn.Module, rule: SiteRule, weight: Tensor, heads: int) -> None:
+    columns = weight.shape[0 if rule.transposed else 1]
+    if columns % heads:
+        raise ValueError(
+            f"the {columns} columns of {rule.out} do not divide into the {heads} heads of {type(module).__name__}; "
+            "look at `heads`, `out` and `transposed` of its SiteRule"
+        )
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """The end of an error's sentence: the name that was meant, or all there are."""
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"

@@ -1,0 +1,283 @@
+"""One draw of xi serves all sites and passes of a training step; gates that no pass asks for are an error, not a silent shutdown."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from gates import GATES, HardConcrete, HeadGate, attach, detach, find_sites
+from gates.hard_concrete import sample_gate
+
+
+@pytest.fixture
+def bank(model):
+    return attach(model.train(), log_alpha=0.0)
+
+
+def asked(bank):
+    """The xi that each site's gate answers."""
+    return torch.cat([gate() for _, gate in bank.items()])
+
+
+def test_every_pass_of_a_step_uses_one_draw(model, batch, bank):
+    first = model(*batch)
+    assert torch.equal(model(*batch), first)
+    assert torch.equal(model.output(model.decode(*model.encode(batch[0]), batch[1])), first)
+
+
+def test_a_pass_after_the_backward_pass_draws_anew(model, batch, bank):
+    first = model(*batch)
+    first.sum().backward()
+    second = model(*batch)
+    assert not torch.allclose(second, first)
+    second.sum().backward()  # a graph of its own
+
+
+def test_parts_of_the_model_draw_too_where_nobody_has(model, batch, bank):
+    for _ in range(2):
+        model.decode(*model.encode(batch[0]), batch[1]).sum().backward()
+    assert all(gate.draws == 2 for _, gate in bank.items())
+
+
+def test_a_draw_gives_all_sites_new_noise(model, batch, bank):
+    bank.draw()
+    first = asked(bank)
+    bank.draw()
+    assert (asked(bank) != first).sum() > 9
+
+
+def test_a_pass_keeps_the_draw_that_was_made_for_it(model, batch, bank):
+    bank.draw()
+    drawn = asked(bank)
+    model(*batch)
+    assert torch.equal(asked(bank), drawn)
+
+
+def test_the_sites_draw_in_the_bank_s_order_and_nothing_else_is_drawn(model, batch, bank):
+    torch.manual_seed(5)
+    bank.draw()
+    state = torch.get_rng_state()
+    torch.manual_seed(5)
+    expected = [sample_gate(torch.zeros(site.heads), torch.rand(site.heads), beta=0.33, gamma=-0.1, zeta=1.1) for site in bank.sites]
+    assert torch.equal(asked(bank), torch.cat(expected))
+    model(*batch)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_gradient_through_xi_is_that_of_the_same_numbers_as_masks(model, batch, bank):
+    torch.manual_seed(5)
+    bank.draw()
+    drawn = dict(zip(bank.sites, [gate() for _, gate in bank.items()], strict=True))
+    model(*batch).square().sum().backward()
+    got = [gate.log_alpha.grad for _, gate in bank.items()]
+
+    other = copy.deepcopy(model)
+    detach(other)
+    masks = attach(other, gate="mask")
+    xi = {site: row.detach().requires_grad_() for site, row in drawn.items()}
+    masks.assign(xi)
+    to_xi = torch.autograd.grad(other(*batch).square().sum(), list(xi.values()))
+    torch.manual_seed(5)
+    for gradient, through in zip(got, to_xi, strict=True):
+        log_alpha = torch.zeros(len(gradient), requires_grad=True)
+        sample_gate(log_alpha, torch.rand(len(gradient)), beta=0.33, gamma=-0.1, zeta=1.1).backward(through)
+        torch.testing.assert_close(gradient, log_alpha.grad)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_pass_without_gradient_leaves_a_draw_that_learns(model, batch, bank, mode):
+    with mode():
+        model(*batch)
+    model(*batch).sum().backward()
+    assert all(gate.log_alpha.grad is not None for _, gate in bank.items())
+
+
+def test_frozen_gates_keep_their_noise(model, batch, bank):
+    bank.requires_grad_(False)
+    assert not torch.allclose(model(*batch), model(*batch))
+
+
+def test_evaluation_draws_nothing(model, batch, bank):
+    model.eval()
+    state = torch.get_rng_state()
+    assert torch.equal(model(*batch), model(*batch))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
+def test_a_copy_made_in_the_middle_of_a_step_draws_for_itself(model, batch, bank, duplicate):
+    first = model(*batch)
+    other = duplicate(model)
+    assert not torch.allclose(other(*batch), first)
+    assert torch.equal(model(*batch), first)
+
+
+def test_masks_have_nothing_to_draw(model, batch):
+    masks = attach(model.train(), gate="mask", xi=torch.full((3, 3), 0.5))  # by sentence
+    before = model(*batch)
+    masks.draw()
+    assert torch.equal(model(*batch), before)
+
+
+# ---------------------------------------------------------------- a kind that draws over all sites
+
+
+class ExactlyK(HeadGate):
+    """Opens the k heads of all sites whose score plus noise is highest; straight-through to the scores."""
+
+    def __init__(self, heads: int, k: int = 5):
+        super().__init__(heads)
+        self.k = k
+        self.score = nn.Parameter(torch.linspace(0, 1, heads))
+
+    @classmethod
+    def draw(cls, gates):
+        scores = torch.cat([gate.score for gate in gates])
+        return cls.highest(gates, scores - torch.rand_like(scores).log().neg().log())
+
+    @classmethod
+    def highest(cls, gates, scores):
+        hard = torch.zeros_like(scores).index_fill(0, scores.topk(gates[0].k).indices, 1.0)
+        return list((hard + scores - scores.detach()).split([gate.heads for gate in gates]))
+
+    def test_value(self):
+        rows = self.highest(self.peers, torch.cat([gate.score for gate in self.peers]).detach())
+        return next(row for row, gate in zip(rows, self.peers, strict=True) if gate is self)
+
+
+@pytest.mark.parametrize("k", [0, 5, 18])
+def test_a_kind_can_open_exactly_k_heads_of_all_sites(model, batch, monkeypatch, k):
+    monkeypatch.setitem(GATES, "exactly", ExactlyK)
+    bank = attach(model.train(), gate="exactly", k=k)
+    counts = set()
+    for _ in range(7):
+        model(*batch).sum().backward()
+        bank.draw()
+        assert int((asked(bank) > 0.5).sum()) == k
+        counts |= {tuple(int((gate() > 0.5).sum()) for _, gate in bank.items())}
+    assert len(counts) > 1 or k != 5  # no site has a share of its own
+    assert k == 0 or all((gate.score.grad != 0).any() for _, gate in bank.items())
+    assert bank.eval().open().count() == bank.penalty().item() == k
+    model.eval()(*batch)
+
+
+def test_gates_without_a_bank_draw_alone():
+    gate = HardConcrete(7, log_alpha=0.0).train()
+    first = gate()
+    assert torch.equal(gate(), first)
+    first.sum().backward()
+    assert not torch.equal(gate(), first)
+
+
+# ---------------------------------------------------------------- binarised and soft again
+
+
+def test_binarised_gates_draw_nothing_and_are_soft_again_when_told(model, batch, bank):
+    bank.binarise()
+    state = torch.get_rng_state()
+    bank.draw()
+    assert asked(bank).tolist() == bank.open().flat().tolist()
+    assert not asked(bank).requires_grad
+    assert torch.equal(torch.get_rng_state(), state)
+    bank.binarise(False)
+    model.eval()
+    assert torch.equal(asked(bank), bank.values().flat().float())
+
+
+# ---------------------------------------------------------------- gates that nobody asks
+
+
+def step(model, batch, bank):
+    model(*batch).sum().backward()
+    bank.penalty().backward()
+
+
+def test_gates_that_no_pass_asks_are_named_after_the_first_step(model, batch, bank):
+    object.__setattr__(model.decoder.layers[1].cross_attention, "gate", None)  # as a forward that never reads its slot
+    step(model, batch, bank)
+    model(*batch)
+    with pytest.raises(ValueError, match=r"asked for the gates of decoder\.1\.cross since they were attached.*kinds=.*way='hook'"):
+        bank.penalty()
+
+
+def test_training_that_never_runs_the_decoder_is_told_to_leave_it_out(model, batch, bank):
+    for _ in range(2):
+        model.encode(batch[0])[0].sum().backward()
+    with pytest.raises(ValueError, match=r"gates of decoder\.0\.dec-self, .*decoder\.1\.cross since"):
+        bank.penalty()
+
+
+def test_a_draw_that_nothing_reads_is_noticed(bank):
+    bank.draw()
+    bank.penalty()  # before the step's pass
+    bank.draw()
+    with pytest.raises(ValueError, match="no forward pass has asked"):
+        bank.penalty()
+
+
+def everything(model, batch, bank):
+    step(model, batch, bank)
+
+
+def encoder_alone_now_and_then(model, batch, bank):
+    step(model, batch, bank)
+    for _ in range(3):
+        model.encode(batch[0])[0].sum().backward()
+
+
+def penalty_first(model, batch, bank):
+    for _ in range(3):
+        bank.draw()
+        (bank.penalty() + model(*batch).sum()).backward()
+
+
+def no_pass_at_all(model, batch, bank):
+    for _ in range(3):
+        bank.penalty().backward()
+
+
+def frozen_unused_gates(model, batch, bank):
+    for site, gate in bank.items():
+        gate.requires_grad_(site.kind == "enc-self")
+    for _ in range(3):
+        model.encode(batch[0])[0].sum().backward()
+
+
+def frozen_decoder_weights(model, batch, bank):
+    for module in find_sites(model).values():
+        module.requires_grad_(False)
+    for _ in range(3):
+        step(model, batch, bank)
+
+
+def binarised(model, batch, bank):
+    bank.binarise()
+    for _ in range(3):
+        model.encode(batch[0])[0].sum().backward()
+        bank.draw()
+
+
+def evaluation(model, batch, bank):
+    bank.draw()
+    bank.draw()
+    model.eval()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        everything,
+        encoder_alone_now_and_then,
+        penalty_first,
+        no_pass_at_all,
+        frozen_unused_gates,
+        frozen_decoder_weights,
+        binarised,
+        evaluation,
+    ],
+)
+def test_what_people_may_do_has_a_penalty(model, batch, bank, use):
+    use(model, batch, bank)
+    assert 0 <= bank.penalty().item() <= 18
