@@ -16,28 +16,31 @@ from typing import TYPE_CHECKING
 from configs.cli import parse
 from configs.schema import FitConfig
 from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
+from data.parallel import nearest
 from models.progress import say
 
 if TYPE_CHECKING:
-    from runfolder.folder import RunFolder
-    from sweeps.file import Sweep
     from sweeps.live import Show
-    from sweeps.runs import Planned
-    from sweeps.space import Draw
-    from sweeps.state import State
+    from sweeps.parameters import Draw
+    from sweeps.runs import PlannedRun
+    from sweeps.state import SweepState
+    from sweeps.sweep_file import SweepFile
 
-WORDS = {".csv": "table", ".json": "made by"}  # before the path of a file that was written
 HERE = Path(__file__).resolve().parent
 ABOUT = "Run the trials of a W&B sweep file on this machine. Also: sweep.py pareto RUN [RUN ...], sweep.py dashboard ENTITY/PROJECT."
 
 
 def main() -> int:
-    first, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
+    first, *rest = sys.argv[1:] or [""]
+    hint = "" if first.startswith("-") or os.path.exists(first) else nearest(first, ["pareto", "dashboard"])
     command: Callable[[], int]
     if first == "pareto":
         command = partial(pareto, parse(ParetoConfig, rest, prog="sweep.py pareto"))
     elif first == "dashboard":
         command = partial(dashboard, parse(DashboardConfig, rest, prog="sweep.py dashboard"))
+    elif hint:
+        print(f"sweep.py: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
+        return 2
     else:
         command = partial(sweep, parse(SweepConfig, prog="sweep.py", description=ABOUT))
     try:
@@ -54,124 +57,117 @@ def sweep(config: SweepConfig) -> int:
     """Run the trials that are not done yet, then the table of all and the figure; 1 if any has failed."""
     if sys.platform == "win32":
         raise ValueError("a sweep stops its trials by process groups, which Windows has none of; run it in WSL")
-    from sweeps.file import read_sweep
-    from sweeps.space import draws
+    from sweeps.sweep_file import read_sweep
 
     file = read_sweep(config.file)
-    drawn = draws(file, seed=config.seed, count=config.count)
-    configs = trial_configs(config, file, drawn)
+    draws = file.draws(seed=config.seed, count=config.count)
+    configs = trial_configs(config, file, draws)
     # after every check of the file: these take seconds to import
     from runfolder.run_lock import RunLocks
     from sweeps.live import Show
-    from sweeps.runs import planned
-    from sweeps.state import State
+    from sweeps.runs import planned_runs
+    from sweeps.state import SweepState
 
-    plans = dict(zip(configs, planned(list(configs.values())), strict=True))
+    plans = dict(zip(configs, planned_runs(list(configs.values())), strict=True))
     locks = RunLocks()
     locks.hold(Path(config.runs), config.folder.name)  # two at once would both start what waits
     try:
-        state = State.open(config.folder, file, drawn, seed=config.seed, again=config.retry or config.fresh)
-        with Show(state, file.varied) as show:
-            run(config, file, state, plans, show)
+        state = SweepState.open(config.folder, file, draws, seed=config.seed, retry=config.retry or config.fresh)
+        with Show(state, file.varied_parameters) as show:
+            run_waiting(config, file, state, plans, show)
         show.summary()
-        report(config, state)
+        draw_sweep(config, state)
     finally:
         locks.release()
-    failed = state.of("failed")
+    failed = state.records_with("failed")
     if failed:
         print(f"{len(failed)} of {len(state.records)} trials failed; --retry tries them again, from their last whole epoch")
     return 1 if failed else 0
 
 
-def trial_configs(config: SweepConfig, file: "Sweep", drawn: "Sequence[Draw]") -> dict[int, FitConfig]:
+def trial_configs(config: SweepConfig, file: "SweepFile", draws: "Sequence[Draw]") -> dict[int, FitConfig]:
     """What fit.py reads from every trial's command line. Raises ValueError, naming trial and parameter, before anything starts."""
     from sweeps.command import fit_config
     from sweeps.state import described
 
-    found = {}
-    for draw in drawn:
+    configs = {}
+    for draw in draws:
         try:
-            read = fit_config(file.command, draw.values)
+            trial = fit_config(file.command, draw.values)
         except ValueError as error:
             raise ValueError(f"{file.path}: trial {draw.number} ({described(draw.values)}): {error}") from None
-        found[draw.number] = replace(read, data_dir=config.data_dir) if config.data_dir else read
-    return found
+        configs[draw.number] = replace(trial, data_dir=config.data_dir) if config.data_dir else trial
+    return configs
 
 
-def run(config: SweepConfig, file: "Sweep", state: "State", plans: "dict[int, Planned]", show: "Show") -> None:
-    """Run what waits, with the threads shared out."""
+def run_waiting(config: SweepConfig, file: "SweepFile", state: "SweepState", plans: "dict[int, PlannedRun]", show: "Show") -> None:
+    """Run the trials that wait, with the threads shared out."""
     from sweeps.command import agent_command
-    from sweeps.jobs import Found, Trial, run_trials
-    from sweeps.runs import finished_run, numbers
+    from sweeps.jobs import FinishedTrial, Trial, run_trials
+    from sweeps.parameters import PROGRAM
+    from sweeps.runs import finished_run, own_row
 
-    waiting = [record for record in state.of("waiting") if record.number in plans]
+    waiting = [record for record in state.records_with("waiting") if record.number in plans]
     jobs = max(1, min(config.jobs, len(waiting)))
     threads = config.threads or max(1, cores() // jobs)
-    own = ["--resume", "--unique", "--logger", config.logger, "--runs", config.runs, "--threads", str(threads)]
-    own += ["--data-dir", config.data_dir] if config.data_dir else []
+    flags = ["--resume", "--unique", "--logger", config.logger, "--runs", config.runs, "--threads", str(threads)]
+    flags += ["--data-dir", config.data_dir] if config.data_dir else []
     show.say(f"{file.path}: {len(waiting)} of {len(state.records)} trials to run, {jobs} at once, {threads} threads each")
     trials = []
     for record in waiting:
-        words = agent_command(file.command, str(HERE / file.program), record.parameters, interpreter=sys.executable) + own
-        words += ["--fresh"] if config.fresh and record.number in state.again else []
-        trials.append(Trial(record.number, words, plans[record.number].base))
+        command = agent_command(file.command, str(HERE / PROGRAM), record.parameters, interpreter=sys.executable) + flags
+        command += ["--fresh"] if config.fresh and record.number in state.retried else []
+        trials.append(Trial(record.number, command, plans[record.number].base_hash))
 
-    def find(trial: Trial) -> Found | None:
-        folder = finished_run(config.runs, plans[trial.number].run)
-        return None if folder is None else Found(folder.path.name, numbers(folder))
+    def find_finished(trial: Trial) -> FinishedTrial | None:
+        folder = finished_run(config.runs, plans[trial.number].run_hash)
+        return None if folder is None else FinishedTrial(folder.path.name, own_row(folder))
 
-    run_trials(
-        state,
-        trials,
-        jobs=jobs,
-        environment={"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"},
-        find=find,
-        ready=lambda base: finished_run(config.runs, base) is not None,
-        view=show,
-    )
+    def base_is_made(base: str) -> bool:
+        return finished_run(config.runs, base) is not None
+
+    environment = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    run_trials(state, trials, jobs=jobs, environment=environment, find_finished=find_finished, base_is_made=base_is_made, show=show)
 
 
-def report(config: SweepConfig, state: "State") -> None:
-    """BLEU against heads of what is done and its siblings."""
+def draw_sweep(config: SweepConfig, state: "SweepState") -> None:
+    """BLEU against heads of the trials that are done and their siblings."""
+    from report.bleu_heads import write_bleu_heads
     from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings
 
-    done = [RunFolder(Path(config.runs) / record.run) for record in state.of("done") if record.run]
-    done = [folder for folder in {folder.path: folder for folder in done}.values() if folder.path.is_dir()]
+    names = dict.fromkeys(record.run for record in state.records_with("done") if record.run)
+    done = [RunFolder(Path(config.runs) / name) for name in names if (Path(config.runs) / name).is_dir()]
     if not done:
         print("no trial is done, so there is no figure")
         return
     try:
-        draw(with_siblings(done, say), config.folder, title=config.folder.name)
+        write_bleu_heads(with_siblings(done, say), config.folder, title=config.folder.name)
     except ValueError as error:  # a sibling of other text must not cost the sweep its figure
         print(f"without siblings: {error}")
-        draw(done, config.folder, title=config.folder.name)
+        write_bleu_heads(done, config.folder, title=config.folder.name)
 
 
 def pareto(config: ParetoConfig) -> int:
-    """The figure and table of the runs that are given."""
+    """The figure and tables of the runs that are given."""
+    from report.bleu_heads import write_bleu_heads
     from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings
 
     folders = [RunFolder.open(path) for path in config.runs]
     out = Path(config.out) if config.out else folders[0].path.parent / "pareto"
     title = folders[0].path.resolve().name if len(folders) == 1 else f"{len(folders)} runs"
-    draw(with_siblings(folders, say) if config.siblings else folders, out, title=title + " and siblings" * config.siblings)
+    title = title + " and siblings" * config.siblings if config.name == "pareto" else config.name
+    chosen = with_siblings(folders, say) if config.siblings else folders
+    write_bleu_heads(chosen, out, title=title, name=config.name, heads_of=config.map, copies=config.copies)
     return 0
-
-
-def draw(folders: "Sequence[RunFolder]", out: Path, *, title: str) -> None:
-    from sweeps.pareto import report
-
-    for path in report(folders, out, title=title):
-        print(f"{WORDS.get(path.suffix, 'figure')}: {path}")
 
 
 def dashboard(config: DashboardConfig) -> int:
     """A workspace of W&B, or the file that describes it."""
-    from sweeps.dashboard import make
+    from sweeps.dashboard import make_dashboard
 
-    make(config.target, config.out, say)
+    make_dashboard(config.target, config.out, say)
     return 0
 
 

@@ -28,8 +28,10 @@ class SweepConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.name is not None and (Path(self.name).name != self.name or self.name in (".", "..")):
-            raise ValueError(f"--name: expected a name for a folder of --runs, without separators, got {self.name!r}")
+        if self.name is not None:
+            check_file_name(self.name)
+        if Path(self.runs).is_file():
+            raise ValueError(f"--runs: expected the folder of all runs, got the file {self.runs}")
 
     @property
     def folder(self) -> Path:
@@ -39,11 +41,22 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class ParetoConfig:
-    """`sweep.py pareto RUN [RUN ...]`: BLEU against open heads of finished runs, with the Pareto front, as figure and CSV."""
+    """`sweep.py pareto RUN [RUN ...]`: BLEU against open heads of finished runs, with the Pareto front, as figure and tables."""
 
     runs: list[str] = setting(REQUIRED, "run folders", positional=True)
     siblings: bool = setting(False, "also all finished runs with gates on the same bases")
     out: str | None = setting(None, "folder to write; default `pareto` beside the first run")
+    name: str = setting("pareto", "name of the files in --out: NAME.csv, .md, .png, .svg, .json")
+    map: str | None = setting(None, "draw beside it which heads one run leaves open: a lambda, or auto for the fewest within 1 BLEU")
+    copies: bool = setting(False, "also copy each run's result.json, to NAME/RUN.json in --out")
+
+    def __post_init__(self) -> None:
+        check_file_name(self.name)
+        if self.map not in (None, "auto"):
+            try:
+                float(self.map)
+            except ValueError:
+                raise ValueError(f"--map: expected the lambda of a run, or auto, got {self.map!r}") from None
 
 
 @dataclass(frozen=True)
@@ -52,3 +65,8 @@ class DashboardConfig:
 
     target: str = setting(REQUIRED, "ENTITY/PROJECT, as W&B calls them", positional=True)
     out: str | None = setting(None, "write the dashboard to this file instead of to W&B")
+
+
+def check_file_name(name: str) -> None:
+    if Path(name).name != name or name in (".", ".."):
+        raise ValueError(f"--name: expected a plain name, without separators, got {name!r}")

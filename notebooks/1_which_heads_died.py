@@ -35,8 +35,9 @@ import torch
 from gates import KINDS, HeadSite
 from gates.hard_concrete import full_prob, open_prob
 from notebooks.tables import table
-from report.drawing import KIND_COLOURS, KIND_WORDS, LOOK
+from report.drawing import KIND_WORDS, LOOK
 from report.head_figures import draw_map
+from report.palette import KIND_COLOURS
 from report.report_data import gate_paths
 from runfolder.folder import RunFolder
 from runfolder.table import read_table

@@ -46,8 +46,9 @@ from configs.analyze import AnalyzeConfig
 from data.batch import collate
 from gates import KINDS, HeadMap, HeadSite
 from notebooks.tables import table
-from report.drawing import KIND_COLOURS, KIND_WORDS, LOOK
+from report.drawing import KIND_WORDS, LOOK
 from report.head_figures import ROLE_LETTERS, draw_map, role_letters
+from report.palette import KIND_COLOURS
 from report.report_data import Weights
 from runfolder.folder import RunFolder, dense_run
 from runfolder.source import open_source

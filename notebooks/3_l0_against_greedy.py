@@ -40,7 +40,8 @@ from matplotlib.patches import Patch
 from gates import KINDS, HeadMap
 from notebooks.tables import table
 from pruning.significance import compare, resample_counts, score
-from report.drawing import KIND_COLOURS, KIND_WORDS, LOOK
+from report.drawing import KIND_WORDS, LOOK
+from report.palette import KIND_COLOURS
 from report.report_data import curves
 from runfolder.folder import RunFolder, dense_run
 from runfolder.source import run_corpus

@@ -1,6 +1,9 @@
 // BLEU against open heads: every curve with its band, every state of pruning as a point with its interval.
 
-const MARKERS = ["circle", "square", "triangle", "diamond", "cross"];
+// Colours, dashes and markers are those of report/palette.py; page.py writes a look for each curve.
+const PLAIN = { colour: "var(--soft)", dash: "none", marker: "o" };
+const lookOf = (curve) => (data.looks ?? {})[curve.method] ?? PLAIN;
+const colours = (curve) => ({ "--k": lookOf(curve).colour, "--dash": lookOf(curve).dash });
 
 function drawCurves() {
   const curves = (data.curves ?? []).filter((curve) => (curve.points ?? []).some((point) => isNumber(point.bleu)));
@@ -40,7 +43,7 @@ function drawCurves() {
   ticks.push(
     el("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle", class: "axis" }, "open heads (fewer to the right)"),
   );
-  const drawn = shown.map((curve) => curveLine(curve, curves.indexOf(curve), x, y));
+  const drawn = shown.map((curve) => curveLine(curve, x, y));
   const here = view.state;
   const rule = SERIES.size ? el("line", { class: "here", x1: x(here.heads_open), x2: x(here.heads_open), y1: top, y2: bottom }) : null;
   const points = states.map((state) => statePoint(state, x, y));
@@ -52,19 +55,19 @@ function drawCurves() {
   drawCurveLegend(curves, states.length > 0);
 }
 
-function curveLine(curve, number, x, y) {
+function curveLine(curve, x, y) {
   const points = curve.points.filter((point) => isNumber(point.bleu)).sort((a, b) => b.heads_open - a.heads_open);
   const banded = points.filter((point) => isNumber(point.low) && isNumber(point.high));
   const path = (list, key) => list.map((point) => `${x(point.heads_open).toFixed(1)},${y(point[key]).toFixed(1)}`).join("L");
   return el(
     "g",
-    { class: "curve c" + (number % 7) },
+    { class: "curve", style: colours(curve) },
     banded.length > 1 ? el("path", { class: "band", d: `M${path(banded, "high")}L${path([...banded].reverse(), "low")}Z` }) : null,
     el("path", { class: "line", d: "M" + path(points, "bleu") }),
     points.map((point) =>
       el(
         "path",
-        { class: "point", d: marker(number, x(point.heads_open), y(point.bleu)) },
+        { class: "point", d: marker(lookOf(curve).marker, x(point.heads_open), y(point.bleu)) },
         el(
           "title",
           {},
@@ -76,14 +79,17 @@ function curveLine(curve, number, x, y) {
   );
 }
 
-function marker(number, x, y, r = 3.2) {
-  const shape = MARKERS[number % MARKERS.length];
-  if (shape === "square") return `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`;
-  if (shape === "triangle") return `M${x},${y - r - 1}L${x + r + 1},${y + r}H${x - r - 1}Z`;
-  if (shape === "diamond") return `M${x},${y - r - 1}L${x + r + 1},${y}L${x},${y + r + 1}L${x - r - 1},${y}Z`;
-  if (shape === "cross") return `M${x - r},${y - r}L${x + r},${y + r}M${x - r},${y + r}L${x + r},${y - r}`;
+// The shape of one of matplotlib's markers, or one like it.
+function marker(shape, x, y, r = 3.2) {
+  if (shape === "s" || shape === "8") return `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`;
+  if (shape === "v") return `M${x},${y + r + 1}L${x + r + 1},${y - r}H${x - r - 1}Z`;
+  if ("^<>".includes(shape)) return `M${x},${y - r - 1}L${x + r + 1},${y + r}H${x - r - 1}Z`;
+  if ("Dd".includes(shape)) return `M${x},${y - r - 1}L${x + r + 1},${y}L${x},${y + r + 1}L${x - r - 1},${y}Z`;
+  if ("XP".includes(shape)) return `M${x - r},${y - r}L${x + r},${y + r}M${x - r},${y + r}L${x + r},${y - r}`;
   return `M${x - r},${y}a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`;
 }
+
+const stateClass = (lambda, mine) => "state" + (isNumber(lambda) ? " learned" : "") + (mine ? "" : " aside");
 
 function statePoint(state, x, y) {
   const [cx, cy] = [x(state.heads_open), y(state.bleu)];
@@ -91,7 +97,7 @@ function statePoint(state, x, y) {
   const mine = SERIES.get(view.series).includes(state); // of the slider; the others stand behind, smaller
   return el(
     "g",
-    { class: "state" + (chosen ? " chosen" : mine ? "" : " aside"), onclick: mine ? () => chooseState(state) : null },
+    { class: stateClass(state.lambda, mine) + (chosen ? " chosen" : ""), onclick: mine ? () => chooseState(state) : null },
     mine && isNumber(state.bleu_low) ? el("line", { x1: cx, x2: cx, y1: y(state.bleu_low), y2: y(state.bleu_high) }) : null,
     el("circle", { cx, cy, r: 13, class: "reach" }),
     el("circle", { cx, cy, r: chosen ? 6.5 : mine ? 4.5 : 2.6, class: "dot" }),
@@ -105,24 +111,28 @@ function statePoint(state, x, y) {
 // Two curves of one name, of two files, are told apart by the files.
 function nameCurves() {
   const names = (data.curves ?? []).map((curve) => curve.name);
-  for (const [i, curve] of (data.curves ?? []).entries())
+  for (const [i, curve] of (data.curves ?? []).entries()) {
+    curve.method = curve.name; // has the look
     if (names.indexOf(curve.name) !== names.lastIndexOf(curve.name)) curve.name = curve.file ?? `${curve.name} ${i + 1}`;
+  }
 }
 
-function stateKey(words, mine) {
+function stateKey(words, lambda, mine) {
   const dot = el("circle", { cx: 10, cy: 6, r: mine ? 4.5 : 2.6, class: "dot" });
   const line = mine ? el("line", { x1: 10, x2: 10, y1: 0, y2: 12 }) : null;
-  const drawing = el("g", { class: mine ? "state" : "state aside" }, line, dot);
+  const drawing = el("g", { class: stateClass(lambda, mine) }, line, dot);
   return el("span", { class: "key" }, el("svg", { viewBox: "0 0 20 12", width: 20, height: 12, "aria-hidden": "true" }, drawing), words);
 }
 
+const lambdaOf = (series) => SERIES.get(series)?.at(-1)?.lambda;
+
 function drawCurveLegend(curves, states) {
-  const sample = (number) =>
+  const sample = (curve) =>
     el(
       "svg",
-      { viewBox: "0 0 34 12", width: 34, height: 12, class: "curve c" + (number % 7), "aria-hidden": "true" },
+      { viewBox: "0 0 34 12", width: 34, height: 12, class: "curve", style: colours(curve), "aria-hidden": "true" },
       el("path", { class: "line", d: "M1,6H33" }),
-      el("path", { class: "point", d: marker(number, 17, 6) }),
+      el("path", { class: "point", d: marker(lookOf(curve).marker, 17, 6) }),
     );
   const beams = [
     ...new Set(
@@ -138,8 +148,8 @@ function drawCurveLegend(curves, states) {
   byId("curves-note").textContent = differ ? `Decoded with different beams, so small differences between these say nothing: ${list(beams)}.` : "";
   byId("chart-legend").replaceChildren(
     ...[
-      states ? stateKey(`${view.series} (on the slider)`, true) : null,
-      ...[...SERIES.keys()].filter((name) => states && name !== view.series).map((name) => stateKey(`${name} (choose it above)`, false)),
+      states ? stateKey(`${view.series} (on the slider)`, lambdaOf(view.series), true) : null,
+      ...[...SERIES.keys()].filter((name) => states && name !== view.series).map((name) => stateKey(`${name} (choose it above)`, lambdaOf(name), false)),
       ...curves.map((curve, number) =>
         el(
           "button",
@@ -153,7 +163,7 @@ function drawCurveLegend(curves, states) {
               [...byId("chart-legend").querySelectorAll("button")][number].focus();
             },
           },
-          sample(number),
+          sample(curve),
           curve.name,
         ),
       ),

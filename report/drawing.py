@@ -1,4 +1,4 @@
-"""The paper that figures are drawn on: their look, their two files, and numbers from the rows of a CSV file.
+"""What all figures share: their look, their two files, and numbers from the rows of a CSV file. Colours are in report/palette.py.
 
 The same rows give the same files: neither holds a date, a version or a machine.
 """
@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
+from report.palette import SOFT
+
 Row = Mapping[str, Any]
 
 LOOK: Any = {
@@ -24,15 +26,13 @@ LOOK: Any = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
+    "axes.edgecolor": SOFT.light,
     "axes.titlesize": 12,
     "axes.titlelocation": "left",
     "legend.frameon": False,
     "svg.hashsalt": "headgates",
 }
-KIND_COLOURS = {"enc-self": "#0072B2", "dec-self": "#D55E00", "cross": "#009E73"}
 KIND_WORDS = {"enc-self": "encoder self-attention", "dec-self": "decoder self-attention", "cross": "cross attention"}
-KIND_MARKERS = {"enc-self": "o", "dec-self": "s", "cross": "^"}
 DOTS_PER_INCH = 200
 WHITE_EDGE = [withStroke(linewidth=3, foreground="white")]  # around words that may stand on a line
 
@@ -62,7 +62,7 @@ def column(rows: Sequence[Row], name: str) -> np.ndarray:
     return np.array([number(row.get(name)) for row in rows])
 
 
-def nothing(what: str) -> ValueError:
+def no_rows(what: str) -> ValueError:
     return ValueError(f"expected rows to draw, got no {what}; run the command that makes them first")
 
 

@@ -19,27 +19,27 @@ from analysis.roles import FAMILIES, Role
 from analysis.study import Study
 from analysis.survival import NO_ROLE
 from gates import KINDS, HeadMap, HeadSite
-from report.drawing import KIND_COLOURS, KIND_WORDS, Row, drawing, nothing
+from report.drawing import KIND_WORDS, Row, drawing, no_rows
+from report.palette import KIND_COLOURS, ROLE_COLOURS, RULE, SHADES
 from runfolder.related import GateRun
 
-ROLE_COLOURS = dict(zip((*FAMILIES, NO_ROLE), ("#56B4E9", "#E69F00", "#CC79A7", "#009E73", "#DDDDDD"), strict=True))
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
 ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))
 SCORE_WORDS = {"LRP share": "LRP share within the layer", "importance": "importance, l2 within the layer"}
-MOST_WORDS = 6  # under a bar: labels of more runs are turned
+MOST_LABELS = 6  # under a bar: labels of more runs are turned
 
 
 def draw_all(study: Study, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]) -> list[Path]:
     """All figures that there is something for; their paths, without a suffix."""
-    name, place = study.folder.path.resolve().name, study.folder / study.place
+    name, folder = study.folder.path.resolve().name, study.folder / study.place
     drawn = []
     if scores:
-        draw_maps(scores, roles, place / "heads", title=f"{name}, {study.system}: what its heads do")
-        drawn.append(place / "heads")
+        draw_maps(scores, roles, folder / "heads", title=f"{name}, {study.system}: what its heads do")
+        drawn.append(folder / "heads")
     if survival:
-        draw_survival(survival, place / "survival", title=f"{name}: roles of the heads that are left open")
-        draw_layers(study.gate_runs, place / "retained", title=f"{name}: open heads by kind and layer")
-        drawn += [place / "survival", place / "retained"]
+        draw_survival(survival, folder / "survival", title=f"{name}: roles of the heads that are left open")
+        draw_layers(study.gate_runs, folder / "retained", title=f"{name}: open heads by kind and layer")
+        drawn += [folder / "survival", folder / "retained"]
     return drawn
 
 
@@ -52,7 +52,7 @@ def draw_maps(scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | 
     Raises ValueError without a score."""
     kinds = [kind for kind in KINDS if any(site.kind == kind for each in scores.values() for site in each)]
     if not kinds:
-        raise nothing("score of a head")
+        raise no_rows("score of a head")
     sites = sorted({site for each in scores.values() for site in each})
     layers = [1 + max(site.layer for site in sites if site.kind == kind) for kind in kinds]
     widest = max(site.heads for site in sites)
@@ -115,7 +115,7 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
     """Rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, open heads by role; a head of several roles counts
     in parts. Raises ValueError without a row."""
     if not rows:
-        raise nothing("survivor")
+        raise no_rows("survivor")
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     runs = list(dict.fromkeys(row["run"] for row in rows))
     roles = [role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role for row in rows)]
@@ -129,7 +129,7 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
                 axes.bar(range(len(runs)), tall, bottom=below, **bar_look(role))
                 below += tall
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
-            under(axes, [f"{run}\n{int(n)} open" for run, n in zip(runs, below.round(), strict=True)])
+            label_below(axes, [f"{run}\n{int(n)} open" for run, n in zip(runs, below.round(), strict=True)])
         panels[0].set_ylabel("open heads")
         handles = [Patch(label=role, **patch_look(role)) for role in roles]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
@@ -138,20 +138,19 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
 def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
     """Open heads of every site in the base and every run: a panel for each kind, a line for each layer. Raises ValueError without a run."""
     if not runs:
-        raise nothing("run with gates")
+        raise no_rows("run with gates")
     kinds = [kind for kind in KINDS if any(site.kind == kind for run in runs for site in run.open)]
-    shades = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
     with drawing(path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.4), title=title) as figure:
         panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
         for axes, kind in zip(panels, kinds, strict=True):
             for site in sorted({site for run in runs for site in run.open if site.kind == kind}):
                 layer = site.layer
                 tall = [site.heads, *(int(run.open[site].sum()) if site in run.open else site.heads for run in runs)]
-                look: Any = {"color": shades[layer % len(shades)], "marker": "os^Dv<>PX*"[layer % 10], "linewidth": 1.6}
+                look: Any = {"color": SHADES[layer % len(SHADES)].light, "marker": "os^Dv<>PX*"[layer % 10], "linewidth": 1.6}
                 axes.plot(range(len(tall)), tall, label=f"layer {layer}", **look)
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
-            axes.grid(True, axis="y", color="#e8e8e8", linewidth=0.8)
-            under(axes, [BASE, *names(runs)])
+            axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
+            label_below(axes, [BASE, *names(runs)])
             axes.set_xlim(-0.4, len(runs) + 0.4)
         most = max(site.heads for run in runs for site in run.open)
         panels[0].set(ylabel="open heads", ylim=(-0.04 * most, 1.04 * most))
@@ -164,12 +163,12 @@ def bar_look(role: str) -> dict[str, Any]:
 
 
 def patch_look(role: str) -> dict[str, Any]:
-    return {"facecolor": ROLE_COLOURS[role], "hatch": ROLE_HATCHES[role], "edgecolor": "#555555", "linewidth": 0.7}
+    return {"facecolor": ROLE_COLOURS[role].light, "hatch": ROLE_HATCHES[role], "edgecolor": "white", "linewidth": 0.7}
 
 
-def under(axes: Axes, words: Sequence[str]) -> None:
-    """Words below the places 0, 1, ..."""
-    turned: Any = {"rotation": 60, "ha": "right"} if len(words) > MOST_WORDS else {}
-    axes.set_xticks(range(len(words)), labels=list(words), fontsize=8.5, **turned)
+def label_below(axes: Axes, labels: Sequence[str]) -> None:
+    """Labels below 0, 1, ..."""
+    turned: Any = {"rotation": 60, "ha": "right"} if len(labels) > MOST_LABELS else {}
+    axes.set_xticks(range(len(labels)), labels=list(labels), fontsize=8.5, **turned)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_axisbelow(True)

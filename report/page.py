@@ -13,6 +13,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from report.palette import css_variables, page_looks
+
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
 SCRIPTS = ("base.js", "headmap.js", "curves.js", "card.js", "attention.js", "tables.js", "page.js")  # in the order they stand in the page
@@ -39,12 +41,13 @@ def page(data: Mapping[str, Any]) -> str:
         {
             **data,
             "heads": [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]],
+            "looks": page_looks([str(curve["name"]) for curve in data.get("curves") or []]),
             "examples": [{**example, "weights": thousandths(example["weights"])} for example in data.get("examples") or []],
         }
     )
     return Template(text_of("page.html")).substitute(
         title=escape(f"{data.get('run') or 'report'} · headgates"),
-        style=text_of(*STYLES),
+        style=css_variables() + "\n" + text_of(*STYLES),
         script=text_of(*SCRIPTS),
         data=embedded(drawn),
     )

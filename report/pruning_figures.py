@@ -1,7 +1,6 @@
 """Figures of pruning, from the rows that the curves' and ablations' CSV files hold: each as PNG and SVG.
 
-Colours are Okabe and Ito's, told apart by the colour-blind; legends stand outside the axes, so that they never cover a point. Numbers may
-be text, as a CSV reader gives them.
+Legends stand outside the axes, so that they never cover a point. Numbers may be text, as a CSV reader gives them.
 """
 
 import math
@@ -17,18 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from report.drawing import KIND_COLOURS, KIND_MARKERS, KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, nothing, number
+from report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, no_rows, number
+from report.palette import BLACK, GREY, KIND_COLOURS, KIND_LOOKS, RULE, SOFT, YELLOW, Look, curve_looks
 
-STYLES = (  # colour, marker, line: told apart in grey too
-    ("#000000", "o", "-"),
-    ("#E69F00", "s", "--"),
-    ("#0072B2", "^", "-."),
-    ("#CC79A7", "D", (0, (4, 1, 1, 1, 1, 1))),
-    ("#009E73", "v", (0, (6, 2))),
-    ("#D55E00", "P", ":"),
-    ("#56B4E9", "X", (0, (2, 1))),
-)
-METHODS = ("gradient", "ablation", "random", "weight-norm", "reverse")  # have the same style in every figure
 SIGNIFICANT = 0.01  # the paper's level
 
 
@@ -41,22 +31,22 @@ def draw_curves(
     """BLEU of `split` with its 95% band against the share of closed heads.
 
     A curve of several seeds is their mean, in the band from the lowest to the highest. points: models beside the curves, each with label,
-    heads_open, heads_total, bleu and, where known, bleu_low and bleu_high. Raises ValueError without a row."""
+    heads_open, heads_total, bleu and, where there are, bleu_low and bleu_high. Raises ValueError without a row."""
     drawn = {name: rows for name, rows in curves.items() if rows}
     if not drawn:
-        raise nothing("curve")
+        raise no_rows("curve")
     with drawing(path, size=(8, 5.6), title=title) as figure:
         axes = figure.subplots()
-        for name, style in curve_styles(list(drawn)).items():
-            draw_curve(axes, name, drawn[name], split, style)
+        for name, look in curve_looks(list(drawn)).items():
+            draw_curve(axes, name, drawn[name], split, look)
         draw_unpruned(axes, drawn, split)
         for point in points:
             draw_point(axes, point)
         axes.set(xlim=(-1.5, 101.5), xlabel="heads closed (%)", ylabel=f"BLEU, {'validation' if split == 'valid' else split} set")
         axes.set_xticks(range(0, 101, 10))
         from_zero(axes)
-        axes.grid(True, color="#e8e8e8", linewidth=0.8)
-        axes.set_title(band_words(drawn, split), fontsize=9, color="#444444")
+        axes.grid(True, color=RULE.light, linewidth=0.8)
+        axes.set_title(band_text(drawn, split), fontsize=9, color=SOFT.light)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2 if max(map(len, labels)) > 20 else 3, handlelength=3.4)
 
@@ -65,33 +55,15 @@ def seeds_of(rows: Sequence[Row]) -> int:
     return len({str(row.get("seed") or "") for row in rows})
 
 
-def band_words(curves: Mapping[str, Sequence[Row]], split: str) -> str:
+def band_text(curves: Mapping[str, Sequence[Row]], split: str) -> str:
     """What the bands are, of those that are drawn."""
     several = any(seeds_of(rows) > 1 for rows in curves.values())
-    known = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{split}_bleu_low")).any() for rows in curves.values())
-    words = ["95% intervals"] * known + ["of several seeds, from the lowest to the highest around their mean"] * several
+    has_intervals = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{split}_bleu_low")).any() for rows in curves.values())
+    words = ["95% intervals"] * has_intervals + ["of several seeds, from the lowest to the highest around their mean"] * several
     return "bands: " + "; ".join(words) if words else ""
 
 
-def curve_styles(names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """A method's style follows its name; where one method is drawn kind by kind, the kinds' colours; else what is left, in turn."""
-    styles: dict[str, tuple[Any, ...]] = {}
-    free = [style for style, method in zip(STYLES, [*METHODS, "", ""], strict=True) if method not in names]
-    others = 0
-    for name in names:
-        kind = next((kind for kind in KIND_COLOURS if name == kind or name.endswith(f"-{kind}")), None)
-        if name in METHODS:
-            styles[name] = STYLES[METHODS.index(name)]
-        elif kind is not None and sum(other.endswith(kind) for other in names) == 1:
-            styles[name] = (KIND_COLOURS[kind], KIND_MARKERS[kind], "-")
-        else:
-            styles[name] = free[others % len(free)]
-            others += 1
-    return styles
-
-
-def draw_curve(axes: Axes, name: str, rows: Sequence[Row], split: str, style: tuple[Any, ...]) -> None:
-    colour, marker, line = style
+def draw_curve(axes: Axes, name: str, rows: Sequence[Row], split: str, look: Look) -> None:
     shares = sorted({number(row["closed_share"]) for row in rows})
     groups = [[row for row in rows if number(row["closed_share"]) == share] for share in shares]
     x = 100 * np.array(shares)
@@ -104,24 +76,24 @@ def draw_curve(axes: Axes, name: str, rows: Sequence[Row], split: str, style: tu
     else:
         low, high = (np.array([column(group, f"{split}_bleu_{edge}")[0] for group in groups]) for edge in ("low", "high"))
         words = name
-    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, zorder=2)
-    few = len(x) <= 30
-    axes.plot(x, bleu, color=colour, linestyle=line, marker=marker if few else None, markersize=5.5, linewidth=1.8, label=words, zorder=4)
+    axes.fill_between(x, low, high, color=look.colour.light, alpha=0.15, linewidth=0, zorder=2)
+    style: dict[str, Any] = {"color": look.colour.light, "linestyle": look.line, "marker": look.marker if len(x) <= 30 else None}
+    axes.plot(x, bleu, markersize=5.5, linewidth=1.8, label=words, zorder=4, **style)
 
 
 def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], split: str) -> None:
     """A line at the BLEU of the whole model, where the curves hold it and agree."""
     starts = {number(row[f"{split}_bleu"]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0}
     if len(starts) == 1:
-        axes.axhline(starts.pop(), color="#888888", linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1)
+        axes.axhline(starts.pop(), color=GREY.light, linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1)
 
 
 def draw_point(axes: Axes, point: Row) -> None:
     x, y = 100 * (1 - number(point["heads_open"]) / number(point["heads_total"])), number(point["bleu"])
     low, high = number(point.get("bleu_low")), number(point.get("bleu_high"))
     if math.isfinite(low) and math.isfinite(high):
-        axes.plot([x, x], [low, high], color="#444444", linewidth=1.2, zorder=5)
-    axes.plot(x, y, marker="*", markersize=13, color="#F0E442", markeredgecolor="#000000", linestyle="none", zorder=6)
+        axes.plot([x, x], [low, high], color=SOFT.light, linewidth=1.2, zorder=5)
+    axes.plot(x, y, marker="*", markersize=13, color=YELLOW, markeredgecolor=BLACK.light, linestyle="none", zorder=6)
     axes.annotate(str(point["label"]), (x, y), (6, 7), textcoords="offset points", fontsize=9, path_effects=WHITE_EDGE, zorder=7)
 
 
@@ -133,7 +105,7 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> No
 
     Framed where p < 0.01: full if Holm-adjusted for all heads tested, dashed if raw alone. Raises ValueError without a row."""
     if not rows:
-        raise nothing("row of an ablation")
+        raise no_rows("row of an ablation")
     kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
     layers = {kind: 1 + max(int(row["layer"]) for row in rows if row["kind"] == kind) for kind in kinds}
     heads = 1 + max(int(row["head"]) for row in rows)
@@ -164,8 +136,8 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> No
         bar.set_ticks(ticks, labels=[f"{tick:+g}".replace("-", "−") if tick else "0" for tick in ticks])
         bar.ax.minorticks_off()
         frames = [
-            Patch(facecolor="none", edgecolor="#000000", linewidth=2.0, label=f"p < {SIGNIFICANT}, Holm-adjusted"),
-            Patch(facecolor="none", edgecolor="#000000", linewidth=1.2, linestyle=(0, (2, 1.5)), label=f"p < {SIGNIFICANT}, raw alone"),
+            Patch(facecolor="none", edgecolor=BLACK.light, linewidth=2.0, label=f"p < {SIGNIFICANT}, Holm-adjusted"),
+            Patch(facecolor="none", edgecolor=BLACK.light, linewidth=1.2, linestyle=(0, (2, 1.5)), label=f"p < {SIGNIFICANT}, raw alone"),
         ]
         figure.legend(handles=frames, loc="outside lower center", ncols=2)
 
@@ -208,7 +180,7 @@ def draw_transfer(
     pairs: kind, layer, head, bleu_difference (the first of `names`) and other_bleu_difference (the second). pearson, spearman: coefficient
     and p-value, None where there is none. Raises ValueError without a pair."""
     if not pairs:
-        raise nothing("pair of differences")
+        raise no_rows("pair of differences")
     x, y = column(pairs, "bleu_difference"), column(pairs, "other_bleu_difference")
     correlations = {"Pearson r": pearson, "Spearman ρ": spearman}
     near = middle(x) & middle(y)
@@ -218,7 +190,7 @@ def draw_transfer(
         for axes, shown in zip(panels, (np.full(len(x), True), near), strict=False):
             draw_differences(axes, pairs, x, y, shown)
             axes.set(xlabel=f"BLEU difference without the head, {names[0]}", ylabel=f"the same, {names[1]}")
-        panels[0].set_title(", ".join(correlation_words(name, found) for name, found in correlations.items()), fontsize=10)
+        panels[0].set_title(", ".join(correlation_text(name, coefficient) for name, coefficient in correlations.items()), fontsize=10)
         if crowded:
             panels[1].set_title(f"enlarged: {near.sum()} of the {len(x)} heads, the same line", fontsize=10)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if crowded else 2)
@@ -232,18 +204,18 @@ def middle(values: np.ndarray) -> np.ndarray:
 
 def draw_differences(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> None:
     """The points of `shown`, and the regression of all."""
-    for kind, colour in KIND_COLOURS.items():
+    for kind, kind_look in KIND_LOOKS.items():
         mine = np.array([row["kind"] == kind for row in pairs]) & shown
         if mine.any():
-            look: dict[str, Any] = {"color": colour, "marker": KIND_MARKERS[kind], "s": 42, "linewidth": 0.6, "edgecolor": "white"}
-            axes.scatter(x[mine], y[mine], label=KIND_WORDS[kind], zorder=4, **look)
+            look: dict[str, Any] = {"color": kind_look.colour.light, "marker": kind_look.marker, "s": 42}
+            axes.scatter(x[mine], y[mine], label=KIND_WORDS[kind], zorder=4, linewidth=0.6, edgecolor="white", **look)
     if np.ptp(x) > 0:
         slope, start = np.polyfit(x, y, 1)
         ends = np.array([x[shown].min(), x[shown].max()])
-        axes.plot(ends, start + slope * ends, color="#444444", linewidth=1.5, label="linear regression", zorder=3)
+        axes.plot(ends, start + slope * ends, color=SOFT.light, linewidth=1.5, label="linear regression", zorder=3)
     for line in (axes.axhline, axes.axvline):
-        line(0, color="#bbbbbb", linewidth=0.9, zorder=1)
-    axes.grid(True, color="#eeeeee", linewidth=0.8)
+        line(0, color=GREY.light, linewidth=0.9, zorder=1)
+    axes.grid(True, color=RULE.light, linewidth=0.8)
     axes.set_axisbelow(True)
     name_farthest(axes, [row for row, here in zip(pairs, shown, strict=True) if here], x[shown], y[shown])
 
@@ -258,10 +230,10 @@ def name_farthest(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray
         axes.annotate(words, (x[i], y[i]), (7 if left else -7, 0), textcoords="offset points", **look)
 
 
-def correlation_words(name: str, found: tuple[float, float] | None) -> str:
-    if found is None or not math.isfinite(found[0]):
+def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
+    if coefficient is None or not math.isfinite(coefficient[0]):
         return f"{name}: none"
-    value, p = found
+    value, p = coefficient
     p_words = f"= {p:.3f}" if p >= 0.001 else f"< $10^{{{math.ceil(math.log10(p))}}}$" if p > 1e-300 else "≈ 0"
     return f"{name} = {value:.2f}".replace("-", "−") + f" (p {p_words})"
 
@@ -275,7 +247,7 @@ def draw_dynamics(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
 
     rows: epoch, closed_share, valid_bleu, valid_bleu_relative (1 is the unpruned model's). Raises ValueError without a row."""
     if not rows:
-        raise nothing("epoch's curve")
+        raise no_rows("epoch's curve")
     epochs = sorted({int(row["epoch"]) for row in rows})
     shares = sorted({number(row["closed_share"]) for row in rows})
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(shares)))  # its light end is lost on white
@@ -288,18 +260,18 @@ def draw_dynamics(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "linewidth": 1.7}
             lines += axes.plot(epochs, relative, label=f"{100 * share:.0f}%", **look)
         whole = [number(at.get((epoch, 0.0), {}).get("valid_bleu")) for epoch in epochs]
-        axes.set_xticks(*tick_words(epochs, whole))
+        axes.set_xticks(*epoch_ticks(epochs, whole))
         axes.set(xlabel="epoch of the base's training; below it the unpruned model's BLEU", ylabel="BLEU of the unpruned model kept (%)")
         from_zero(axes)
-        axes.grid(True, axis="y", color="#e8e8e8", linewidth=0.8)
+        axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
         figure.legend(handles=lines, title="heads closed", loc="outside right center")
 
 
-def tick_words(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int], list[str]]:
-    """Places and words of the ticks; an epoch too near to the one before has none."""
-    places: list[int] = []
+def epoch_ticks(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int], list[str]]:
+    """The epochs that have a tick, and their labels; an epoch too near to the one before has none."""
+    shown: list[int] = []
     for epoch in epochs:
-        if not places or epoch - places[-1] >= (epochs[-1] - epochs[0]) / 14:
-            places.append(epoch)
+        if not shown or epoch - shown[-1] >= (epochs[-1] - epochs[0]) / 14:
+            shown.append(epoch)
     bleu = dict(zip(epochs, whole, strict=True))
-    return places, [f"{epoch}\n{bleu[epoch]:.1f}" if math.isfinite(bleu[epoch]) else str(epoch) for epoch in places]
+    return shown, [f"{epoch}\n{bleu[epoch]:.1f}" if math.isfinite(bleu[epoch]) else str(epoch) for epoch in shown]

@@ -1,11 +1,11 @@
-"""Tables of results: a list of rows, all with the same columns, as CSV in a run folder.
+"""Tables of results: a list of rows, all with the same columns, as CSV in a run folder; and lines of a Markdown table.
 
 An empty cell is None; cells that read as numbers come back as numbers, and floats to the last digit.
 """
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from runfolder.folder import RunFolder
@@ -47,3 +47,9 @@ def from_cell(cell: str) -> Any:
         except ValueError:
             continue
     return cell
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> list[str]:
+    """The lines of a table: the first `left` columns to the left, numbers to the right, an empty line below."""
+    rule = "|" + "---|" * left + "--:|" * (len(head) - left)
+    return ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from report.drawing import drawing
+from report.palette import BLACK, BLUE, GREEN, PINK, RULE, VERMILION
+from runfolder.table import markdown_table
 from speed.measure import spread
 
 Row = Mapping[str, Any]
 Report = Mapping[str, Any]
 
-COLOURS = {"": "#000000", "onnx": "#0072B2", "ct2": "#D55E00", "ct2-int8": "#009E73"}  # of an engine: Okabe and Ito's
-MASKED = "#CC79A7"
+COLOURS = {"": BLACK.light, "onnx": BLUE.light, "ct2": VERMILION.light, "ct2-int8": GREEN.light}  # of an engine
+MASKED = PINK.light
 MARKERS = {"dense": ("o", (0, (3, 2))), "masked": ("X", (0, (1, 1))), "removed": ("s", "-")}
 
 
@@ -99,12 +101,6 @@ def mebibytes(size: int | None) -> str:
 # ---------------------------------------------------------------- tables
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> list[str]:
-    """A table; the first `left` columns to the left, numbers to the right."""
-    rule = "|" + "---|" * left + "--:|" * (len(head) - left)
-    return ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
-
-
 def page(report: Report, figure: str) -> str:
     """report.md."""
     lengths = "; ".join(f"{name}: {low} to {high} pieces, {count} sentences" for name, (low, high, count) in report["lengths"].items())
@@ -154,7 +150,7 @@ def systems_table(report: Report) -> list[str]:
         peak = max((row["peak_memory"] for row in report["rows"] if row["system"] == name and row["peak_memory"]), default=None)
         own = None if peak is None else peak - base
         rows.append([system["words"], f"{system['parameters']:,}", *map(mebibytes, (system["file_bytes"], peak, base, own))])
-    return markdown(["system", "parameters", "file MiB", "peak memory MiB", "imports MiB", "peak without them"], rows)
+    return markdown_table(["system", "parameters", "file MiB", "peak memory MiB", "imports MiB", "peak without them"], rows)
 
 
 def bare_words(report: Report) -> str:
@@ -168,7 +164,7 @@ def speed_table(report: Report, beam: int) -> list[str]:
     for name, system in report["systems"].items():
         speeds = [pooled(report["rows"], name, beam, batch) for batch in batches]
         rows.append([system["words"], *(interval(speed, 0 if speed["median"] >= 100 else 1) for speed in speeds)])
-    return markdown(["system", *(f"batch {batch}" for batch in batches)], rows)
+    return markdown_table(["system", *(f"batch {batch}" for batch in batches)], rows)
 
 
 def gains_table(report: Report) -> list[str]:
@@ -188,7 +184,7 @@ def gains_table(report: Report) -> list[str]:
                 share = mine["share_of_ideal"]
                 line += [interval(mine["speedup"]), "" if share is None else f"{share['median']:.2f}"]
             rows.append(line)
-    return markdown(head, rows, left=2)
+    return markdown_table(head, rows, left=2)
 
 
 def all_table(report: Report) -> list[str]:
@@ -202,7 +198,7 @@ def all_table(report: Report) -> list[str]:
         line += ["", "", ""] if saved is None else [interval(row["speedup"]), percent(saved), f"{1 / (1 - saved):.2f}"]
         rows.append([*line, "" if share is None else interval(share), percent(row["same_translations"])])
     note = "same: share of the sentences that come out as from the PyTorch model of the same weights."
-    return [*markdown(head, rows, left=2), note, ""]
+    return [*markdown_table(head, rows, left=2), note, ""]
 
 
 # ---------------------------------------------------------------- figure
@@ -232,7 +228,7 @@ def draw(report: Report, path: str | Path) -> None:
             axes.minorticks_off()
             axes.set_title("greedy" if beam == 1 else f"beam {beam}")
             axes.set_xlabel("sentences at once")
-            axes.grid(True, color="#e8e8e8", linewidth=0.8)
+            axes.grid(True, color=RULE.light, linewidth=0.8)
             axes.set_axisbelow(True)
         panels[0].set_ylabel("sentences per second")
         from_powers(panels[0])

@@ -8,15 +8,15 @@ Each upload is a new saved view of the project; its runs stay as they are. Witho
 import hashlib
 import inspect
 import json
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from configs.metrics import HISTORY, OF_A_SYSTEM
 from configs.schema import KINDS
-from models.progress import say
-from sweeps.file import LETTERS_REFUSED, check_project
+from models.progress import Report, say
+from runfolder.folder import RunFolder
+from sweeps.sweep_file import LETTERS_REFUSED, check_project
 
 try:
     import wandb
@@ -27,7 +27,6 @@ except ImportError as error:  # said where it matters, in one line
 else:
     MISSING = None
 
-
 STEP = "step"  # optimiser steps of a stage; W&B's own step counts what was logged
 HEAT_MAP = "gates/heatmap"  # a picture for each epoch
 TABLES = {  # key: what a row is
@@ -35,17 +34,17 @@ TABLES = {  # key: what a row is
     "translations": "a test sentence: source, reference, and what each system makes of it",
     "comparison": "a system: the numbers of the summary, with intervals, p-value and signatures",
 }
-SETTINGS = ("lambda", "seed", "kinds")  # of FitConfig, as a sweep varies them
+SWEPT_FIELDS = ("lambda", "seed", "kinds")  # of FitConfig, as sweeps vary them
 NAME = "headgates: BLEU against heads"
 
 
-def make(target: str, out: str | None = None, report: Callable[[str], None] = say) -> None:
+def make_dashboard(target: str, out: str | None = None, report: Report = say) -> None:
     """Upload the dashboard of `target`, ENTITY/PROJECT, or write it as JSON to the file `out`, which needs neither login nor network.
 
     Raises ValueError at a target that W&B would refuse, without wandb-workspaces or a login, and where W&B refuses the upload."""
-    workspace = build(*split(target))
+    workspace = build_workspace(*entity_and_project(target))
     if out is not None:
-        write(workspace, Path(out))
+        RunFolder(Path(out).parent).write_text(Path(out).name, serialised(workspace))
         report(f"dashboard: {out}; without --out it is uploaded to {target}")
         return
     if not logged_in():
@@ -64,7 +63,7 @@ def logged_in() -> bool:
     return bool(wandb.api.api_key)  # wandb before `prompt`
 
 
-def split(target: str) -> tuple[str, str]:
+def entity_and_project(target: str) -> tuple[str, str]:
     """Entity and project. Raises ValueError at anything but two names that W&B takes, joined by a slash."""
     entity, slash, project = target.partition("/")
     if not (entity.strip() and slash and project.strip()) or any(letter in entity for letter in LETTERS_REFUSED):
@@ -73,23 +72,17 @@ def split(target: str) -> tuple[str, str]:
     return entity, project
 
 
-def build(entity: str, project: str) -> "ws.Workspace":
+def build_workspace(entity: str, project: str) -> "ws.Workspace":
     """The workspace, not yet saved; the same names give the same one, ids included. Raises ValueError without the package."""
     if MISSING is not None:
         raise ValueError(f"the dashboard needs the package wandb-workspaces ({MISSING} is missing): pip install wandb-workspaces")
-    columns = ["summary:heads_open", "summary:bleu", "summary:bleu_difference", *(f"config:{name}.value" for name in SETTINGS)]
-    workspace = ws.Workspace(
-        entity=entity,
-        project=project,
-        name=NAME,
-        sections=sections(),
-        settings=ws.WorkspaceSettings(max_runs=100),
-        runset_settings=ws.RunsetSettings(pinned_columns=columns),
-    )
+    columns = ["summary:heads_open", "summary:bleu", "summary:bleu_difference", *(f"config:{name}.value" for name in SWEPT_FIELDS)]
+    look: Any = {"settings": ws.WorkspaceSettings(max_runs=100), "runset_settings": ws.RunsetSettings(pinned_columns=columns)}
+    workspace = ws.Workspace(entity=entity, project=project, name=NAME, sections=sections(), **look)
     for each in workspace.sections:
         panels: list[Any] = each.panels
-        for place, panel in enumerate(panels):  # ids are random otherwise, and no two files alike
-            panel._id = hashlib.sha256(f"{each.name} {place}".encode()).hexdigest()[:11]
+        for number, panel in enumerate(panels):  # ids are random otherwise, and no two files alike
+            panel._id = hashlib.sha256(f"{each.name} {number}".encode()).hexdigest()[:11]
     return workspace
 
 
@@ -106,10 +99,9 @@ def sections() -> "list[ws.Section]":
     ]
 
 
-def section(name: str, panels: Iterable[Any], *, columns: int = 2) -> "ws.Section":
-    shown = list(panels)
-    layout = ws.SectionLayoutSettings(columns=columns, rows=-(-len(shown) // columns))
-    return ws.Section(name=name, panels=shown, is_open=True, layout_settings=layout)
+def section(name: str, panels: Sequence[Any], *, columns: int = 2) -> "ws.Section":
+    layout = ws.SectionLayoutSettings(columns=columns, rows=-(-len(panels) // columns))
+    return ws.Section(name=name, panels=list(panels), is_open=True, layout_settings=layout)
 
 
 def front_panels() -> list[Any]:
@@ -146,17 +138,14 @@ def lines(title: str, *names: str) -> "wr.LinePlot":
 
 def parallel() -> "wr.ParallelCoordinatesPlot":
     """What the sweep varies on the left, what came of it on the right."""
-    varied = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(name), log=name == "lambda" or None) for name in SETTINGS]
-    came = [wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(name)) for name in ("heads_open", "bleu")]
-    return wr.ParallelCoordinatesPlot(title="the sweep: settings, open heads, BLEU", columns=[*varied, *came])
+    swept = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(name), log=name == "lambda" or None) for name in SWEPT_FIELDS]
+    outcome = [wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(name)) for name in ("heads_open", "bleu")]
+    return wr.ParallelCoordinatesPlot(title="the sweep: settings, open heads, BLEU", columns=[*swept, *outcome])
 
 
 def table(key: str) -> "wr.WeavePanelSummaryTable":
     assert key in TABLES
     return wr.WeavePanelSummaryTable(table_name=key)
-
-
-# ---------------------------------------------------------------- file
 
 
 def serialised(workspace: "ws.Workspace") -> str:
@@ -165,10 +154,3 @@ def serialised(workspace: "ws.Workspace") -> str:
     spec = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))
     content = {"entity": view.entity, "project": view.project, "displayName": view.display_name, "type": "project-view", "spec": spec}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def write(workspace: "ws.Workspace", path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_file = path.with_name(path.name + ".part")
-    partial_file.write_text(serialised(workspace), encoding="utf-8")
-    os.replace(partial_file, path)

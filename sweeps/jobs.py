@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
-from sweeps.state import Record, State
+from sweeps.live import Show
+from sweeps.state import SweepState
 
 POLL = 0.2  # seconds between looks at the running trials
 TAIL = 4096  # bytes of a log that its last line is looked for in
@@ -25,7 +26,7 @@ ERROR = "fit.py: error: "
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial needs to run. command: its words; base: what other trials may have to wait for."""
+    """What a trial needs to run. base: of its run; trials on one base may have to wait for each other."""
 
     number: int
     command: list[str]
@@ -33,19 +34,11 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A finished run: its folder's name and what of its result the sweep keeps."""
+class FinishedTrial:
+    """The name of a finished run's folder, and what of its result the sweep keeps."""
 
     run: str
     result: dict[str, Any]
-
-
-class View(Protocol):
-    """Who is told what happens."""
-
-    def started(self, record: Record) -> None: ...
-    def ended(self, record: Record) -> None: ...
-    def look(self, lines: dict[int, str], seconds: dict[int, float]) -> None: ...
 
 
 class Job:
@@ -53,18 +46,12 @@ class Job:
 
     def __init__(self, trial: Trial, log: Path, environment: dict[str, str]):
         self.trial, self.log, self.begin = trial, log, time.monotonic()
-        with log.open("ab") as file:
+        with log.open("ab") as file:  # an interrupted trial's log is continued
             file.write(f"$ {' '.join(trial.command)}\n".encode())
             file.flush()
-            self.offset = file.tell()  # an interrupted trial's log is continued
-            self.process = subprocess.Popen(
-                trial.command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
+            self.offset = file.tell()
+            streams: Any = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(trial.command, env={**os.environ, **environment}, start_new_session=True, **streams)
 
     @property
     def seconds(self) -> float:
@@ -78,17 +65,13 @@ class Job:
             text = file.read().decode(errors="replace")
         return [line.strip() for line in text.splitlines() if line.strip()]
 
-    def last_line(self) -> str:
-        return next(iter(self.lines()[-1:]), "")
-
     def error(self) -> str:
         """Why it failed, in one line: fit.py's own where there is one."""
-        code = self.process.returncode
-        lines = self.lines()
-        said = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)] or lines
+        code, lines = self.process.returncode, self.lines()
         if code < 0:
             return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
-        return said[-1] if said else f"exit code {code}, and nothing in the log"
+        errors = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)] or lines
+        return errors[-1] if errors else f"exit code {code}, and nothing in the log"
 
     def send(self, signum: int) -> None:
         """To the trial and the processes that it started."""
@@ -97,38 +80,52 @@ class Job:
 
 
 def run_trials(
-    state: State,
+    state: SweepState,
     trials: Sequence[Trial],
     *,
     jobs: int,
     environment: dict[str, str],
-    find: Callable[[Trial], Found | None],
-    ready: Callable[[str], bool],
-    view: View,
+    find_finished: Callable[[Trial], FinishedTrial | None],
+    base_is_made: Callable[[str], bool],
+    show: Show,
 ) -> None:
-    """Run the trials, `jobs` at once, until each is done or failed; every change is saved. find: a trial's finished run; ready: whether a
-    base is made.
+    """Run the trials, `jobs` at once, until each is done or failed; every change is saved.
 
     A failing trial does not stop the others. An interrupt or a kill stops all, leaves them `running` in the state, and is raised as
     KeyboardInterrupt."""
     waiting, running = list(trials), list[Job]()
+
+    def end(number: int, status: str, finished: FinishedTrial | None = None) -> None:
+        record = state.records[number]
+        record.status = status
+        if finished:
+            record.run, record.result = finished.run, finished.result
+        state.save()
+        show.ended(record)
+
     with kill_as_interrupt():
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    trial = waiting.pop(next_index(waiting, [job.trial.base for job in running], ready))
+                    trial = waiting.pop(next_index(waiting, [job.trial.base for job in running], base_is_made))
                     record = state.records[trial.number]
-                    if found := find(trial):
-                        finish(state, record, view, found)
+                    if finished := find_finished(trial):
+                        end(trial.number, "done", finished)
                         continue
                     record.status = "running"
                     state.save()  # before the start: a crash of this program must not forget a trial
                     running.append(Job(trial, state.folder / record.log, environment))
-                    view.started(record)
-                view.look({job.trial.number: job.last_line() for job in running}, {job.trial.number: job.seconds for job in running})
+                    show.started(record)
+                show.look({job.trial.number: (next(iter(job.lines()[-1:]), ""), job.seconds) for job in running})
                 for job in [job for job in running if job.process.poll() is not None]:
                     running.remove(job)
-                    end(job, state, find, view)
+                    record = state.records[job.trial.number]
+                    record.exit_code = job.process.returncode
+                    record.seconds += job.seconds
+                    finished = find_finished(job.trial) if record.exit_code == 0 else None
+                    if finished is None:
+                        record.error = job.error() if record.exit_code else "it ended well, but no finished run has its configuration"
+                    end(job.trial.number, "done" if finished else "failed", finished)
                 if running:
                     time.sleep(POLL)
         except BaseException:  # whatever it is: no trial may go on unwatched
@@ -139,33 +136,10 @@ def run_trials(
             raise
 
 
-def next_index(waiting: Sequence[Trial], bases: Sequence[str], ready: Callable[[str], bool]) -> int:
-    """Which of the waiting trials starts next: the first whose base is ready or made by no running trial, or else simply the first."""
-    for i, trial in enumerate(waiting):
-        if trial.base not in bases or ready(trial.base):
-            return i
-    return 0
-
-
-def end(job: Job, state: State, find: Callable[[Trial], Found | None], view: View) -> None:
-    """Write down how a trial ended."""
-    record = state.records[job.trial.number]
-    record.exit_code = job.process.returncode
-    record.seconds += job.seconds
-    found = find(job.trial) if record.exit_code == 0 else None
-    if found is None:
-        record.error = job.error() if record.exit_code else "it ended well, but no finished run has its configuration"
-        record.status = "failed"
-        state.save()
-        view.ended(record)
-    else:
-        finish(state, record, view, found)
-
-
-def finish(state: State, record: Record, view: View, found: Found) -> None:
-    record.status, record.run, record.result = "done", found.run, found.result
-    state.save()
-    view.ended(record)
+def next_index(waiting: Sequence[Trial], busy_bases: Sequence[str], base_is_made: Callable[[str], bool]) -> int:
+    """Which of the waiting trials starts next: the first whose base is made, or made by no running trial; else simply the first."""
+    free = (i for i, trial in enumerate(waiting) if trial.base not in busy_bases or base_is_made(trial.base))
+    return next(free, 0)
 
 
 def stop(jobs: Sequence[Job]) -> None:

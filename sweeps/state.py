@@ -8,25 +8,25 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from runfolder.folder import RunFolder
-from sweeps.file import Sweep
-from sweeps.space import Draw
+from sweeps.parameters import Draw
+from sweeps.sweep_file import SweepFile
 
-Status = Literal["waiting", "running", "done", "failed", "skipped"]
-DECISIVE = ("program", "method", "parameters", "command")  # keys of a sweep file that decide what a trial is
+STATUSES = ("waiting", "running", "done", "failed", "skipped")
+DECISIVE_KEYS = ("program", "method", "parameters", "command")  # of a sweep file: they decide what a trial is
 
 
 @dataclass
 class Record:
-    """One trial. run: its folder's name in RUNS; seconds: of all its starts together; error: the last line of a failed one."""
+    """One trial. status: of STATUSES; run: its folder's name in RUNS; seconds: of all its starts together; error: why it failed."""
 
     number: int
     parameters: dict[str, Any]
-    status: Status = "waiting"
+    status: str = "waiting"
     run: str | None = None
     same_as: int | None = None
     exit_code: int | None = None
@@ -40,27 +40,27 @@ class Record:
         return f"logs/{self.number:03d}.log"
 
 
-class State:
+class SweepState:
     """The records of a sweep by number, and where they are kept."""
 
     def __init__(self, folder: Path, seed: int, records: Sequence[Record]):
         self.folder, self.seed = folder, seed
-        self.again: set[int] = set()  # numbers of the trials that failed before and wait again
+        self.retried: set[int] = set()  # numbers of the trials that failed before and wait again
         self.records = {record.number: record for record in records}
 
     @classmethod
-    def open(cls, folder: Path, sweep: Sweep, draws: Sequence[Draw], *, seed: int, again: bool = False) -> "State":
-        """The sweep's state, new or as it was left. What was running when it was left waits again; so does, with `again`, what failed.
+    def open(cls, folder: Path, sweep: SweepFile, draws: Sequence[Draw], *, seed: int, retry: bool = False) -> "SweepState":
+        """The sweep's state, new or as it was left. What was running when it was left waits again; so does, with `retry`, what failed.
         Raises ValueError if the folder is of another sweep."""
-        records = [Record(draw.number, plain(draw.values), same_as=draw.same_as) for draw in draws]
+        records = [Record(draw.number, as_json(draw.values), same_as=draw.same_as) for draw in draws]
         for record in records:
             record.status = "waiting" if record.same_as is None else "skipped"
         state = cls(folder, seed, records)
         if (folder / "trials.json").is_file():
-            state.take_over(sweep)
-        state.again = {record.number for record in state.of("failed")} if again else set()
+            state.continue_from_disk(sweep)
+        state.retried = {record.number for record in state.records_with("failed")} if retry else set()
         for record in state.records.values():
-            if record.status == "running" or record.number in state.again:
+            if record.status == "running" or record.number in state.retried:
                 record.status, record.error, record.exit_code = "waiting", None, None
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         # before trials.json: a state always has the file that it is of
@@ -68,8 +68,8 @@ class State:
         state.save()
         return state
 
-    def take_over(self, sweep: Sweep) -> None:
-        """The records on disk in the place of new ones; those beyond the trials that are asked for are kept."""
+    def continue_from_disk(self, sweep: SweepFile) -> None:
+        """Put the records on disk in the place of new ones; those beyond the trials that are asked for are kept."""
         cure = f"give this one a --name of its own, or remove {self.folder}"
         try:
             before = yaml.safe_load((self.folder / "sweep.yaml").read_text(encoding="utf-8"))
@@ -78,9 +78,11 @@ class State:
         except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
             raise ValueError(f"{self.folder} holds no sweep that can go on ({' '.join(str(error).split())}); {cure}") from None
         if {record.status for record in old} <= {"waiting", "skipped"}:
-            return  # nothing was started, so there is nothing to go on with
+            return  # no trial was started, so there is none to go on with
         # as text: the order of the parameters counts in a grid
-        other = [key for key in DECISIVE if json.dumps(before.get(key), default=str) != json.dumps(sweep.content.get(key), default=str)]
+        other = [
+            key for key in DECISIVE_KEYS if json.dumps(before.get(key), default=str) != json.dumps(sweep.content.get(key), default=str)
+        ]
         if other or (seed != self.seed and sweep.method == "random"):
             differs = ", ".join(other) or f"seed {seed}, not {self.seed}"
             raise ValueError(f"{self.folder} holds another sweep ({differs}); {cure}")
@@ -91,17 +93,19 @@ class State:
                 raise ValueError(f"{self.folder}: trial {record.number} was {was} and is drawn as {now} now; {cure}")
             if new is None or record.same_as is None:
                 self.records[record.number] = record
+        self.records = dict(sorted(self.records.items()))
 
     def save(self) -> None:
-        content = {"seed": self.seed, "trials": [asdict(self.records[number]) for number in sorted(self.records)]}
+        content = {"seed": self.seed, "trials": [asdict(record) for record in self.records.values()]}
         RunFolder(self.folder).write_json("trials.json", content)
 
-    def of(self, *statuses: Status) -> list[Record]:
-        """The records in one of these states, by number."""
-        return [self.records[number] for number in sorted(self.records) if self.records[number].status in statuses]
+    def records_with(self, status: str) -> list[Record]:
+        """The records of this status, by number."""
+        assert status in STATUSES
+        return [record for record in self.records.values() if record.status == status]
 
 
-def plain(values: dict[str, Any]) -> dict[str, Any]:
+def as_json(values: dict[str, Any]) -> dict[str, Any]:
     """The values as JSON gives them back."""
     made: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return made

@@ -80,7 +80,7 @@ class Reversal(Translation):
     metrics = (RIGHT,)
 
     def load_text(self, settings):
-        return Corpus("reversal", text(600, 1), text(50, 2), text(50, 3), "digits, backwards")
+        return Corpus(text(600, 1), text(50, 2), text(50, 3), "reversal", "digits, backwards")
 
     def loss(self, model, batch, *, smoothing=0.0):
         logits = model(batch.source, batch.target_in)

@@ -15,8 +15,7 @@ import yaml
 import sweep
 from runfolder.folder import RunFolder
 from sweeps.command import agent_command
-from sweeps.file import parse_sweep
-from sweeps.space import draws
+from sweeps.sweep_file import parse_sweep
 
 ROOT = Path(__file__).parents[1]
 LETTERS = "abcdefg"
@@ -93,8 +92,10 @@ def test_two_jobs_share_one_base_and_the_sweep_ends_with_its_figure(sweep_here, 
     code, out, _ = sweep_here(*words, "--name", "other", "--count", 1)
     assert code == 0
     assert "trial 1 of 1 (lambda 0.1): done, finished before" in out
-    code, out, error = sweep_here("pareto", runs / names[0], "--siblings", "--out", tmp_path / "drawn")
+    words = ("--out", tmp_path / "drawn", "--map", "auto")
+    code, out, error = sweep_here("pareto", runs / names[0], "--siblings", *words)
     assert (code, error) == (0, "")
+    assert (tmp_path / "drawn/pareto.md").is_file()
     with (tmp_path / "drawn/pareto.csv").open(newline="") as table:
         assert {row["run"] for row in csv.DictReader(table)} >= set(names), "the sibling too"
 
@@ -104,8 +105,8 @@ def test_the_agents_command_for_a_sweep_of_ours_runs_on_a_tiny_toy(tmp_path):
     content = yaml.safe_load((ROOT / "configs/sweeps/lambda.yaml").read_text())
     content["parameters"] |= {"config": {"value": "configs/toy_tiny.yaml"}, "train.epochs": {"value": 1}, "test_sentences": {"value": 7}}
     file = parse_sweep(content, Path("lambda.yaml"))
-    (draw,) = draws(file, seed=1, count=1)
-    words = agent_command(file.command, file.program, draw.values)
+    (draw,) = file.draws(seed=1, count=1)
+    words = agent_command(file.command, "fit.py", draw.values)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "WANDB_MODE": "offline"}
     arguments = [*words, "--runs", str(tmp_path)]
     done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
@@ -171,7 +172,7 @@ def test_a_sibling_that_cannot_be_compared_costs_the_sweep_no_figure(sweep_here,
         raise ValueError("BLEU on different test sets cannot be compared")
 
     monkeypatch.setattr("sweeps.runs.with_siblings", with_siblings)
-    monkeypatch.setattr("sweeps.pareto.report", lambda folders, out, title: drawn.append((folders, out, title)) or [out / "pareto.png"])
+    monkeypatch.setattr("report.bleu_heads.write_bleu_heads", lambda folders, out, title: drawn.append((folders, out, title)))
     file = write(tmp_path / "own.yaml", parameters={"config": {"value": str(settings)}, "lambda": {"value": 0.1}})
     folder = tmp_path / "runs/sweep-own"
     sweep_here(file, "--runs", tmp_path / "runs")
@@ -192,7 +193,7 @@ def test_a_sibling_that_cannot_be_compared_costs_the_sweep_no_figure(sweep_here,
 
 def test_dashboard_is_asked_for_with_its_target(sweep_here, monkeypatch):
     asked = []
-    dashboard = SimpleNamespace(make=lambda target, out, report: asked.append((target, out)))
+    dashboard = SimpleNamespace(make_dashboard=lambda target, out, report: asked.append((target, out)))
     monkeypatch.setitem(sys.modules, "sweeps.dashboard", dashboard)  # the real one needs wandb-workspaces
     assert sweep_here("dashboard", "me/headgates", "--out", "here.json")[0] == 0
     assert sweep_here("dashboard", "me/headgates")[0] == 0
@@ -225,12 +226,13 @@ def assert_one_line(error, *words):
     [
         ({"parameters": {"lambda": {"values": [0.1, "abc"]}}}, ["trial 2 (lambda abc)", "--lambda: expected a number, got 'abc'"]),
         ({"parameters": {"lambda": {"value": 0.1}, "kinds": {"value": "crss"}}}, ["trial 1", "kinds crss", "did you mean cross?"]),
-        ({"parameters": {"lamda": {"value": 0.1}}}, ["parameters.lamda", "did you mean lambda?"]),
+        ({"parameters": {"lamda": {"value": 0.1}}}, ["parameters.lamda", "did you mean 'lambda'?"]),
         ({"parameters": {"config": {"value": "no/such.yaml"}}}, ["trial 1", "no/such.yaml: No such file"]),
         ({"parameters": {"data": {"value": "mutli30k"}}}, ["mutli30k", "multi30k"]),
+        ({"command": ["bash", "-c", "true", "${program}"]}, ["command: expected", "got bash"]),
         ({"method": "bayes"}, ["method bayes: supported locally are grid and random"]),
         ({"method": "random"}, ["give --count, or run_cap"]),
-        ({"metric": {"name": "belu"}}, ["no run logs 'belu'; did you mean bleu?"]),
+        ({"metric": {"name": "belu"}}, ["no run logs 'belu' (did you mean 'bleu'?)"]),
     ],
 )
 def test_a_wrong_sweep_is_one_line_before_anything_starts(sweep_here, tmp_path, nothing_starts, changes, words):
@@ -255,10 +257,15 @@ def test_another_sweep_under_the_same_name_is_refused(sweep_here, tmp_path, noth
     [
         ([], ["FILE is missing"]),
         (["a.yaml", "--jobs", "0"], ["--jobs: expected a number at least 1, got 0"]),
-        (["a.yaml", "--name", "a/b"], ["--name: expected a name for a folder of --runs"]),
+        (["a.yaml", "--name", "a/b"], ["--name: expected a plain name, without separators"]),
         (["a.yaml", "--logger", "tensorboard"], ["--logger: expected one of csv, wandb"]),
         (["a.yaml", "--cuont", "3"], ["unknown flag --cuont; did you mean --count?"]),
+        (["a.yaml", "--runs", __file__], [f"--runs: expected the folder of all runs, got the file {__file__}"]),
+        (["paretto", "runs/x", "--siblings"], ["paretto is neither a sweep file nor a command (did you mean 'pareto'?)"]),
+        (["dashbord", "me/headgates"], ["(did you mean 'dashboard'?)"]),
         (["pareto"], ["sweep.py pareto: error: RUNS is missing"]),
+        (["pareto", "run", "--map", "most"], ["--map: expected the lambda of a run, or auto, got 'most'"]),
+        (["pareto", "run", "--name", "a/b"], ["--name: expected a plain name"]),
         (["dashboard"], ["sweep.py dashboard: error: TARGET is missing"]),
     ],
 )

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from report import drawing
 from report import pruning_figures as figures
-from report.pruning_figures import curve_styles, draw_curves, draw_dynamics, draw_matrix, draw_transfer, middle
+from report.palette import curve_looks
+from report.pruning_figures import draw_curves, draw_dynamics, draw_matrix, draw_transfer, middle
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
@@ -180,7 +181,7 @@ def test_other_models_stand_at_their_share_of_closed_heads_with_their_label(draw
 
 
 def test_a_method_looks_the_same_whatever_stands_beside_it():
-    alone, among = curve_styles(["random"]), curve_styles(["gradient", "ablation", "random", "reverse"])
+    alone, among = curve_looks(["random"]), curve_looks(["gradient", "ablation", "random", "reverse"])
     assert alone["random"] == among["random"]
 
 
@@ -193,14 +194,9 @@ def test_a_method_looks_the_same_whatever_stands_beside_it():
     ],
 )
 def test_no_two_curves_look_alike(names):
-    styles = curve_styles(names)
+    styles = curve_looks(names)
     assert list(styles) == names
     assert len(set(map(str, styles.values()))) == len(names)
-
-
-def test_kinds_pruned_alone_have_the_colours_of_the_kinds():
-    styles = curve_styles(["gradient-enc-self", "gradient-cross"])
-    assert [style[0] for style in styles.values()] == [figures.KIND_COLOURS["enc-self"], figures.KIND_COLOURS["cross"]]
 
 
 # ---------------------------------------------------------------- one head at a time, two test sets, epochs

@@ -21,9 +21,9 @@ from lightning_modules.wandb_tables import FILES
 from lightning_modules.wandb_tables import TABLES as LOGGED_TABLES
 from runfolder.folder import RunFolder
 from sweeps import dashboard
-from sweeps.dashboard import HEAT_MAP, TABLES, build, make, serialised, split
-from sweeps.file import METHODS, NO_EFFECT, NOT_HERE
-from sweeps.parameter import DISTRIBUTIONS
+from sweeps.dashboard import HEAT_MAP, TABLES, build_workspace, entity_and_project, make_dashboard, serialised
+from sweeps.parameters import DISTRIBUTIONS, INSTEAD
+from sweeps.sweep_file import METHODS, NO_EFFECT, NOT_HERE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "runs-and-sweeps.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def no_login(monkeypatch, tmp_path):
 
 
 def panels() -> list[dict]:
-    spec = json.loads(serialised(build("my-team", "headgates")))["spec"]
+    spec = json.loads(serialised(build_workspace("my-team", "headgates")))["spec"]
     return [panel for section in spec["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
 
 
@@ -76,7 +76,7 @@ def names(panel: dict) -> list[str]:
 
 
 def test_the_sections_are_those_of_a_sweep():
-    workspace = build("my-team", "headgates")
+    workspace = build_workspace("my-team", "headgates")
     assert [section.name for section in workspace.sections] == [
         "BLEU against heads",
         "Open heads over steps",
@@ -120,18 +120,18 @@ def test_pictures_and_tables_have_the_keys_that_runs_log_them_by(tmp_path):
 
 
 def test_the_same_names_give_the_same_file_and_others_another():
-    assert serialised(build("a", "b")) == serialised(build("a", "b"))
-    assert serialised(build("a", "b")) != serialised(build("a", "c"))
+    assert serialised(build_workspace("a", "b")) == serialised(build_workspace("a", "b"))
+    assert serialised(build_workspace("a", "b")) != serialised(build_workspace("a", "c"))
     ids = [panel["__id__"] for panel in panels()]
     assert len(set(ids)) == len(ids)
 
 
 def test_what_is_serialised_is_a_workspace_that_the_package_reads():
-    content = json.loads(serialised(build("my-team", "headgates")))
+    content = json.loads(serialised(build_workspace("my-team", "headgates")))
     view = {"entity": content["entity"], "project": content["project"], "displayName": content["displayName"], "name": "", "id": ""}
     internal = sys.modules["wandb_workspaces.workspaces.internal"]
     again = dashboard.ws.Workspace._from_model(internal.View.model_validate(view | {"spec": content["spec"]}))
-    assert [len(section.panels) for section in again.sections] == [len(section.panels) for section in build("a", "b").sections]
+    assert [len(section.panels) for section in again.sections] == [len(section.panels) for section in build_workspace("a", "b").sections]
     assert (again.entity, again.project, again.name) == ("my-team", "headgates", dashboard.NAME)
 
 
@@ -140,8 +140,8 @@ def test_what_is_serialised_is_a_workspace_that_the_package_reads():
 
 def test_without_an_account_the_dashboard_is_a_file(no_login, tmp_path):
     said: list[str] = []
-    make("my-team/headgates", str(tmp_path / "new" / "dashboard.json"), said.append)
-    assert (tmp_path / "new" / "dashboard.json").read_text(encoding="utf-8") == serialised(build("my-team", "headgates"))
+    make_dashboard("my-team/headgates", str(tmp_path / "new" / "dashboard.json"), said.append)
+    assert (tmp_path / "new" / "dashboard.json").read_text(encoding="utf-8") == serialised(build_workspace("my-team", "headgates"))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["dashboard.json"]
     assert len(said) == 1
     assert "dashboard.json" in said[0]
@@ -149,7 +149,7 @@ def test_without_an_account_the_dashboard_is_a_file(no_login, tmp_path):
 
 def test_without_a_login_one_line_says_what_to_do(no_login):
     with pytest.raises(ValueError, match=r"wandb login.*--out") as error:
-        make("my-team/headgates")
+        make_dashboard("my-team/headgates")
     assert "\n" not in str(error.value)
 
 
@@ -158,7 +158,7 @@ def test_an_upload_says_where_it_is_and_a_refused_one_why(monkeypatch):
     monkeypatch.setattr(dashboard, "logged_in", lambda: True)
     monkeypatch.setattr(dashboard.ws.Workspace, "save", lambda self: self)
     monkeypatch.setattr(dashboard.ws.Workspace, "url", "address of the view")
-    make("my-team/headgates", None, said.append)
+    make_dashboard("my-team/headgates", None, said.append)
     assert said == ["dashboard: address of the view"]
 
     def refuse(self):
@@ -166,20 +166,20 @@ def test_an_upload_says_where_it_is_and_a_refused_one_why(monkeypatch):
 
     monkeypatch.setattr(dashboard.ws.Workspace, "save", refuse)
     with pytest.raises(ValueError, match="did not take the dashboard of my-team/headgates: project not found"):
-        make("my-team/headgates", None, said.append)
+        make_dashboard("my-team/headgates", None, said.append)
 
 
 @pytest.mark.parametrize("target", ["headgates", "", "/headgates", "my-team/", " / ", "my:team/headgates"])
 def test_a_target_that_is_not_two_names_is_refused(target):
     with pytest.raises(ValueError, match=r"expected ENTITY/PROJECT, such as .*got ") as error:
-        split(target)
+        entity_and_project(target)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("target", "said"), [("a/b/c", "'b/c'"), ("a/b:c", "'b:c'"), ("a/" + 129 * "x", "at most 128 letters")])
 def test_a_project_that_weights_and_biases_refuses_is_refused_before(target, said):
     with pytest.raises(ValueError, match=said):
-        split(target)
+        entity_and_project(target)
 
 
 def test_a_missing_package_is_said_with_the_command_that_installs_it(monkeypatch, tmp_path):
@@ -188,7 +188,7 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(monkeypatch
     without = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(without)
     with pytest.raises(ValueError, match="pip install wandb-workspaces"):
-        without.make("my-team/headgates", str(tmp_path / "dashboard.json"))
+        without.make_dashboard("my-team/headgates", str(tmp_path / "dashboard.json"))
 
 
 # ---------------------------------------------------------------- the page
@@ -215,7 +215,7 @@ def test_the_page_names_what_is_logged_and_nothing_else():
 def test_the_page_says_what_of_the_format_runs_here():
     section = PAGE.split("\n## What of the sweep format runs locally\n")[1].split("\n## ")[0]
     names = set(re.findall(r"`([\w${}]+)`", section))
-    assert {*METHODS, *NO_EFFECT, *NOT_HERE, *DISTRIBUTIONS} <= names
+    assert {*METHODS, *NO_EFFECT, *NOT_HERE, *DISTRIBUTIONS, *INSTEAD} <= names
 
 
 def commands() -> list[list[str]]:

@@ -10,10 +10,9 @@ import time
 import pytest
 
 from sweeps import jobs
-from sweeps.file import read_sweep
-from sweeps.jobs import Found, Trial, next_index, run_trials
-from sweeps.space import draws
-from sweeps.state import State
+from sweeps.jobs import FinishedTrial, Trial, next_index, run_trials
+from sweeps.state import SweepState
+from sweeps.sweep_file import read_sweep
 
 # argv: folder, number, what to do. Every start leaves a line with its process number in folder/started-<number>.
 FAKE = """
@@ -49,7 +48,7 @@ if what != "nothing":
 
 
 class Log:
-    """A view that writes down what it is told, and makes a file once it has heard something of a running trial."""
+    """A show that writes down what it is told, and makes a file once it has heard something of a running trial."""
 
     def __init__(self, heard):
         self.events, self.lines, self.heard = [], {}, heard
@@ -60,9 +59,8 @@ class Log:
     def ended(self, record):
         self.events.append((record.status, record.number))
 
-    def look(self, lines, seconds):
-        assert lines.keys() == seconds.keys()
-        self.lines |= {number: line for number, line in lines.items() if line}
+    def look(self, running):
+        self.lines |= {number: line for number, (line, _) in running.items() if line}
         if self.lines:
             self.heard.touch()
 
@@ -77,11 +75,11 @@ def sweep(tmp_path):
 
 @pytest.fixture
 def fake(tmp_path, sweep):
-    """fake(what, ..., jobs=) runs trials 1, 2, ... of which each does `what`; gives the state and what the view was told."""
+    """fake(what, ..., jobs=) runs trials 1, 2, ... of which each does `what`; gives the state and what the show was told."""
     (tmp_path / "fake.py").write_text(FAKE)
 
     def run(*does, jobs=2, again=False, bases="", count=0, heard="heard"):
-        state = State.open(tmp_path / "sweep", sweep, draws(sweep, seed=1, count=count or len(does)), seed=1, again=again)
+        state = SweepState.open(tmp_path / "sweep", sweep, sweep.draws(seed=1, count=count or len(does)), seed=1, retry=again)
         log = Log(tmp_path / heard)
 
         def command(number):
@@ -89,10 +87,11 @@ def fake(tmp_path, sweep):
 
         def find(trial):
             path = tmp_path / f"result-{trial.number}"
-            return Found(f"run-{trial.number}", json.loads(path.read_text())) if path.exists() else None
+            return FinishedTrial(f"run-{trial.number}", json.loads(path.read_text())) if path.exists() else None
 
-        trials = [Trial(record.number, command(record.number), bases[record.number - 1 :][:1]) for record in state.of("waiting")]
-        run_trials(state, trials, jobs=jobs, environment={"OMP_NUM_THREADS": "7"}, find=find, ready=lambda base: False, view=log)
+        trials = [Trial(record.number, command(record.number), bases[record.number - 1 :][:1]) for record in state.records_with("waiting")]
+        options = {"environment": {"OMP_NUM_THREADS": "7"}, "find_finished": find, "base_is_made": lambda base: False}
+        run_trials(state, trials, jobs=jobs, show=log, **options)
         return state, log
 
     return run
@@ -153,7 +152,7 @@ def test_every_trial_runs_once_and_its_numbers_are_written_down(tmp_path, fake):
 
 def test_two_jobs_run_at_the_same_time(fake):
     state, _ = fake("together", "together")  # each waits for the other
-    assert len(state.of("done")) == 2
+    assert len(state.records_with("done")) == 2
 
 
 def test_one_job_runs_one_after_the_other(fake):
@@ -163,7 +162,7 @@ def test_one_job_runs_one_after_the_other(fake):
 
 def test_a_failing_trial_stops_no_other_and_its_error_is_kept(tmp_path, fake):
     state, log = fake("fail", "crash", "ok", "killed", "nothing")
-    assert [record.number for record in state.of("done")] == [3]
+    assert [record.number for record in state.records_with("done")] == [3]
     disk = on_disk(tmp_path)
     assert {number: disk[number]["error"] for number in (1, 2, 4, 5)} == {
         1: "no space left",
@@ -190,10 +189,11 @@ def test_a_run_that_is_finished_already_is_not_started(tmp_path, fake):
 
 
 def test_a_program_that_is_not_there_is_an_error_and_not_a_failed_trial(tmp_path, sweep):
-    state = State.open(tmp_path / "sweep", sweep, draws(sweep, seed=1, count=1), seed=1)
+    state = SweepState.open(tmp_path / "sweep", sweep, sweep.draws(seed=1, count=1), seed=1)
     trial = Trial(1, [str(tmp_path / "no-such-program")], "")
+    show = Log(tmp_path / "heard")
     with pytest.raises(OSError, match="no-such-program"):
-        run_trials(state, [trial], jobs=1, environment={}, find=lambda _: None, ready=lambda _: False, view=Log(tmp_path / "heard"))
+        run_trials(state, [trial], jobs=1, environment={}, find_finished=lambda _: None, base_is_made=lambda _: False, show=show)
 
 
 # ---------------------------------------------------------------- interrupted and continued
@@ -213,7 +213,7 @@ def test_an_interrupted_sweep_stops_its_trials_and_goes_on_with_one_made_to_fail
 
     (tmp_path / "go").touch()
     state, _ = fake("ok", "fail", "hang", "hang", "ok")
-    assert [record.number for record in state.of("done")] == [1, 3, 4, 5]
+    assert [record.number for record in state.records_with("done")] == [1, 3, 4, 5]
     assert [len(starts(tmp_path, number)) for number in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 1]
     assert state.records[3].seconds > disk[3]["seconds"] > 0, "the time of both starts"
     assert (tmp_path / "sweep/logs/003.log").read_text().count("$ ") == 2, "the log is continued"
@@ -234,7 +234,7 @@ def test_failed_trials_run_again_only_when_asked(tmp_path, fake):
     assert [record.status for record in state.records.values()] == ["failed", "done"]
     state, _ = fake("ok", "ok", again=True)
     assert [record.status for record in state.records.values()] == ["done", "done"]
-    assert (state.records[1].error, state.records[1].exit_code, state.again) == (None, 0, {1})
+    assert (state.records[1].error, state.records[1].exit_code, state.retried) == (None, 0, {1})
     assert [len(starts(tmp_path, number)) for number in (1, 2)] == [2, 1]
 
 
@@ -243,7 +243,7 @@ def test_more_trials_are_added_to_those_that_are_done_and_fewer_forget_none(tmp_
     state, _ = fake("ok", "ok", "ok")
     assert [len(starts(tmp_path, number)) for number in (1, 2, 3)] == [1, 1, 1]
     state, _ = fake("ok", "ok", "ok", count=1)
-    assert [record.number for record in state.of("done")] == [1, 2, 3]
+    assert [record.number for record in state.records_with("done")] == [1, 2, 3]
 
 
 # ---------------------------------------------------------------- order

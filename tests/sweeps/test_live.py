@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 
 from sweeps.live import Show, clock
-from sweeps.state import Record, State
+from sweeps.state import Record, SweepState
 
 RESULT = {"heads_open": 13, "heads_total": 31, "bleu": 27.345, "bleu_ci95": [26.01, 28.98]}
 
 
 def state(*records):
-    return State(Path("runs/sweep-own"), 1, records)
+    return SweepState(Path("runs/sweep-own"), 1, records)
 
 
 def record(number, status, **more):
@@ -37,7 +37,7 @@ def terminal():
 def test_in_a_log_file_every_start_and_end_is_one_line(capsys):
     with Show(state(*RECORDS), ["lambda", "seed"], Console(file=io.StringIO(), width=140)) as show:
         show.started(RECORDS[1])
-        show.look({2: "epoch 1 of 3"}, {2: 11.0})
+        show.look({2: ("epoch 1 of 3", 11.0)})
         show.ended(RECORDS[0])
         show.ended(RECORDS[2])
     assert capsys.readouterr().out.splitlines() == [
@@ -49,7 +49,7 @@ def test_in_a_log_file_every_start_and_end_is_one_line(capsys):
 
 def test_the_table_shows_every_trial_with_its_state_and_numbers(terminal):
     show = Show(state(*RECORDS), ["lambda", "seed"], terminal)
-    show.look({2: "gates: epoch 1 of 3 [bold]"}, {2: 11.0})
+    show.look({2: ("gates: epoch 1 of 3 [bold]", 11.0)})
     show.summary()
     text = terminal.file.getvalue()
     assert "runs/sweep-own: 1 waiting, 1 running, 1 done, 1 failed, 1 skipped" in text
@@ -65,7 +65,7 @@ def test_on_a_terminal_the_table_is_live_and_a_failure_stays_above_it(terminal):
     with Show(state(*RECORDS), ["lambda", "seed"], terminal) as show:
         show.started(RECORDS[1])
         show.ended(RECORDS[2])
-        show.look({2: "epoch 1 of 3"}, {2: 11.0})
+        show.look({2: ("epoch 1 of 3", 11.0)})
         show.live.refresh()
     text = terminal.file.getvalue()
     assert "trial 3 of 5 (lambda 0.01235, seed 3): failed after 0:07: no [space] left" in text
@@ -83,4 +83,4 @@ def test_of_more_trials_than_the_terminal_has_lines_the_running_ones_are_seen():
 
 
 def test_a_clock_has_hours_where_it_needs_them():
-    assert [clock(seconds) for seconds in (7.4, 125, 3723)] == ["0:07", "2:05", "1:02:03"]
+    assert [clock(seconds) for seconds in (7.4, 125, 3723, 0)] == ["0:07", "2:05", "1:02:03", ""]

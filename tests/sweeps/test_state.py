@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from sweeps.file import read_sweep
-from sweeps.space import draws
-from sweeps.state import Record, State, described
+from sweeps.state import Record, SweepState, described
+from sweeps.sweep_file import read_sweep
 
 SWEEP = "program: fit.py\nmethod: {method}\nparameters:\n  lambda: {{values: [0.1, 0.2]}}\n  seed: {{values: [3, 5]}}\n"
 RANDOM, GRID = SWEEP.format(method="random"), SWEEP.format(method="grid")
@@ -16,10 +15,10 @@ RANDOM, GRID = SWEEP.format(method="random"), SWEEP.format(method="grid")
 def opened(tmp_path):
     """opened(text, seed=, count=) -> the state of this sweep file in the folder."""
 
-    def of(text=RANDOM, seed=1, count=7, again=False):
+    def of(text=RANDOM, seed=1, count=7):
         (tmp_path / "own.yaml").write_text(text)
         sweep = read_sweep(tmp_path / "own.yaml")
-        return State.open(tmp_path / "sweep", sweep, draws(sweep, seed=seed, count=count), seed=seed, again=again)
+        return SweepState.open(tmp_path / "sweep", sweep, sweep.draws(seed=seed, count=count), seed=seed)
 
     return of
 
@@ -40,10 +39,10 @@ def test_the_state_is_read_back_as_it_was_and_holds_the_sweep_file(opened, tmp_p
 
 def test_a_repeated_draw_is_skipped_and_names_the_first(opened):
     state = opened(count=23)
-    skipped = state.of("skipped")
+    skipped = state.records_with("skipped")
     assert len(skipped) == 19
     assert all(state.records[record.same_as].parameters == record.parameters for record in skipped)
-    assert opened(count=23).of("skipped") == skipped
+    assert opened(count=23).records_with("skipped") == skipped
 
 
 def test_running_trials_wait_again_after_a_crash(opened):
@@ -60,7 +59,7 @@ def test_running_trials_wait_again_after_a_crash(opened):
     [
         ({"text": GRID}, "method"),
         ({"text": RANDOM.replace("0.2", "0.3")}, "parameters"),
-        ({"text": RANDOM + "command: ['${program}', '${args}']\n"}, "command"),
+        ({"text": RANDOM + "command: [python, '${program}', '${args}']\n"}, "command"),
         ({"seed": 2}, "seed 1, not 2"),
     ],
     ids=["method", "parameters", "command", "seed"],

@@ -1,4 +1,4 @@
-"""The table of a sweep: the front against a definition written out, rows of made-up run folders, and what cannot be compared."""
+"""Finished runs as rows: the front against a definition written out, rows of made-up run folders, and what cannot be compared."""
 
 import hashlib
 import json
@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runfolder.folder import RunFolder, find_runs
-from runfolder.table import read_table
-from sweeps import pareto
-from sweeps.pareto import front, report, rows
+from runfolder.run_rows import FinishedRun, finished_runs, front, run_rows
 
 KINDS = {"enc-self": 7, "dec-self": 5, "cross": 11}  # 23 heads
 POINTS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7).map(lambda n: n / 4)), max_size=23)
@@ -62,6 +60,10 @@ def sweep(tmp_path):
 
 def values(table, column, **where):
     return [row[column] for row in table if all(row[name] == value for name, value in where.items())]
+
+
+def rows(folders, **options):
+    return run_rows(finished_runs(folders, **options))
 
 
 # ---------------------------------------------------------------- the front
@@ -192,12 +194,11 @@ def test_no_finished_run_is_an_error_that_says_what_to_do(sweep):
         rows([folder], report=lambda line: None)
 
 
-def test_runs_on_different_test_sets_are_refused_by_name(sweep, tmp_path):
+def test_runs_on_different_test_sets_are_refused_by_name(sweep):
     write(sweep, "toy-l0-0.5-s1", [measured("l0", 2, 9.0, digest="d2")], lam=0.5, base="toy-none-s1")
     with pytest.raises(ValueError, match=r"different test sets.*d1: .*d2: toy-l0-0\.5-s1") as error:
-        report(find_runs(sweep), tmp_path / "out", title="")
+        rows(find_runs(sweep))
     assert "\n" not in str(error.value)
-    assert not (tmp_path / "out").exists()
 
 
 def test_another_beam_is_said_and_another_batch_is_not(sweep):
@@ -209,34 +210,27 @@ def test_another_beam_is_said_and_another_batch_is_not(sweep):
         assert len(lines) == expected
 
 
-# ---------------------------------------------------------------- files
+# ---------------------------------------------------------------- of any method, and of runs that are recorded
 
 
-def test_the_report_is_a_table_and_a_figure_and_nothing_else(sweep, tmp_path):
-    paths = report(find_runs(sweep), tmp_path / "new" / "out", title="toy")
-    names = ["pareto.csv", "pareto.png", "pareto.svg", "pareto.json"]
-    assert [path.name for path in paths] == names
-    assert sorted(path.name for path in (tmp_path / "new" / "out").iterdir()) == sorted(names)
-    made = json.loads(paths[-1].read_text(encoding="utf-8"))
-    assert {"command", "commit", "device", "versions", "date"} <= made.keys()
-    assert {folder.path.name for folder in find_runs(sweep)} >= made["runs"].keys() > set()
-    assert all({"command", "commit", "seed", "versions"} <= run.keys() for run in made["runs"].values())
-    assert read_table(RunFolder(paths[0].parent), "pareto.csv") == rows(find_runs(sweep))
+def test_a_later_method_has_its_rows_and_its_front_without_an_edit(sweep):
+    write(sweep, "toy-l0-k-s1", [measured("base", 0, 30.0), measured("exact-k", 9, 30.0)], base="toy-none-s1", system="exact-k")
+    table = rows(find_runs(sweep))
+    assert values(table, "learned", system="exact-k") == [1]
+    assert values(table, "on_front", system="exact-k") == [1]
+    assert values(table, "learned", system="base-continued") == [0]
 
 
-def test_a_figure_that_fails_leaves_the_old_one_whole(sweep, tmp_path, monkeypatch):
-    report(find_runs(sweep), tmp_path, title="toy")
-    before = (tmp_path / "pareto.png").read_bytes()
-
-    def full_disk(table, path, *, title):
-        path.with_name("pareto.png").write_bytes(b"half")
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(pareto, "draw_pareto", full_disk)
-    with pytest.raises(OSError, match="No space"):
-        report(find_runs(sweep), tmp_path, title="toy")
-    assert (tmp_path / "pareto.png").read_bytes() == before
-    assert not list(tmp_path.glob(".pareto-*"))
+def test_open_heads_are_those_of_the_runs_own_system_and_sites_without_gates_are_open(sweep):
+    folder = RunFolder(sweep / "toy-l0-0.01-s1")
+    model = {"encoder_layers": 1, "decoder_layers": 2, "heads": 3}
+    folder.write_text("config.yaml", yaml.safe_dump({**folder.config(), "model": model}))
+    with pytest.raises(ValueError, match=r"systems.json does not say which heads of l0 are open"):
+        FinishedRun(folder).open_heads()
+    folder.add_system("l0", folder / "best.pt", {"decoder.1.cross": [0.0, 1.0, 0.0]})
+    heads = FinishedRun(folder).open_heads()
+    assert heads.pop(("cross", 1)) == [False, True, False]
+    assert heads == dict.fromkeys([("enc-self", 0), ("dec-self", 0), ("dec-self", 1), ("cross", 0)], [True] * 3)
 
 
 def test_the_table_of_recorded_runs_has_their_numbers_and_front(tmp_path):

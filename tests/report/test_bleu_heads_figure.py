@@ -13,7 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from report import drawing
-from sweeps.figure import FILLS, LOOKS, draw_pareto, marker_look, ranges
+from report.bleu_heads_figure import FILLS, HeadsPanel, draw_bleu_heads, is_drawn, marker_look, ranges
+from report.palette import KIND_COLOURS, LOOKS, look_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "enc-self+dec-self+cross"
@@ -59,8 +60,8 @@ def drawn(monkeypatch):
 
 def markers(axes, system: str) -> list[tuple[float, float]]:
     """The points of a system in an axes."""
-    colour, marker, _ = LOOKS[system]
-    found = [line for line in axes.get_lines() if (line.get_color(), line.get_marker()) == (colour, marker)]
+    look = look_of(system)
+    found = [line for line in axes.get_lines() if (line.get_color(), line.get_marker()) == (look.colour.light, look.marker)]
     return sorted((float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in found)
 
 
@@ -69,46 +70,46 @@ def points(rows, system: str) -> list[tuple[float, float]]:
 
 
 def test_every_run_is_a_point_with_its_interval(drawn, tmp_path):
-    draw_pareto(ROWS, tmp_path / "figure")
+    draw_bleu_heads(ROWS, tmp_path / "figure")
     (axes,) = drawn[0].axes
     for system in ("l0", "greedy-finetuned", "base", "base-continued"):
         assert markers(axes, system) == points(ROWS, system)
     bars = {tuple(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 2 and np.ptp(line.get_xdata()) == 0}
-    assert {(row["bleu_low"], row["bleu_high"]) for row in ROWS if row["system"] in LOOKS} <= bars
+    assert {(row["bleu_low"], row["bleu_high"]) for row in ROWS if is_drawn(row)} <= bars
     assert axes.get_xlabel() == "open heads, of 23"
 
 
 def test_the_line_joins_the_front_alone(drawn, tmp_path):
-    draw_pareto(ROWS, tmp_path / "figure")
-    (line,) = [line for line in drawn[0].axes[0].get_lines() if line.get_color() == LOOKS["l0"][0] and len(line.get_xdata()) > 2]
+    draw_bleu_heads(ROWS, tmp_path / "figure")
+    (line,) = [line for line in drawn[0].axes[0].get_lines() if line.get_color() == LOOKS["l0"].colour.light and len(line.get_xdata()) > 2]
     np.testing.assert_allclose(line.get_xdata(), [5, 13, 19, 23])
     np.testing.assert_allclose(line.get_ydata(), [29.5, 31.5, 32.0, 33.0])
 
 
 def test_systems_of_equal_heads_stand_beside_one_another(drawn, tmp_path):
-    draw_pareto(ROWS, tmp_path / "figure")
+    draw_bleu_heads(ROWS, tmp_path / "figure")
     axes = drawn[0].axes[0]
     at = {}
     for system in ("l0", "greedy-finetuned"):
-        (line,) = [line for line in axes.get_lines() if line.get_marker() == LOOKS[system][1] and tuple(line.get_xdata()) == (13,)]
+        (line,) = [line for line in axes.get_lines() if line.get_marker() == LOOKS[system].marker and tuple(line.get_xdata()) == (13,)]
         at[system] = line.get_transform().transform((13, 30))[0]
-    assert at["greedy-finetuned"] - at["l0"] == pytest.approx(LOOKS["greedy-finetuned"][2] / 72 * drawn[0].dpi)
+    assert abs(at["greedy-finetuned"] - at["l0"]) == pytest.approx(7 / 72 * drawn[0].dpi)
 
 
 def test_rows_that_repeat_a_base_and_copies_of_l0_are_not_drawn_again(drawn, tmp_path):
-    draw_pareto([*ROWS, row("greedy", 23, 33.0, lam=0.003, same_as="base")], tmp_path / "figure")
+    draw_bleu_heads([*ROWS, row("greedy", 23, 33.0, lam=0.003, same_as="base")], tmp_path / "figure")
     shown = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert shown == ["l0", "greedy-finetuned", "base", "base-continued", "the reference, base"]
 
 
 def test_where_some_systems_collapse_the_others_get_a_panel_of_their_own(drawn, tmp_path):
-    draw_pareto(COLLAPSED, tmp_path / "figure")
+    draw_bleu_heads(COLLAPSED, tmp_path / "figure")
     enlarged, whole = drawn[0].axes
     assert enlarged.get_ylim()[0] > 27.5
     assert whole.get_ylim()[0] < 2
     assert markers(whole, "greedy") == points(COLLAPSED, "greedy")
     assert "enlarged" in enlarged.get_title(loc="left")
-    assert ranges([row for row in ROWS if row["system"] in LOOKS])[1] is None
+    assert ranges([row for row in ROWS if is_drawn(row)])[1] is None
 
 
 def test_a_learned_run_that_collapsed_does_not_flatten_the_others():
@@ -118,7 +119,7 @@ def test_a_learned_run_that_collapsed_does_not_flatten_the_others():
 
 
 def test_bases_have_the_same_colours_filled_otherwise(drawn, tmp_path):
-    draw_pareto(SEEDS, tmp_path / "figure")
+    draw_bleu_heads(SEEDS, tmp_path / "figure")
     (axes,) = drawn[0].axes
     assert markers(axes, "l0") == points(SEEDS, "l0")
     fills = {line.get_fillstyle() for line in axes.get_lines() if line.get_marker() == "o"}
@@ -127,15 +128,33 @@ def test_bases_have_the_same_colours_filled_otherwise(drawn, tmp_path):
     assert len([line for line in axes.get_lines() if len(line.get_xdata()) == 4]) == 3
 
 
-def test_no_two_systems_and_no_two_fills_look_alike():
-    assert len({(colour, marker) for colour, marker, _ in LOOKS.values()}) == len(LOOKS)
-    assert len({marker for _, marker, _ in LOOKS.values()}) == len(LOOKS)  # in grey too
-    assert len({marker_look("#000000", "o", base)["fillstyle"] for base in range(len(FILLS))}) == len(FILLS)
+def test_no_two_fills_look_alike():
+    assert len({marker_look("l0", base)["fillstyle"] for base in range(len(FILLS))}) == len(FILLS)
+
+
+def test_a_system_that_the_palette_does_not_name_is_drawn_and_named(drawn, tmp_path):
+    later = [row("exact-k", heads, 30.0 + heads / 10, lam=0.1, learned=1) for heads in (7, 11)]
+    rows = [*({**each, "learned": int(each["system"] == "l0")} for each in ROWS), *later, row("exact-k-removed", 7, 30.7, learned=0)]
+    draw_bleu_heads(rows, tmp_path / "figure")
+    assert markers(drawn[0].axes[0], "exact-k") == points(later, "exact-k")
+    assert "exact-k" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert len(drawn[0].axes[0].texts) == 4 + 2, "lambda beside every learned point"
+
+
+def test_the_panel_of_heads_has_a_full_mark_for_every_open_head(drawn, tmp_path):
+    sites = {("enc-self", 0): [True, False, False], ("dec-self", 0): [True, True, False], ("cross", 1): [False, False, False]}
+    draw_bleu_heads(COLLAPSED, tmp_path / "figure", title=TITLE, panel=HeadsPanel("λ 0.1: 3 of 9", sites))
+    axes = drawn[0].axes[-1]
+    assert axes.get_title(loc="left") == "λ 0.1: 3 of 9"
+    full = [marks for marks in axes.collections if len(marks.get_facecolor())]
+    assert (len(axes.collections), len(full)) == (9, 3)
+    assert [text.get_text() for text in axes.texts] == ["encoder self\n1 of 3", "decoder self\n2 of 3", "cross\n0 of 3"]
+    assert [text.get_color() for text in axes.texts] == list(KIND_COLOURS.values())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_labels_cover_neither_one_another_nor_a_point(drawn, tmp_path, case):
-    draw_pareto(CASES[case], tmp_path / "figure", title=TITLE)
+    draw_bleu_heads(CASES[case], tmp_path / "figure", title=TITLE)
     figure = drawn[0]
     figure.draw_without_rendering()
     axes = figure.axes[0]
@@ -149,19 +168,19 @@ def test_labels_cover_neither_one_another_nor_a_point(drawn, tmp_path, case):
 
 
 def test_every_lambda_of_a_small_sweep_is_written_beside_its_point(drawn, tmp_path):
-    draw_pareto(ROWS, tmp_path / "figure", title=TITLE)
+    draw_bleu_heads(ROWS, tmp_path / "figure", title=TITLE)
     texts = {text.get_text(): text.xy for text in drawn[0].axes[0].texts}
     assert texts == {"λ 0.003": (19, 32.0), "λ 0.01": (13, 31.5), "λ 0.031": (14, 29.0), "λ 0.1": (5, 29.5)}
 
 
 def test_the_kinds_are_written_where_the_runs_differ_in_them(drawn, tmp_path):
-    draw_pareto([row("l0", 20, 31.0, lam=0.01, kinds="enc-self"), row("l0", 11, 30.0, lam=0.01)], tmp_path / "figure")
+    draw_bleu_heads([row("l0", 20, 31.0, lam=0.01, kinds="enc-self"), row("l0", 11, 30.0, lam=0.01)], tmp_path / "figure")
     assert sorted(text.get_text() for text in drawn[0].axes[0].texts) == ["λ 0.01", "λ 0.01, enc-self"]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_legend_and_title_stand_outside_the_axes(drawn, tmp_path, case):
-    draw_pareto(CASES[case], tmp_path / "figure", title=TITLE)
+    draw_bleu_heads(CASES[case], tmp_path / "figure", title=TITLE)
     figure = drawn[0]
     figure.draw_without_rendering()
     boxes = [figure.legends[0].get_window_extent(), figure._suptitle.get_window_extent()]
@@ -177,8 +196,8 @@ def test_rows_read_from_a_csv_file_give_the_same_figure_and_the_same_rows_the_sa
     table = csv.DictWriter(text, list(COLLAPSED[0]))
     table.writeheader()
     table.writerows(COLLAPSED)
-    draw_pareto(COLLAPSED, tmp_path / "numbers", title=TITLE)
-    draw_pareto(list(csv.DictReader(io.StringIO(text.getvalue()))), tmp_path / "text", title=TITLE)
+    draw_bleu_heads(COLLAPSED, tmp_path / "numbers", title=TITLE)
+    draw_bleu_heads(list(csv.DictReader(io.StringIO(text.getvalue()))), tmp_path / "text", title=TITLE)
     for end in ("png", "svg"):
         content = (tmp_path / f"numbers.{end}").read_bytes()
         assert content == (tmp_path / f"text.{end}").read_bytes()
@@ -187,16 +206,16 @@ def test_rows_read_from_a_csv_file_give_the_same_figure_and_the_same_rows_the_sa
 
 
 def test_one_run_alone_can_be_drawn(drawn, tmp_path):
-    draw_pareto([row("base", 23, 33.0, front=1, bleu_low=33.0, bleu_high=33.0)], tmp_path / "figure")
+    draw_bleu_heads([row("base", 23, 33.0, front=1, bleu_low=33.0, bleu_high=33.0)], tmp_path / "figure")
     assert markers(drawn[0].axes[0], "base") == [(23, 33.0)]
 
 
 def test_nothing_to_draw_is_said(tmp_path):
     with pytest.raises(ValueError, match="expected rows to draw, got no system of a finished run"):
-        draw_pareto([], tmp_path / "figure")
+        draw_bleu_heads([], tmp_path / "figure")
     assert not list(tmp_path.iterdir())
 
 
 def test_pyplot_and_its_global_state_are_never_imported():
-    script = "import sys, sweeps.figure; sys.exit('matplotlib.pyplot' in sys.modules)"
+    script = "import sys, report.bleu_heads_figure; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0

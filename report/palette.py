@@ -1,0 +1,122 @@
+"""The colours and markers of every figure and of the report page: of systems, ways to choose heads, kinds of attention and roles.
+
+The hues are Okabe and Ito's (2008), told apart by the colour-blind, dark enough that a thin line has a contrast of 3:1 on white; each has a
+lighter twin for dark paper, 3:1 on it. A system or method that is not named here gets a colour and marker from its name, always the same.
+"""
+
+import colorsys
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Colour:
+    """light: on white or light paper, and in every figure; dark: on the dark paper of the page."""
+
+    light: str
+    dark: str
+
+    @property
+    def css(self) -> str:
+        return f"light-dark({self.light}, {self.dark})"
+
+
+BLACK = Colour("#000000", "#c9ced6")
+BLUE = Colour("#0067a5", "#6bb8f0")
+GREEN = Colour("#00785a", "#45cfa0")
+VERMILION = Colour("#b84a00", "#ff9a5c")
+PINK = Colour("#9c3f86", "#ec9fd4")
+ORANGE = Colour("#b87a00", "#eeb544")
+SKY = Colour("#2f8fc4", "#8fd0f5")
+OLIVE = Colour("#6d5b00", "#dcc64a")
+GREY = Colour("#777777", "#8b9099")
+PALE = Colour("#8b9099", "#7b818c")
+
+INK = Colour("#1b1d21", "#eceef1")
+SOFT = Colour("#5b616b", "#a3a9b3")  # words and lines that stand back
+RULE = Colour("#e3e4e2", "#2e3137")  # grids
+CARD = Colour("#ffffff", "#1b1d21")
+PAPER = {"paper": Colour("#f7f7f5", "#131417"), "card": CARD, "fill": Colour("#efefec", "#25282d")}
+ON_MARK = Colour("#ffffff", "#131417")  # letters on a mark
+YELLOW = "#f0e442"  # a point that is pointed out, with an edge in black
+
+
+@dataclass(frozen=True)
+class Look:
+    """dash: lengths drawn and left out in turn, none for a solid line."""
+
+    colour: Colour
+    marker: str
+    dash: tuple[float, ...] = ()
+
+    @property
+    def line(self) -> Any:
+        """The line's style, for matplotlib."""
+        return (0, self.dash) if self.dash else "-"
+
+
+KIND_LOOKS = {"enc-self": Look(BLUE, "o"), "dec-self": Look(VERMILION, "s"), "cross": Look(GREEN, "^")}
+KIND_COLOURS = {kind: look.colour.light for kind, look in KIND_LOOKS.items()}
+# roles as analysis.roles and analysis.survival name them: importing those takes a second
+ROLE_COLOURS = {"positional": BLUE, "syntactic": GREEN, "rare words": VERMILION, "aligned": PINK, "no role": PALE}
+LOOKS = {  # a method has one colour, whether a curve or a system; what was trained on after it has another marker
+    "l0": Look(VERMILION, "o"),
+    "greedy": Look(BLACK, "v"),
+    "greedy-finetuned": Look(BLACK, "s", (5, 2)),
+    "gradient": Look(BLACK, "v"),  # the score of greedy
+    "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
+    "weight-norm-finetuned": Look(PINK, "D", (3, 2)),
+    "random": Look(BLUE, "X", (7, 2, 1.5, 2)),
+    "random-finetuned": Look(BLUE, "P", (3, 2)),
+    "ablation": Look(ORANGE, "d", (6, 3)),
+    "reverse": Look(GREEN, ">", (9, 3)),
+    "base": Look(GREY, "*"),
+    "base-continued": Look(GREY, "h"),
+}
+SHADES = (BLACK, BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)  # layers, in turn
+
+
+def look_of(name: str) -> Look:
+    """The look of a system, or of a curve by its method's name."""
+    return LOOKS.get(name) or look_from_name(name)
+
+
+def look_from_name(name: str) -> Look:
+    """A colour that follows the name before -finetuned, a marker and a line that follow whether it was fine-tuned."""
+    method, finetuned, _ = name.partition("-finetuned")
+    bits = zlib.crc32(method.encode())
+    hue, shape = bits % 360 / 360, bits // 360 % 3
+    marker = (("p", "H"), ("<", "8"), ("d", ">"))[shape][bool(finetuned)]
+    return Look(Colour(from_hue(hue, 0.29), from_hue(hue, 0.72)), marker, (3, 2) if finetuned else ())
+
+
+def from_hue(hue: float, lightness: float) -> str:
+    return "#" + "".join(f"{round(255 * share):02x}" for share in colorsys.hls_to_rgb(hue, lightness, 0.8))
+
+
+def curve_looks(names: Sequence[str]) -> dict[str, Look]:
+    """Looks of curves in one figure: a method's own; where one method is drawn kind by kind, those of the kinds."""
+    looks = {}
+    for name in names:
+        kind = next((kind for kind in KIND_LOOKS if name == kind or name.endswith(f"-{kind}")), None)
+        alone = kind is not None and sum(other.endswith(kind) for other in names) == 1
+        looks[name] = KIND_LOOKS[kind] if kind is not None and alone and name not in LOOKS else look_of(name)
+    return looks
+
+
+def css_variables() -> str:
+    """The page's colours as CSS: --ink, --soft, ..., --positional, ..., and --l0 for the states of learned gates."""
+    roles = {"none" if role == "no role" else role.split()[0]: colour for role, colour in ROLE_COLOURS.items()}
+    colours = {**PAPER, "ink": INK, "soft": SOFT, "rule": RULE, "on": ON_MARK, **roles, "other": OLIVE, "l0": LOOKS["l0"].colour}
+    assert all(re.fullmatch(r"[\w-]+", name) for name in colours)
+    return ":root {\n" + "".join(f"  --{name}: {colour.css};\n" for name, colour in colours.items()) + "}"
+
+
+def page_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What the page's script needs of every curve: colour, dashes and marker."""
+    looks = curve_looks(names)
+    dashes = {name: " ".join(f"{length:g}" for length in look.dash) or "none" for name, look in looks.items()}
+    return {name: {"colour": look.colour.css, "dash": dashes[name], "marker": look.marker} for name, look in looks.items()}
