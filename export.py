@@ -1,6 +1,6 @@
 """Write a run for other runtimes, without its closed heads, and check that it still says the same; or report what removal is worth.
 
-    python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
+python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
 """
 
 import sys
@@ -35,7 +35,7 @@ def write(config: ExportConfig) -> None:
     """Export one system in one format."""
     import torch
 
-    from models.formats import check_place, export, format_named, need
+    from models.formats import check_target_folder, export, format_named, need
     from runfolder.folder import RunFolder
     from runfolder.provenance import device_name, provenance
     from runfolder.source import open_source, run_corpus
@@ -51,7 +51,7 @@ def write(config: ExportConfig) -> None:
     system = config.system or (REMOVED if REMOVED in folder.systems() else result.get("system", "base"))
     translator = open_source(folder.path, system, device="cpu").translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"
-    check_place(out, config.fresh)
+    check_target_folder(out, config.fresh)
     test = run_corpus(folder, config.data_dir).test
     lines, references = (list(side[: config.sentences or None]) for side in (test.sources, test.targets))
     print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)

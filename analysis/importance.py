@@ -16,7 +16,7 @@ from torch import Tensor
 from data.batch import Batch
 from gates import HeadMap, HeadSite, attach, detach
 from models.loss import linear_cross_entropy
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
 
 Absolute = Literal["sentence", "token", "batch"]
 
@@ -47,14 +47,17 @@ def importance(
             bank.assign(xi)
             with torch.enable_grad():
                 memory, bias = model.encode(batch.source)
-                loss = linear_cross_entropy(model.decode(memory, bias, batch.target_in), model.output.weight, batch.target_out)
+                hidden = model.decode(memory, bias, batch.target_in)
+                loss = linear_cross_entropy(hidden, model.output.weight, batch.target_out, padding=model.target_specials.padding)
                 gradients = torch.autograd.grad(loss, list(xi.values()))
+            real_source = batch.source != model.source_specials.padding
+            real_target = batch.target_out != model.target_specials.padding
             for site, gradient in zip(xi, gradients, strict=True):
                 size = gradient.abs().double().cpu()  # (H,), (B, H) or (B, H, L)
                 totals[site] += size if absolute == "batch" else size.transpose(0, 1).flatten(1).sum(1)
                 # a padding query has no gradient; it is not counted either
-                queries = batch.source if site.kind == "enc-self" else batch.target_out
-                counts[site] += int((queries != PAD).sum()) if absolute == "token" else len(batch)
+                real = real_source if site.kind == "enc-self" else real_target
+                counts[site] += int(real.sum()) if absolute == "token" else len(batch)
     finally:
         detach(model)
         for parameter in trained:

@@ -37,7 +37,7 @@ from analysis.lrp_walk import Walk
 from data.batch import Batch
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
 
 RULES: dict[str, type[Ratio] | type[AlphaBeta] | type[Gradient]] = {"ratio": Ratio, "alpha-beta": AlphaBeta, "gradient": Gradient}
 Aggregation = Literal["step", "sum"]
@@ -106,7 +106,7 @@ def relevance(
             batch = batch.to(device)
             with torch.autocast(device.type, enabled=False):
                 walk = Walk(model, batch, rule, dtype or model.output.weight.dtype)
-                real = batch.target_out != PAD  # (B, T)
+                real = batch.target_out != model.target_specials.padding  # (B, T)
                 value = walk.logits if seed == "logit" else torch.ones_like(walk.logits)
                 widest = max(walk.source.shape[1], walk.target.shape[1]) * max(model.config.ffn, model.config.d_model)
                 for rows in starts(real, aggregation, max(1, NUMBERS // (len(batch) * widest))):

@@ -18,7 +18,7 @@ from analysis.lrp_rules import Account, Back, Rule, passed
 from data.batch import Batch
 from gates import gate_heads
 from models.attention import MultiHeadAttention, attention_weights
-from models.transformer import PAD, DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, padding_bias
+from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, padding_bias
 
 CHUNK = 256  # tokens whose logits exist at a time: (N, V) of a whole batch would be its largest tensor
 
@@ -31,7 +31,7 @@ class Walk:
 
     def __init__(self, model: Transformer, batch: Batch, rule: Rule, dtype: torch.dtype):
         self.rule, self.dtype = rule, dtype
-        hidden = padding_bias(batch.source)  # (B, 1, 1, S)
+        hidden = padding_bias(batch.source, model.source_specials.padding)  # (B, 1, 1, S)
         length = batch.target_in.shape[1]
         causal = torch.full((length, length), -torch.inf, device=batch.source.device).triu(1)
 
@@ -50,7 +50,7 @@ class Walk:
             x = self.feed(self.decoder, each.feed_residual, x, each.feed_forward)
         x, self.decoder_norm = self.norm(model.decoder.norm, x)
 
-        weight, real = model.output.weight.to(dtype), batch.target_out != PAD
+        weight, real = model.output.weight.to(dtype), batch.target_out != model.target_specials.padding
         self.best = torch.zeros_like(batch.target_out)
         self.best[real] = torch.cat([(part @ weight.T).argmax(1) for part in x[real].split(CHUNK)])
         rows = weight[self.best]  # (B, T, D)

@@ -32,7 +32,8 @@ def plain_pass(model: "Transformer", batches: Sequence["Batch"]) -> None:
     weights = list(model.parameters())
     for batch in batches:
         memory, bias = model.encode(batch.source)
-        loss = linear_cross_entropy(model.decode(memory, bias, batch.target_in), model.output.weight, batch.target_out)
+        hidden = model.decode(memory, bias, batch.target_in)
+        loss = linear_cross_entropy(hidden, model.output.weight, batch.target_out, padding=model.target_specials.padding)
         torch.autograd.grad(loss, weights)
 
 

@@ -21,7 +21,7 @@ from gates import GateBank, NotANumber
 from lightning_modules.optimizers import make_optimizer
 from lightning_modules.schedules import constant, inverse_sqrt
 from models.loss import linear_cross_entropy
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
 from models.translator import Translator
 
 LOOK_EVERY = 20  # optimiser steps between logged rows
@@ -36,8 +36,9 @@ class TranslationModule(pl.LightningModule):
         self.model: Transformer = translator.model
         self._translator = [translator]  # in a list: not a submodule
         self.stage, self.sample = stage, sample
-        self.perplexity = Perplexity(ignore_index=PAD)
-        self.accuracy = MulticlassAccuracy(self.model.target_vocab, ignore_index=PAD, average="micro", validate_args=False)
+        padding = self.model.target_specials.padding
+        self.perplexity = Perplexity(ignore_index=padding)
+        self.accuracy = MulticlassAccuracy(self.model.target_vocab, ignore_index=padding, average="micro", validate_args=False)
         self.train_loss = MeanMetric(nan_strategy="disable")  # its default drops NaN before it can be seen
         self._looked = 0
 
@@ -65,7 +66,8 @@ class TranslationModule(pl.LightningModule):
         """Label-smoothed cross-entropy in nats, summed over the batch's target tokens."""
         memory, bias = self.model.encode(batch.source)
         hidden = self.model.decode(memory, bias, batch.target_in)
-        return linear_cross_entropy(hidden, self.model.output.weight, batch.target_out, smoothing=self.stage.label_smoothing)
+        padding, smoothing = self.model.target_specials.padding, self.stage.label_smoothing
+        return linear_cross_entropy(hidden, self.model.output.weight, batch.target_out, padding=padding, smoothing=smoothing)
 
     def scale(self) -> float:
         """Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by the step's tokens already."""

@@ -16,7 +16,7 @@ from data import Corpus, load_corpus
 from data.batch import Batch
 from data.corpus import TranslationData
 from data.parallel import digest_lines, read_pairs
-from data.vocab import UNK, Vocab
+from data.vocab import Vocabulary
 from models.translator import Translator
 from runfolder.folder import RunFolder, dense_run, find_runs
 from runfolder.provenance import device_name, provenance
@@ -130,7 +130,7 @@ def first(sources: Sequence[str], references: Sequence[str], count: int) -> Line
     return list(sources[: count or None]), list(references[: count or None])
 
 
-def unknown_share(vocab: Vocab, lines: Sequence[str]) -> float:
+def unknown_share(vocab: Vocabulary, lines: Sequence[str]) -> float:
     """Unknown pieces among all pieces of the lines, 0 to 1."""
     pieces = vocab.encode(lines)
-    return sum(ids.count(UNK) for ids in pieces) / max(1, sum(map(len, pieces)))
+    return sum(ids.count(vocab.specials.unknown) for ids in pieces) / max(1, sum(map(len, pieces)))

@@ -8,10 +8,12 @@ import random
 from dataclasses import asdict
 
 import pytest
+import sentencepiece
 import torch
 
 from configs.schema import ModelConfig, SearchConfig
-from data.vocab import BOS, EOS, PAD, UNK, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
 from gates import HeadMap, attach, find_sites, remove
 from gates.headmap import write_json
 from models.checkpoint import architecture
@@ -21,6 +23,8 @@ from models.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
 from models.formats import ctranslate2_model as ct2  # noqa: E402
+
+PAD, BOS, EOS, UNK = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end, SpecialTokens().unknown
 
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", 'dogs "sleep" \\ {well}', "   ", "the cat 🐈", "cats, dogs, ☃"]
 TARGETS = ["der Hund schläft .", "x", "", "Hunde „schlafen“ \\ 🐈", "eine Katze", "die Katze sieht den Hund .", "日 ☃"]
@@ -71,13 +75,13 @@ def make(vocabs):
 
 def settled(translator: Translator, end: float = 2.0) -> Translator:
     """Its padding and beginning have next to no probability, and `end` is added to the end's logit."""
-    model = translator.model
+    model, specials = translator.model, translator.model.target_specials
     norm = model.decoder.norm if model.config.norm == "pre" else model.decoder.layers[-1].feed_residual.norm
     with torch.no_grad():
         along = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
         norm.bias += 4 * along
-        model.output.weight[[PAD, BOS]] = -2 * along
-        model.output.weight[EOS] += end / 4 * along
+        model.output.weight[list(specials.never_produced)] = -2 * along
+        model.output.weight[specials.end] += end / 4 * along
     return translator
 
 
@@ -214,6 +218,30 @@ def test_padding_and_beginning_are_never_produced(make, exported, heads):
         assert not any({PAD, BOS, EOS} & set(one.ids) for one in best)
         assert [one.log_prob for one in best] == pytest.approx([sum(row) for row in model.log_probs(ids * 5, [one.ids for one in best])])
         assert [one.score for one in best] == pytest.approx([one.log_prob / (len(one.ids) + 1) for one in best])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "specials"),
+    [
+        ({"pad_id": 1, "bos_id": 0, "eos_id": 2, "unk_id": 3}, SpecialTokens(padding=1, beginning=0, end=2, unknown=3)),
+        ({"pad_id": 2, "bos_id": -1, "eos_id": 0, "unk_id": 1}, SpecialTokens(padding=2, beginning=2, end=0, unknown=1)),  # as Marian
+        ({"pad_id": 1, "bos_id": 0, "eos_id": 2, "unk_id": 3}, SpecialTokens(padding=1, beginning=2, end=2, unknown=3)),  # as fairseq
+    ],
+)
+def test_special_tokens_may_have_other_ids(exported, tmp_path, numbers, specials):
+    path = tmp_path / "other.model"
+    with path.open("wb") as file:
+        options = {"vocab_size": 97, "hard_vocab_limit": False, "model_type": "bpe", "minloglevel": 2, **numbers}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter((SOURCES + TARGETS) * 3), model_writer=file, **options)
+    vocab = Vocab.load(path, specials)
+    torch.manual_seed(7)
+    model = Transformer(ModelConfig(**SMALL), len(vocab), len(vocab), source_specials=specials, target_specials=specials)
+    translator = settled(Translator(model.eval(), vocab, vocab, SEARCH))
+    opened = exported(translator)
+    assert (opened.source_vocab.specials, opened.target_vocab.specials) == (specials, specials)
+    check_greedy(translator, opened)
+    check_beams(translator, opened, beam=3)
+    assert largest_difference(translator.score(SOURCES, TARGETS), opened.score(SOURCES, TARGETS)) < 1e-4
 
 
 def test_a_beam_wider_than_the_vocabulary_gives_what_there_is(make, exported):
