@@ -8,7 +8,6 @@ import random
 from dataclasses import asdict
 
 import pytest
-import sentencepiece
 import torch
 
 from configs.schema import ModelConfig, SearchConfig
@@ -218,30 +217,6 @@ def test_padding_and_beginning_are_never_produced(make, exported, heads):
         assert not any({PAD, BOS, EOS} & set(one.ids) for one in best)
         assert [one.log_prob for one in best] == pytest.approx([sum(row) for row in model.log_probs(ids * 5, [one.ids for one in best])])
         assert [one.score for one in best] == pytest.approx([one.log_prob / (len(one.ids) + 1) for one in best])
-
-
-@pytest.mark.parametrize(
-    ("numbers", "specials"),
-    [
-        ({"pad_id": 1, "bos_id": 0, "eos_id": 2, "unk_id": 3}, SpecialTokens(padding=1, beginning=0, end=2, unknown=3)),
-        ({"pad_id": 2, "bos_id": -1, "eos_id": 0, "unk_id": 1}, SpecialTokens(padding=2, beginning=2, end=0, unknown=1)),  # as Marian
-        ({"pad_id": 1, "bos_id": 0, "eos_id": 2, "unk_id": 3}, SpecialTokens(padding=1, beginning=2, end=2, unknown=3)),  # as fairseq
-    ],
-)
-def test_special_tokens_may_have_other_ids(exported, tmp_path, numbers, specials):
-    path = tmp_path / "other.model"
-    with path.open("wb") as file:
-        options = {"vocab_size": 97, "hard_vocab_limit": False, "model_type": "bpe", "minloglevel": 2, **numbers}
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter((SOURCES + TARGETS) * 3), model_writer=file, **options)
-    vocab = Vocab.load(path, specials)
-    torch.manual_seed(7)
-    model = Transformer(ModelConfig(**SMALL), len(vocab), len(vocab), source_specials=specials, target_specials=specials)
-    translator = settled(Translator(model.eval(), vocab, vocab, SEARCH))
-    opened = exported(translator)
-    assert (opened.source_vocab.specials, opened.target_vocab.specials) == (specials, specials)
-    check_greedy(translator, opened)
-    check_beams(translator, opened, beam=3)
-    assert largest_difference(translator.score(SOURCES, TARGETS), opened.score(SOURCES, TARGETS)) < 1e-4
 
 
 def test_a_beam_wider_than_the_vocabulary_gives_what_there_is(make, exported):
