@@ -1,6 +1,6 @@
 """Write a run for other runtimes, without its closed heads, and check that it still says the same; or report what removal is worth.
 
-    python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
+python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
 """
 
 import sys
@@ -34,7 +34,7 @@ def write(config: ExportConfig) -> None:
     import torch
 
     from configs.methods import method_of
-    from models.formats import check_place, export, format_named, need
+    from models.formats import check_target_folder, export, format_named, need
     from runfolder.provenance import device_name, provenance
     from runfolder.source import find_run, open_source
 
@@ -48,7 +48,7 @@ def write(config: ExportConfig) -> None:
     source = open_source(folder.path, config.system or removed, finished=True, device="cpu", data_dir=config.data_dir)
     system, translator = source.system, source.translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"
-    check_place(out, config.fresh)
+    check_target_folder(out, config.fresh)
     lines, references = source.lines("test", config.sentences)
     print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)
     facts = {"run": folder.path.resolve().name, "system": system, **provenance(device_name(), "32", folder.config().get("seed", 0))}

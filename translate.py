@@ -15,8 +15,9 @@ from typing import BinaryIO
 
 from configs.cli import parse
 from configs.translate import TranslateConfig
+from models.line_translator import LineTranslator
 from models.progress import Progress
-from models.stream import LineTranslator, as_text, read_chunks, split_lines, translated, whole_file, windows
+from models.stream import as_text, read_chunks, split_lines, translated, whole_file, windows
 
 
 def main() -> int:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from analysis.attention_pass import Seen, means
 from gates import HeadMap, HeadSite
-from models.transformer import EOS
 
 Links = Sequence[tuple[int, int]]  # (source, target), 0-based
 
@@ -93,7 +92,8 @@ class Alignment:
         batch_row = torch.arange(len(index)).repeat_interleave(lengths)  # one entry a link
         nth = torch.arange(len(batch_row)) - (lengths.cumsum(0) - lengths)[batch_row]
         s, t = self._links[self._starts[known][batch_row] + nth].T
-        for side, piece, limit in (("source", s, (source > EOS).sum(1)), ("target", t, (target > EOS).sum(1))):
+        source_lengths, target_lengths = seen.source_specials.is_piece(source).sum(1), seen.target_specials.is_piece(target).sum(1)
+        for side, piece, limit in (("source", s, source_lengths), ("target", t, target_lengths)):
             beyond = (piece < 0) | (piece >= limit[batch_row])
             if beyond.any():
                 pair = batch_row[beyond][0]

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from data.batch import Batch
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
-from models.transformer import EOS, PAD, Transformer, Weights
+from models.transformer import Transformer, Weights
 
 Exclude = Literal["both", "query", "key", "none"]
 
@@ -43,6 +44,8 @@ class Seen:
 
     batch: Batch
     weights: dict[HeadSite, Tensor]  # (B, H, L, S) fp32
+    source_specials: SpecialTokens = SpecialTokens()
+    target_specials: SpecialTokens = SpecialTokens()
     _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
 
     def tokens(self, kind: str) -> tuple[Tensor, Tensor]:
@@ -55,10 +58,19 @@ class Seen:
     def visible(self, kind: str, exclude: Exclude) -> Tensor:
         """(B, L, S) bool: query and key both count, and the query may see the key."""
         queries, keys = self.tokens(kind)
-        queries = queries > (EOS if exclude in ("both", "query") else PAD)  # padding, beginning and end are the lowest ids
-        keys = keys > (EOS if exclude in ("both", "key") else PAD)
+        queries = self._counts(queries, pieces_alone=exclude in ("both", "query"))
+        keys = self._counts(keys, pieces_alone=exclude in ("both", "key"))
         pairs = queries[:, :, None] & keys[:, None, :]
         return pairs.tril() if kind == "dec-self" else pairs
+
+    def _counts(self, ids: Tensor, *, pieces_alone: bool) -> Tensor:
+        """Which tokens of one of the batch's tensors are pieces, or else no padding."""
+        on_source = ids is self.batch.source
+        specials = self.source_specials if on_source else self.target_specials
+        if pieces_alone:
+            return specials.is_piece(ids)
+        # the decoder's input is padding where its output is: the beginning may have the padding's id
+        return (ids if on_source else self.batch.target_out) != specials.padding
 
     def strongest(self, site: HeadSite, exclude: Exclude) -> Strongest:
         """The largest weight of every counted query that has a key to count, and its key; kept, since many analyses ask for it."""
@@ -89,7 +101,7 @@ def record(model: Transformer, batches: Iterable[Batch], observers: Sequence[Obs
     if not sites:
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds")
     modes = [(module, module.training) for module in model.modules()]
-    device = model.output.weight.device
+    device, source, target = model.output.weight.device, model.source_specials, model.target_specials
     empty = True
     model.eval()
     try:
@@ -100,8 +112,10 @@ def record(model: Transformer, batches: Iterable[Batch], observers: Sequence[Obs
             memory, bias = model.encode(batch.source, weights)
             if chosen != ("enc-self",):
                 model.decode(memory, bias, batch.target_in, weights)
-            padding = {kind: (batch.source if kind == "enc-self" else batch.target_in) == PAD for kind in chosen}  # (B, L)
-            seen = Seen(batch, {s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites})
+            source_padding, target_padding = batch.source == source.padding, batch.target_out == target.padding  # (B, S), (B, T)
+            padding = {kind: source_padding if kind == "enc-self" else target_padding for kind in chosen}  # (B, L)
+            shown = {s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites}
+            seen = Seen(batch, shown, source, target)
             for observer in observers:
                 observer.add(seen)
     finally:

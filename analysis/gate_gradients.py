@@ -20,23 +20,31 @@ from torch import Tensor, nn
 
 from gates import HeadGate, HeadMap, HeadSite, attach, detach, reattach
 from gates.sites import BANK
-from models.transformer import PAD
 
 Per = Literal["batch", "sentence", "token"]
-Queries = Callable[[HeadSite, Any], Tensor]  # (site, batch) -> (B, L) bool: which query positions of its attention are not padding
+Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: which query positions are not padding
 
 
-def query_tokens(site: HeadSite, batch: Any) -> Tensor:
+def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
     """(B, L) bool, True at the query positions of a translation batch that are not padding: `Queries` of our own models."""
-    return (batch.source if site.kind == "enc-self" else batch.target_out) != PAD
+    if site.kind == "enc-self":
+        return batch.source != model.source_specials.padding
+    return batch.target_out != model.target_specials.padding
 
 
 class HeadFactors:
     """A factor on the output of every head of `sites`; `head_factors` makes it."""
 
-    def __init__(self, gates: Mapping[HeadSite, HeadGate], sites: Iterable[HeadSite], had: Mapping[HeadSite, HeadGate], like: Tensor):
+    def __init__(
+        self,
+        model: nn.Module,
+        gates: Mapping[HeadSite, HeadGate],
+        sites: Iterable[HeadSite],
+        had: Mapping[HeadSite, HeadGate],
+        like: Tensor,
+    ):
         """gates: masks on the model. sites: whose heads get a factor. had: gates that the model had. like: of the factors' type, device."""
-        self.sites, self.like = tuple(sites), like
+        self.model, self.sites, self.like = model, tuple(sites), like
         self.factors: dict[HeadSite, Tensor] = {}
         for site, gate in gates.items():
             gate.register_forward_hook(lambda mask, inputs, xi, site=site: self.scaled(site, had[site]() if site in had else xi))
@@ -54,7 +62,7 @@ class HeadFactors:
         """New factors of 1 for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token."""
         self.factors = {}
         for site in self.sites:
-            rows, length = queries(site, batch).shape
+            rows, length = queries(self.model, site, batch).shape
             shape = {"batch": (site.heads,), "sentence": (rows, site.heads), "token": (rows, site.heads, length)}[per]
             self.factors[site] = self.like.new_ones(shape).requires_grad_(True)
 
@@ -104,7 +112,7 @@ def head_factors(
             for parameter in trained:
                 parameter.requires_grad_(False)
             like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.ones(()))
-            yield HeadFactors(dict(getattr(model, BANK).items()), sites, had, like.detach())
+            yield HeadFactors(model, dict(getattr(model, BANK).items()), sites, had, like.detach())
         finally:
             detach(model)
     finally:

@@ -32,8 +32,8 @@ def importance(
 ) -> HeadMap:
     """I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay shut.
 
-    loss (model, batch): a sum over the batch, whose sentences do not see each other. queries (site, batch): (B, L) bool, the positions
-    that are not padding. Those of a translation model unless given; a batch needs `to(device)`.
+    loss (model, batch): a sum over the batch, whose sentences do not see each other. queries (model, site, batch): (B, L) bool, the
+    positions that are not padding. Those of a translation model unless given; a batch needs `to(device)`.
     Raises ValueError without any batch. The model must have no gates; it is left as it was."""
     device = next(model.parameters()).device
     with head_factors(model, kinds=kinds, closed=closed) as factors:
@@ -48,7 +48,7 @@ def importance(
                 size = gradient.abs().double().cpu()  # (H,), (B, H) or (B, H, L)
                 totals[site] += size if absolute == "batch" else size.transpose(0, 1).flatten(1).sum(1)
                 # a padding query has no gradient; it is not counted either
-                real = queries(site, batch)
+                real = queries(model, site, batch)
                 counts[site] += int(real.sum()) if absolute == "token" else len(real)
     if not any(counts.values()):
         raise ValueError("importance needs at least one batch of sentence pairs, got none")

@@ -118,7 +118,7 @@ def relevance(
 
     rule: "gate-gradient", or of the walk "ratio", "alpha-beta", "gradient", or one of these with its numbers, such as Ratio(eps=1e-3).
     logits (model, batch): where the gate's gradient starts, a translation model's largest logits unless given; a classifier's are (B, 1).
-    queries (site, batch): as for `importance`; both are for models that do not translate.
+    queries (model, site, batch): as for `importance`; both are for models that do not translate.
     dtype: what the walk computes in, the model's own unless given; conservation is exact to 1e-4 in float64. Gates stay as they are. The
     model is left as it was. Raises ValueError at an unknown name, kinds without a head, or no generation step at all."""
     check_choice(aggregation, get_args(Aggregation), "aggregation")

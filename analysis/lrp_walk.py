@@ -18,7 +18,7 @@ from analysis.lrp_rules import Account, Back, Rule, passed
 from data.batch import Batch
 from gates import gate_heads
 from models.attention import MultiHeadAttention, attention_weights
-from models.transformer import PAD, DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, padding_bias
+from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, padding_bias
 
 CHUNK = 256  # tokens whose logits exist at a time: (N, V) of a whole batch would be its largest tensor
 
@@ -32,7 +32,7 @@ class Walk:
 
     def __init__(self, model: Transformer, batch: Batch, rule: Rule, dtype: torch.dtype):
         self.rule, self.dtype = rule, dtype
-        hidden = padding_bias(batch.source)  # (B, 1, 1, S)
+        hidden = padding_bias(batch.source, model.source_specials.padding)  # (B, 1, 1, S)
         length = batch.target_in.shape[1]
         causal = torch.full((length, length), -torch.inf, device=batch.source.device).triu(1)
 
@@ -51,7 +51,7 @@ class Walk:
             x = self.feed(self.decoder, each.feed_residual, x, each.feed_forward)
         x, self.decoder_norm = self.norm(model.decoder.norm, x)
 
-        self.best, self.real = best_tokens(x, model.output.weight.to(dtype), batch)
+        self.best, self.real = best_tokens(x, model.output.weight.to(dtype), batch, model.target_specials.padding)
         rows = model.output.weight.to(dtype)[self.best]  # (B, T, D)
         y = (x * rows).sum(-1)
         self.logits = y * self.real
@@ -162,14 +162,14 @@ def top_logits(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
     """The largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where there is one."""
     memory, bias = model.encode(batch.source)
     x = model.decode(memory, bias, batch.target_in)  # (B, T, D)
-    best, real = best_tokens(x, model.output.weight, batch)
+    best, real = best_tokens(x, model.output.weight, batch, model.target_specials.padding)
     return (x * model.output.weight[best]).sum(-1) * real, real
 
 
 @torch.no_grad()
-def best_tokens(states: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def best_tokens(states: Tensor, weight: Tensor, batch: Batch, padding: int) -> tuple[Tensor, Tensor]:
     """Ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, True elsewhere. states (B, T, D), weight (V, D)."""
-    real = batch.target_out != PAD
+    real = batch.target_out != padding
     best = torch.zeros_like(batch.target_out)
     best[real] = torch.cat([(part @ weight.T).argmax(1) for part in states[real].split(CHUNK)])
     return best, real

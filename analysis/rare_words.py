@@ -18,7 +18,6 @@ from torch import Tensor
 
 from analysis.attention_pass import Exclude, Seen, check_exclude, means
 from gates import HeadMap, HeadSite
-from models.transformer import EOS
 
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
@@ -39,9 +38,7 @@ class RareWords:
         self.rank = rank
         self.exclude: Exclude = check_exclude(exclude)
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
-        ordered = self.counts[EOS + 1 :].sort().values
-        more_frequent = len(ordered) - torch.searchsorted(ordered, self.counts, right=True)  # (V,)
-        self._outside = more_frequent >= rank
+        self._different = 0  # pieces that occur in the training text
         self.sentences, self.sentences_seen, self.queries = 0, 0, 0  # sentences and queries that were counted, and all sentences
         self._hits: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # (H,) on the least, on one of the two least
         self._chance = torch.zeros(2, dtype=torch.float64)
@@ -57,11 +54,15 @@ class RareWords:
                 f"counts are of {len(self.counts)} pieces, but a source has piece {int(source.max())}; count the training text with the "
                 "source vocabulary of this model"
             )
-        word = source > EOS  # (B, S)
+        specials = seen.source_specials
+        ordered = self.counts[specials.is_piece(torch.arange(len(self.counts)))].sort().values
+        more_frequent = len(ordered) - torch.searchsorted(ordered, self.counts, right=True)  # (V,)
+        outside, self._different = more_frequent >= self.rank, int((ordered > 0).sum())
+        word = specials.is_piece(source)  # (B, S)
         count = self.counts[source].masked_fill(~word, NEVER_RARE)
         least = count.sort(1).values[:, :2]  # (B, 2)
         rarest, two_rarest = (count <= least[:, [i]] for i in (0, least.shape[1] - 1))
-        chosen = (word.sum(1) > 1) & (rarest & self._outside[source]).any(1)  # (B,)
+        chosen = (word.sum(1) > 1) & (rarest & outside[source]).any(1)  # (B,)
         self.sentences += int(chosen.sum())
         self.sentences_seen += len(source)
         first = seen.strongest(sites[0], self.exclude)
@@ -103,8 +104,7 @@ class RareWords:
         if not self._hits:
             raise ValueError("rare words are looked for in encoder self-attention, and none was recorded; add the kind enc-self")
         if not self.sentences:
-            different = int((self.counts[EOS + 1 :] > 0).sum())
             raise ValueError(
                 f"none of the {self.sentences_seen} sentences has two words and a piece outside the {self.rank} most frequent "
-                f"({different} different ones are in the training text); take a smaller --rare-rank"
+                f"({self._different} different ones are in the training text); take a smaller --rare-rank"
             )

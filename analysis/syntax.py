@@ -25,7 +25,6 @@ from analysis.attention_pass import Seen
 from data.conllu import Tree
 from data.parallel import DataError, nearest
 from gates import HeadMap, HeadSite
-from models.transformer import PAD
 
 LABELS = ("nsubj", "dobj", "amod", "advmod")  # those of the paper
 DIRECTIONS = ("head->dependent", "dependent->head")  # from the query to where it looks
@@ -119,7 +118,7 @@ class Syntax:
         assert sites == (self.sites or sites)  # one model throughout
         self.sites, self._found = sites, None
         source, pairs = seen.batch.source.cpu(), seen.batch.index.tolist()
-        member, asked = self._prepare(source, pairs)
+        member, asked = self._prepare(source != seen.source_specials.padding, pairs)
         if not asked:
             return
         row, relation, query = (torch.tensor(column) for column in list(zip(*asked, strict=True))[:3])
@@ -138,9 +137,9 @@ class Syntax:
         self._pairs.append(np.array([pairs[i] for i in row.tolist()]))
         self._offsets.append([[other - word for other in words] for _, _, word, words in asked])
 
-    def _prepare(self, source: Tensor, pairs: list[int]) -> tuple[Tensor, list[tuple[int, int, int, list[int]]]]:
-        """member (B, W, S) of a batch, and its queries: row, relation, query word, words to look at."""
-        lengths = (source != PAD).sum(1).tolist()
+    def _prepare(self, real: Tensor, pairs: list[int]) -> tuple[Tensor, list[tuple[int, int, int, list[int]]]]:
+        """member (B, W, S) of a batch, and its queries: row, relation, query word, words to look at.   real (B, S): what is no padding."""
+        lengths = real.sum(1).tolist()
         asked: list[tuple[int, int, int, list[int]]] = []
         cells: list[tuple[int, int, int]] = []
         for row, pair in enumerate(pairs):
@@ -163,7 +162,7 @@ class Syntax:
                 else:
                     self.left_out["queries of words without a piece"] += 1
         widest = max((len(self.trees[pair]) for pair in pairs if pair in self.trees), default=0)
-        member = torch.zeros(len(source), widest, source.shape[1])
+        member = torch.zeros(len(real), widest, real.shape[1])
         if cells:
             member[tuple(torch.tensor(cells).T)] = 1.0
         return member, asked

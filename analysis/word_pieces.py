@@ -8,17 +8,19 @@ from collections.abc import Sequence
 
 from data.conllu import shorten, word_spans
 from data.parallel import DataError
-from data.vocab import Vocab
+from data.vocab import Vocab, Vocabulary
 
 SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
 
 
-def word_of_piece(vocab: Vocab, text: str, words: Sequence[str]) -> list[int | None]:
+def word_of_piece(vocab: Vocabulary, text: str, words: Sequence[str]) -> list[int | None]:
     """For every piece of `vocab.encode([text])` the number of its word, from 0; None only where nothing of the piece is in a word.
 
     words: side by side the text without its white space (`Tree.written`). A piece of two words is the one's that has more characters of
     it, the first's where equal; a space alone is the word's after it. A word may be without a piece: nothing but zero-width characters,
-    or all of it in a piece of its neighbour. DataError where the words are not the text's."""
+    or all of it in a piece of its neighbour. DataError where the words are not the text's, or the vocabulary is not SentencePiece's."""
+    if not isinstance(vocab, Vocab):
+        raise DataError(f"the words of pieces are found for SentencePiece's vocabularies alone, and {vocab.path} is none")
     owner: list[int | None] = [None] * len(text)
     for number, (begin, end) in enumerate(word_spans(text, words)):
         owner[begin:end] = [number] * (end - begin)

@@ -18,7 +18,7 @@ from speed.measure import alternate, arguments, at_least_one, load_average, rati
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from models.formats import Exported
+    from models.line_translator import LineTranslator
     from models.transformer import Transformer
     from models.translator import Translator
 
@@ -51,6 +51,7 @@ class Uncached:
 
     def __init__(self, model: "Transformer"):
         self.model, self.config, self.target_vocab = model, model.config, model.target_vocab
+        self.source_specials, self.target_specials = model.source_specials, model.target_specials
 
     def start(self, source: "Tensor", beam: int = 1) -> Prefixes:
         import torch
@@ -72,7 +73,6 @@ def uncached(translator: "Translator") -> Callable[[Sequence[str], int], list[st
     import torch
 
     from data.batch import pad
-    from data.vocab import EOS
     from models.search import beam_search
 
     @torch.inference_mode()
@@ -80,7 +80,7 @@ def uncached(translator: "Translator") -> Callable[[Sequence[str], int], list[st
         search, ids = translator.search, translator.encode(lines)
         found = [""] * len(lines)
         for chosen in translator.search_batches([len(sentence) for sentence in ids], beam):
-            source = pad([ids[i] for i in chosen], after=EOS)
+            source = pad([ids[i] for i in chosen], translator.model.source_specials, end=True)
             options: dict[str, Any] = {name: getattr(search, name) for name in ("length_penalty", "max_ratio", "max_extra")}
             best = [each[0].ids for each in beam_search(Uncached(translator.model), source, beam=beam, **options)]
             for i, text in zip(chosen, translator.target_vocab.decode(best), strict=True):
@@ -90,11 +90,11 @@ def uncached(translator: "Translator") -> Callable[[Sequence[str], int], list[st
     return translate
 
 
-def with_batch(system: "Translator | Exported", tokens: int) -> None:
+def with_batch(system: "LineTranslator", tokens: int) -> None:
     system.search = replace(system.search, batch_tokens=tokens)
 
 
-def best_batch(system: "Translator | Exported", translate: Callable[[Sequence[str]], list[str]], lines: Sequence[str]) -> dict[int, float]:
+def best_batch(system: "LineTranslator", translate: Callable[[Sequence[str]], list[str]], lines: Sequence[str]) -> dict[int, float]:
     """Seconds at each batch size, the better of two; the best is left set."""
     seconds = {}
     for tokens in BATCH_TOKENS:
@@ -109,7 +109,7 @@ def best_batch(system: "Translator | Exported", translate: Callable[[Sequence[st
     return seconds
 
 
-def measure(dense: "Translator", peer: "Exported", parts: Sequence[Sequence[str]], beam: int) -> dict[str, Any]:
+def measure(dense: "Translator", peer: "LineTranslator", parts: Sequence[Sequence[str]], beam: int) -> dict[str, Any]:
     """Seconds of the three on every part, their ratios, and how many lines they translate as we do."""
     from models.translator import Translator
 

@@ -42,14 +42,14 @@ def models(config: "ModelConfig", vocabulary: int) -> dict[str, "Transformer"]:
     import torch
 
     from gates import HeadMap, attach, find_sites, remove
-    from models.transformer import EOS, Transformer
+    from models.transformer import Transformer
 
     made = {}
     for name in ("dense", "masked", "removed"):
         torch.manual_seed(SEED)
         model = Transformer(config, vocabulary, vocabulary)
         with torch.no_grad():
-            model.output.weight[EOS] = 0.0  # never among the best: every search goes on to its last step
+            model.output.weight[model.target_specials.end] = 0.0  # never among the best: every search goes on to its last step
         closed = HeadMap({site: torch.randperm(site.heads) < site.heads // 2 for site in find_sites(model)})
         if name == "masked":
             attach(model, gate="mask").assign(closed.map(lambda row: (~row).double()))

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from configs.schema import ModelConfig, StageConfig
 from data.batch import Batch
-from data.vocab import PAD
+from data.special_tokens import SpecialTokens
 from lightning_modules.schedules import inverse_sqrt
 from models.attention import MultiHeadAttention
 from models.transformer import Transformer, sinusoids
+
+PADDING = SpecialTokens().padding
 
 
 class TorchTransformer(nn.Module):
@@ -55,7 +57,7 @@ class TorchTransformer(nn.Module):
         return self.dropout(self.embedding(ids) * math.sqrt(self.d_model) + self.sinusoids[: ids.shape[1]])  # (B, L, D)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        padding = source == PAD
+        padding = source == PADDING
         # padded target positions come last: the causal mask hides them from the others
         hidden = self.transformer(
             self.embed(source),
@@ -82,7 +84,7 @@ class PlainLoop:
         """Label-smoothed cross-entropy per target token, in nats."""
         logits = self.model(batch.source, batch.target_in)
         return F.cross_entropy(
-            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PAD, label_smoothing=self.stage.label_smoothing
+            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PADDING, label_smoothing=self.stage.label_smoothing
         )
 
     def __call__(self, batch: Batch) -> Tensor:

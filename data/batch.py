@@ -1,5 +1,5 @@
 """What one training or scoring step sees: a padded batch of sentence pairs.
-Letters: B pairs, S source pieces + end of sentence, T target pieces + one special. Padding (0) is always on the right."""
+Letters: B pairs, S source pieces + end of sentence, T target pieces + one special token. Padding is always on the right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.vocab import BOS, EOS, PAD
+from data.special_tokens import SpecialTokens
 
 
 @dataclass
@@ -20,9 +20,9 @@ class Batch:
     step_tokens counts the target_out tokens, padding excluded, of the whole optimiser step this batch belongs to: all
     micro-batches and all ranks. A loss summed over this batch and divided by step_tokens is its share of the step's loss."""
 
-    source: Tensor  # (B, S) int64: pieces, eos
-    target_in: Tensor  # (B, T) int64: bos, pieces
-    target_out: Tensor  # (B, T) int64: pieces, eos
+    source: Tensor  # (B, S) int64: pieces, end
+    target_in: Tensor  # (B, T) int64: beginning, pieces
+    target_out: Tensor  # (B, T) int64: pieces, end; padding where target_in has it
     index: Tensor  # (B,) int64
     step_tokens: int
     target_tokens: int  # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
@@ -44,30 +44,35 @@ class Batch:
         return Batch(source, target_in, target_out, index, self.step_tokens, self.target_tokens)
 
 
-def pad(sentences: Sequence[Sequence[int]], *, before: int | None = None, after: int | None = None) -> Tensor:
-    """(B, L) int64, right-padded with PAD; `before` and `after` are put around each sentence where given."""
-    start, end = int(before is not None), int(after is not None)
+def pad(sentences: Sequence[Sequence[int]], specials: SpecialTokens, *, begin: bool = False, end: bool = False) -> Tensor:
+    """(B, L) int64, padded on the right; each sentence has the beginning before it and the end after it where asked for."""
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=0))
-    out = np.full((len(sentences), start + width + end), PAD, dtype=np.int64)  # (B, L)
+    out = np.full((len(sentences), begin + width + end), specials.padding, dtype=np.int64)  # (B, L)
     # One masked write for all sentences: row-major order of the mask is the order of the concatenated pieces.
     inside = np.arange(width) < lengths[:, None]
-    out[:, start : start + width][inside] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
-    if before is not None:
-        out[:, 0] = before
-    if after is not None:
-        out[np.arange(len(sentences)), start + lengths] = after
+    out[:, begin : begin + width][inside] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
+    if begin:
+        out[:, 0] = specials.beginning
+    if end:
+        out[np.arange(len(sentences)), begin + lengths] = specials.end
     return torch.from_numpy(out)
 
 
-def collate(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], index: Sequence[int], step_tokens: int) -> Batch:
-    """A Batch of (source pieces, target pieces) without specials; `index` are their numbers in the split."""
+def collate(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    index: Sequence[int],
+    step_tokens: int,
+    source_specials: SpecialTokens = SpecialTokens(),
+    target_specials: SpecialTokens = SpecialTokens(),
+) -> Batch:
+    """A Batch of (source pieces, target pieces) without special tokens; `index` are their numbers in the split."""
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
     return Batch(
-        source=pad(sources, after=EOS),
-        target_in=pad(targets, before=BOS),
-        target_out=pad(targets, after=EOS),
+        source=pad(sources, source_specials, end=True),
+        target_in=pad(targets, target_specials, begin=True),
+        target_out=pad(targets, target_specials, end=True),
         index=torch.tensor(index, dtype=torch.int64),
         step_tokens=step_tokens,
         target_tokens=sum(map(len, targets)) + len(targets),

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 from data.batch import Batch, collate
 from data.batching import TokenBatches
 from data.parallel import Corpus, DataError, ParallelText
-from data.vocab import NORMALIZATION, UNK, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import NORMALIZATION, Vocab, Vocabulary
 
 Pair = tuple[list[int], list[int]]
 
@@ -39,12 +40,14 @@ def _load_or_train(path: Path, lines: list[str], *, size: int) -> Vocab:
 
 @dataclass(eq=False)  # a Dataset is hashable
 class EncodedSplit(Dataset[Batch]):
-    """The pairs of a split as pieces, no specials. numbers[i] is where pair i stands in the corpus' split; skipped counts what does not
-    stand here."""
+    """The pairs of a split as pieces, without the special tokens, which batches have. numbers[i] is where pair i stands in the corpus'
+    split; skipped counts what does not stand here."""
 
     pairs: list[Pair]
     numbers: list[int]
     skipped: dict[str, int]
+    source_specials: SpecialTokens
+    target_specials: SpecialTokens
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -52,7 +55,14 @@ class EncodedSplit(Dataset[Batch]):
     def __getitem__(self, item: tuple[list[int], int]) -> Batch:
         """The batch that TokenBatches asks for."""
         chosen, step_tokens = item
-        return collate([self.pairs[i] for i in chosen], [self.numbers[i] for i in chosen], step_tokens)
+        pairs, numbers = [self.pairs[i] for i in chosen], [self.numbers[i] for i in chosen]
+        return collate(pairs, numbers, step_tokens, self.source_specials, self.target_specials)
+
+    @property
+    def unknown_pieces(self) -> int:
+        """How often the unknown piece stands in the pairs."""
+        source, target = self.source_specials.unknown, self.target_specials.unknown
+        return sum(pair[0].count(source) + pair[1].count(target) for pair in self.pairs)
 
     @property
     def source_lengths(self) -> np.ndarray:
@@ -76,8 +86,8 @@ class TranslationData(pl.LightningDataModule):
         self,
         *,
         corpus: Corpus,
-        source_vocab: Vocab,
-        target_vocab: Vocab,
+        source_vocab: Vocabulary,
+        target_vocab: Vocabulary,
         max_tokens: int,
         max_length: int,
         seed: int,
@@ -158,8 +168,9 @@ class TranslationData(pl.LightningDataModule):
 
     def _encode(self, text: ParallelText, name: str, *, skip_long: bool) -> EncodedSplit:
         pairs = list(zip(self.source_vocab.encode(text.sources), self.target_vocab.encode(text.targets), strict=True))
+        specials = self.source_vocab.specials, self.target_vocab.specials
         if not skip_long:
-            return EncodedSplit(pairs, list(range(len(pairs))), dict(text.skipped))
+            return EncodedSplit(pairs, list(range(len(pairs))), dict(text.skipped), *specials)
         numbers = [i for i, (source, target) in enumerate(pairs) if max(len(source), len(target)) <= self.max_length]
         if not numbers:
             raise DataError(
@@ -169,7 +180,7 @@ class TranslationData(pl.LightningDataModule):
         skipped = dict(text.skipped)
         if len(numbers) < len(pairs):
             skipped[f"longer than {self.max_length} pieces"] = len(pairs) - len(numbers)
-        return EncodedSplit([pairs[i] for i in numbers], numbers, skipped)
+        return EncodedSplit([pairs[i] for i in numbers], numbers, skipped, *specials)
 
     def _world(self) -> tuple[int, int]:
         return (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
@@ -191,5 +202,5 @@ def _count(split: EncodedSplit) -> dict[str, Any]:
         "skipped": split.skipped,
         "source_pieces": sum(len(source) for source, _ in split.pairs),
         "target_pieces": sum(len(target) for _, target in split.pairs),
-        "unknown_pieces": sum(source.count(UNK) + target.count(UNK) for source, target in split.pairs),
+        "unknown_pieces": split.unknown_pieces,
     }

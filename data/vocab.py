@@ -1,5 +1,5 @@
 """Subword vocabularies: byte-pair encoding over characters, by SentencePiece (Sennrich et al. 2016, arXiv:1508.07909; Kudo and Richardson
-2018, arXiv:1808.06226). Ids 0 to 3 are padding, begin, end and unknown in every vocabulary of this project.
+2018, arXiv:1808.06226). Other tokenizers serve as well: `Vocabulary` says what is asked of one.
 
 Text is normalised by SentencePiece's `nmt_nfkc` before it is cut: runs of spaces become one, compatibility forms (ligatures, full-width
 letters, the one-character ellipsis) their plain form, control and zero-width characters go. Everything else comes back from `decode` as it
@@ -12,21 +12,44 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import sentencepiece
 
 from data.parallel import DataError
+from data.special_tokens import SpecialTokens
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
 NORMALIZATION = "nmt_nfkc"
 
 
-class Vocab:
-    """A trained SentencePiece model with our special ids."""
+class Vocabulary(Protocol):
+    """What a model needs of a tokenizer. Ids are those of the model's embedding."""
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor, path: Path) -> None:
-        self.processor = processor
-        self.path = path
+    @property
+    def path(self) -> Path:
+        """The file that it was read from."""
+
+    @property
+    def specials(self) -> SpecialTokens:
+        """The ids of its special tokens."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of each line, no specials added; an empty line is an empty list."""
+
+    def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each list of ids; padding, beginning and end leave no trace."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The piece of each id as written in the vocabulary."""
+
+
+class Vocab:
+    """A trained SentencePiece model, and how the ids of its special tokens are numbered."""
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, path: Path, specials: SpecialTokens) -> None:
+        self.processor, self.path, self.specials = processor, path, specials
 
     @classmethod
     def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> Vocab:
@@ -35,7 +58,7 @@ class Vocab:
 
         `size` counts the four specials. Where the text cannot fill it (every word is one piece already) the vocabulary is smaller, with a
         warning. DataError where there is no text, or where `size` has no room for every character of it."""
-        path = Path(path)
+        path, specials = Path(path), SpecialTokens()
         kept = [line for line in lines if line.strip()]
         if not kept:
             raise DataError("no text to train a vocabulary on: expected at least one line that is not empty")
@@ -51,10 +74,10 @@ class Vocab:
                     hard_vocab_limit=False,  # a small text gives a smaller vocabulary, not an error
                     character_coverage=1.0,
                     normalization_rule_name=NORMALIZATION,
-                    pad_id=PAD,
-                    bos_id=BOS,
-                    eos_id=EOS,
-                    unk_id=UNK,
+                    pad_id=specials.padding,
+                    bos_id=specials.beginning,
+                    eos_id=specials.end,
+                    unk_id=specials.unknown,
                     num_threads=1,  # the model file differs with the number of threads
                     minloglevel=2,
                 )
@@ -71,8 +94,9 @@ class Vocab:
         return vocab
 
     @classmethod
-    def load(cls, path: str | Path) -> Vocab:
-        """The vocabulary saved at `path`. DataError where it is missing, is no SentencePiece model, or numbers its specials otherwise."""
+    def load(cls, path: str | Path, specials: SpecialTokens | None = None) -> Vocab:
+        """The vocabulary saved at `path`. Its special tokens are numbered as the file says, unless `specials` are given: those of the model
+        that uses it. DataError where the file is missing, is no SentencePiece model, or lacks a special token and none are given."""
         path = Path(path)
         if not path.is_file():
             raise DataError(f"no vocabulary at {path}: expected a SentencePiece .model file")
@@ -82,9 +106,11 @@ class Vocab:
         except RuntimeError as error:
             raise DataError(f"{path} is not a SentencePiece model ({str(error).strip()}); train it again or copy it again") from error
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
-        if found != (PAD, BOS, EOS, UNK):
-            raise DataError(f"{path} numbers pad, bos, eos, unk as {found}, expected {(PAD, BOS, EOS, UNK)}; train it with Vocab.train")
-        return cls(processor, path)
+        if specials is None and min(found) < 0:
+            raise DataError(
+                f"{path} numbers pad, bos, eos, unk as {found}, -1 for none; train it with Vocab.train, or give the model's SpecialTokens"
+            )
+        return cls(processor, path, specials or SpecialTokens(*found))
 
     def __len__(self) -> int:
         return int(self.processor.get_piece_size())

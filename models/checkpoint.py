@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from configs.schema import ModelConfig
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
 
@@ -47,16 +48,24 @@ def architecture(model: Transformer) -> dict[str, Any]:
         "model": asdict(model.config),
         "source_vocab": model.source_vocab,
         "target_vocab": model.target_vocab,
+        "source_specials": asdict(model.source_specials),
+        "target_specials": asdict(model.target_specials),
         "heads": model.heads,
         **({"heads_left": left} if left else {}),
     }
 
 
+def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialTokens]:
+    """The special tokens of source and target in what `architecture` wrote; files from before they were written have the defaults."""
+    return SpecialTokens(**description.get("source_specials", {})), SpecialTokens(**description.get("target_specials", {}))
+
+
 def build(description: dict[str, Any]) -> Transformer:
     """An untrained model from what `architecture` wrote. Raises ValueError at a description that is not one."""
     try:
-        config = ModelConfig(**description["model"])
-        model = Transformer(config, description["source_vocab"], description["target_vocab"], description.get("heads"))
+        config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
+        sizes = description["source_vocab"], description["target_vocab"]
+        model = Transformer(config, *sizes, description.get("heads"), source_specials=source, target_specials=target)
         set_heads_left(model, HeadMap.from_json(description.get("heads_left", {})))
         return model
     except (KeyError, TypeError) as error:

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PAD = 0
 CHUNK = 256  # tokens; at V = 8,000 a chunk's logits take 8 MB in fp32: they stay in the cache
 
 
@@ -59,12 +58,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grad_h * grads[0], None if grad_w is None else grad_w * grads[0], None, None, None, None, None
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, padding: int, smoothing: float = 0.0) -> Tensor:
     """Label-smoothed cross-entropy in nats, summed over the target tokens that are not padding: a scalar.
 
     hidden (B, T, D) decoder states, weight (V, D) output projection, targets (B, T) ids. Equals F.cross_entropy(hidden @ weight.T, ...,
-    label_smoothing=smoothing, reduction="sum", ignore_index=0). Under autocast the products run in its type, the softmax in fp32."""
-    real = targets != PAD
+    label_smoothing=smoothing, reduction="sum", ignore_index=padding). Under autocast the products run in its type, the softmax in fp32."""
+    real = targets != padding
     h, y = hidden[real], targets[real]
     device = h.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.schema import ModelConfig
-from models.transformer import BOS, EOS, PAD
+from data.special_tokens import SpecialTokens
 
 
 class State(Protocol):
@@ -37,6 +37,12 @@ class StepModel(Protocol):
     @property
     def target_vocab(self) -> int: ...
 
+    @property
+    def source_specials(self) -> SpecialTokens: ...
+
+    @property
+    def target_specials(self) -> SpecialTokens: ...
+
     def start(self, source: Tensor, beam: int = 1) -> State:
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
 
@@ -55,7 +61,7 @@ class Hypothesis:
 
 def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
     """(B,) longest target of each source in pieces, the end included: max_ratio * source pieces + max_extra, or all learned positions."""
-    pieces = (source != PAD).sum(1) - 1
+    pieces = (source != model.source_specials.padding).sum(1) - 1
     limits = (pieces * max_ratio).long() + max_extra
     return limits.clamp(max=model.config.max_positions) if model.config.positions == "learned" else limits
 
@@ -65,26 +71,27 @@ def greedy_search(
     model: StepModel, source: Tensor, *, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
 ) -> list[Hypothesis]:
     """The most probable next token at every step, for every source (B, S)."""
+    specials = model.target_specials
     limits = length_limits(model, source, max_ratio, max_extra)
     state = model.start(source)
-    ids = torch.full((len(source),), BOS, device=source.device)
-    out = torch.full((len(source), int(limits.max())), PAD, device=source.device)
+    ids = torch.full((len(source),), specials.beginning, device=source.device)
+    out = torch.full((len(source), int(limits.max())), specials.padding, device=source.device)
     log_prob = torch.zeros(len(source), device=source.device)
     while len(ids):
         log_p = next_log_probs(model, ids, state)
         at_limit = limits[state.sentences] <= state.length
         best, ids = log_p.max(1)
-        best = torch.where(at_limit, log_p[:, EOS], best)
-        ids = ids.masked_fill(at_limit, EOS)
+        best = torch.where(at_limit, log_p[:, specials.end], best)
+        ids = ids.masked_fill(at_limit, specials.end)
         log_prob[state.sentences] += best
         out[state.sentences, state.length - 1] = ids
-        going = (ids != EOS).nonzero().flatten()
+        going = (ids != specials.end).nonzero().flatten()
         if len(going) < len(ids):
             state.select(going, going)
             ids = ids[going]
     results = []
     for row, total in zip(out.tolist(), log_prob.tolist(), strict=True):
-        n = row.index(EOS)
+        n = row.index(specials.end)
         results.append(Hypothesis(row[:n], total, total / (n + 1) ** length_penalty))
     return results
 
@@ -97,11 +104,11 @@ def beam_search(
     if beam < 1:
         raise ValueError(f"expected a beam of at least 1, got {beam}")
     k = min(beam, model.target_vocab - 1)
-    device = source.device
+    device, specials = source.device, model.target_specials
     limits = length_limits(model, source, max_ratio, max_extra)
     state = model.start(source, k)
     finished: list[list[Hypothesis]] = [[] for _ in source]
-    ids = torch.full((len(source) * k,), BOS, device=device)
+    ids = torch.full((len(source) * k,), specials.beginning, device=device)
     # the k rows of a sentence start equal: all but the first are ruled out, or each hypothesis would come k times
     scores = torch.full((len(source), k), -torch.inf, device=device)
     scores[:, 0] = 0.0
@@ -115,11 +122,11 @@ def beam_search(
         at_limit = limits[state.sentences] <= n
         if at_limit.any():
             forced = at_limit.repeat_interleave(k)
-            top[forced], token[forced] = -torch.inf, EOS
-            top[forced, 0] = log_p[forced, EOS]
+            top[forced], token[forced] = -torch.inf, specials.end
+            top[forced, 0] = log_p[forced, specials.end]
         top, flat = (scores[:, :, None] + top.view(open_count, k, -1)).flatten(1).topk(min(2 * k, k * token.shape[1]))  # (B, 2k)
         origin, token = flat // token.shape[1], token.view(open_count, -1).gather(1, flat)
-        ends = token == EOS
+        ends = token == specials.end
         # an end counts only among the k best, as if it had taken its row's place
         for b, c in (ends[:, :k] & top[:, :k].isfinite()).nonzero().tolist():
             log_prob = float(top[b, c])
@@ -147,6 +154,11 @@ def beam_search(
 def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
     """(N, V) log probabilities in nats, fp32; padding and beginning are never produced."""
     log_p = model.step(ids, state).float().log_softmax(-1)
-    log_p[:, PAD] = -torch.inf
-    log_p[:, BOS] = -torch.inf
-    return log_p
+    return rule_out(log_p, model.target_specials)
+
+
+def rule_out(scores: Tensor, specials: SpecialTokens) -> Tensor:
+    """The scores (..., V), changed in place: -inf at the tokens that are never produced."""
+    for token in specials.never_produced:
+        scores[..., token] = -torch.inf
+    return scores

@@ -14,14 +14,10 @@ import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import BinaryIO
 
 from data.parallel import DataError
-
-if TYPE_CHECKING:
-    from configs.schema import SearchConfig
-    from data.vocab import Vocab
-    from models.translator import Translation
+from models.line_translator import LineTranslator, Translation
 
 CHUNK = 1 << 16  # bytes of one read: what a pipe holds
 LONGEST_LINE = 1 << 20  # bytes; text without line ends would otherwise be read whole
@@ -35,17 +31,6 @@ NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
 }
 ONE_LINE = str.maketrans("\n\r", "  ")
 ONE_CELL = str.maketrans("\n\r\t", "   ")
-
-
-class LineTranslator(Protocol):
-    """What a stream needs of a model: a Translator, or an exported folder that is open."""
-
-    source_vocab: "Vocab"
-    search: "SearchConfig"
-
-    def translate_n_best(
-        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
-    ) -> "list[list[Translation]]": ...
 
 
 def read_chunks(fd: int, *, wait: float = 0.1) -> Iterator[bytes]:
@@ -129,7 +114,7 @@ def translated(
     length_penalty: float | None = None,
     left_empty: Callable[[str], None] | None = None,
     name: str = "standard input",
-) -> "Iterator[list[list[Translation]]]":
+) -> Iterator[list[list[Translation]]]:
     """For every list of lines the n best translations of each line, in order; a line without pieces has one, which is empty.
 
     longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer one is translated as an empty
@@ -156,7 +141,7 @@ def translated(
         done += len(lines)
 
 
-def as_text(best: "Sequence[Translation]", number: int, *, n_best: int = 0, scores: bool = False) -> str:
+def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores: bool = False) -> str:
     """What is written for an input line, "\\n" included: its best translation on one line, or with n_best exactly so many lines.
 
     Columns are parted by tabs: the line's number (with n_best), score and log probability (with scores), the text. Where the search found

@@ -1,6 +1,6 @@
 """An encoder-decoder Transformer, top to bottom.   Vaswani et al. 2017, with pre- or post-norm (Xiong et al. 2020).
 
-Ids: 0 padding, 1 beginning, 2 end of sentence. A source is its pieces and the end; the decoder reads the beginning and the pieces.
+A source is its pieces and the end; the decoder reads the beginning and the pieces (data/special_tokens.py says which ids these are).
 Letters: B sentences, N rows (a sentence's beams are rows of their own), S source, T target positions, D model width, V vocabulary.
 """
 
@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from configs.schema import ModelConfig
+from data.special_tokens import SpecialTokens
 from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.dropout import Dropout
 
-PAD, BOS, EOS = 0, 1, 2
 ROOM = 16  # positions by which the keys and values of decoding grow
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
 KeysValues = tuple[Tensor, Tensor]
@@ -165,9 +165,7 @@ class Encoder(nn.Module):
         )
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
-    def forward(
-        self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None) -> Tensor:
         """Memory (B, S, D) of x (B, S, D), the input of layer `first`."""
         for i, layer in enumerate(self.layers):
             if i < first:
@@ -219,18 +217,28 @@ class Decoder(nn.Module):
 class Transformer(nn.Module):
     """Sources (B, S) and target inputs (B, T) to logits (B, T, V).
 
-    heads: heads of each site that has fewer than `config.heads` ("decoder.1.cross" -> 3). Raises ValueError at settings that do not
-    fit together."""
+    heads: heads of each site that has fewer than `config.heads` ("decoder.1.cross" -> 3). source_specials, target_specials: how the
+    vocabularies number their special tokens. Raises ValueError at settings that do not fit together."""
 
     sinusoids: Tensor  # (L, D), unless positions are learned
 
-    def __init__(self, config: ModelConfig, source_vocab: int, target_vocab: int, heads: dict[str, int] | None = None):
+    def __init__(
+        self,
+        config: ModelConfig,
+        source_vocab: int,
+        target_vocab: int,
+        heads: dict[str, int] | None = None,
+        *,
+        source_specials: SpecialTokens = SpecialTokens(),
+        target_specials: SpecialTokens = SpecialTokens(),
+    ):
         super().__init__()
         if config.d_model % config.heads:
             raise ValueError(f"d_model {config.d_model} cannot be split into {config.heads} heads; take a divisor of {config.d_model}")
         if config.embeddings == "tied" and source_vocab != target_vocab:
             raise ValueError("embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'")
         self.config, self.source_vocab, self.target_vocab = config, source_vocab, target_vocab
+        self.source_specials, self.target_specials = source_specials, target_specials
         self.source_embedding = nn.Embedding(source_vocab, config.d_model)
         self.target_embedding = self.source_embedding if config.embeddings == "tied" else nn.Embedding(target_vocab, config.d_model)
         self.output = nn.Linear(config.d_model, target_vocab, bias=False)
@@ -280,7 +288,7 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). A dict given as `weights` is filled."""
-        bias = padding_bias(source)
+        bias = padding_bias(source, self.source_specials.padding)
         return self.encoder(self.embed(source, "source"), bias, weights=weights), bias
 
     def decode(self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
@@ -308,9 +316,9 @@ class Transformer(nn.Module):
         return self.output(self.decoder.norm(x)).squeeze(1)
 
 
-def padding_bias(ids: Tensor) -> Tensor:
+def padding_bias(ids: Tensor, padding: int) -> Tensor:
     """(B, S) ids to (B, 1, 1, S): 0, or -inf at padding."""
-    return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == PAD, -torch.inf)[:, None, None, :]
+    return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == padding, -torch.inf)[:, None, None, :]
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:

@@ -1,11 +1,10 @@
-"""One face for every model: load it, translate lines, score pairs.
+"""One face for every model: translate lines, score pairs. runfolder/source.py opens the model of a run:
 
-    translator = open_source("runs/toy-en-de-l0-0.01-s1").translator      # runfolder/source.py
-    translator.translate(["The dog sleeps."])
+translator = open_source("runs/toy-en-de-l0-0.01-s1").translator
+translator.translate(["The dog sleeps."])
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,29 @@ from torch import Tensor, nn
 
 from configs.schema import SearchConfig
 from data.batch import pad
-from data.vocab import EOS, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab, Vocabulary
 from gates import HeadSite, find_sites
+from models.line_translator import Translation
 from models.search import Hypothesis, beam_search, greedy_search
-from models.transformer import BOS, PAD, Transformer
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One of a line's n best: text, log probability in nats (end included), the score it was ranked by, its number of tokens."""
-
-    text: str
-    log_prob: float
-    score: float
-    tokens: int
+from models.transformer import Transformer
 
 
 class Translator:
-    """A model with its vocabularies and search settings."""
+    """A model with its vocabularies and search settings: the `LineTranslator` that holds a model of ours.
 
-    def __init__(self, model: Transformer, source_vocab: Vocab, target_vocab: Vocab, search: SearchConfig | None = None):
+    Raises ValueError where model and vocabularies number their special tokens differently."""
+
+    def __init__(self, model: Transformer, source_vocab: Vocabulary, target_vocab: Vocabulary, search: SearchConfig | None = None):
+        for side, model_specials, vocab in (
+            ("source", model.source_specials, source_vocab),
+            ("target", model.target_specials, target_vocab),
+        ):
+            if model_specials != vocab.specials:
+                raise ValueError(
+                    f"the model numbers the {side} side's special tokens as {model_specials}, its vocabulary as {vocab.specials}; "
+                    f"make the model with the vocabulary's, or load the vocabulary with the model's"
+                )
         self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
         self.search = search or SearchConfig()
 
@@ -67,7 +69,7 @@ class Translator:
         was_training = self.model.training
         self.model.eval()
         for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
-            source = pad([ids[i] for i in chosen], after=EOS).to(self.device)
+            source = pad([ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
             options: dict[str, Any] = {"length_penalty": penalty, "max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
             if beam == 1:
                 found: list[list[Hypothesis]] = [[one] for one in greedy_search(self.model, source, **options)]
@@ -93,8 +95,8 @@ class Translator:
         self.model.eval()
         lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
         for chosen in self.search_batches(lengths, 1):
-            source = pad([source_ids[i] for i in chosen], after=EOS).to(self.device)
-            target = pad([target_ids[i] for i in chosen], before=BOS, after=EOS).to(self.device)
+            source = pad([source_ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
+            target = pad([target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True).to(self.device)
             log_p = token_log_probs(self.model, source, target)
             for i, row in zip(chosen, log_p.tolist(), strict=True):
                 results[i] = row[: len(target_ids[i]) + 1]
@@ -118,12 +120,16 @@ def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tenso
     """(B, T) natural-log probability of each token of targets (B, T + 1) that begin with the beginning; 0 at padding."""
     logits = model(source, target[:, :-1]).float()
     out = target[:, 1:]
-    return torch.log_softmax(logits, -1).gather(2, out[:, :, None]).squeeze(2).masked_fill(out == PAD, 0.0)
+    log_p = torch.log_softmax(logits, -1).gather(2, out[:, :, None]).squeeze(2)
+    return log_p.masked_fill(out == model.target_specials.padding, 0.0)
 
 
-def load_vocabs(folder: Path) -> tuple[Vocab, Vocab]:
-    """The source and target vocabulary stored with a run, one object twice when joint."""
+def load_vocabs(
+    folder: Path, source_specials: SpecialTokens | None = None, target_specials: SpecialTokens | None = None
+) -> tuple[Vocab, Vocab]:
+    """The source and target vocabulary stored with a run or an exported model, one object twice when joint. Special tokens are numbered as
+    given, which should be as the model does, else as the files do."""
     if (folder / "vocab.model").is_file():
-        both = Vocab.load(folder / "vocab.model")
+        both = Vocab.load(folder / "vocab.model", target_specials)
         return both, both
-    return Vocab.load(folder / "vocab.src.model"), Vocab.load(folder / "vocab.tgt.model")
+    return Vocab.load(folder / "vocab.src.model", source_specials), Vocab.load(folder / "vocab.tgt.model", target_specials)

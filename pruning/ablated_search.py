@@ -19,10 +19,9 @@ from torch import Tensor
 from data.batch import pad
 from gates import GateBank, HeadMap, HeadSite, attach, detach
 from models.search import greedy_search
-from models.transformer import EOS
 from models.translator import Translator
 from pruning.decode_on import Started, decode_on
-from pruning.draft_check import Drafts, Reach
+from pruning.draft_check import Drafts, farthest_distances
 
 BATCH_TOKENS = {"cpu": 700, "cuda": 4_000}  # source and target tokens, the longer side, of the sentences that are checked together
 ROW_TOKENS = {"cpu": 4_000, "cuda": 200_000}  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache
@@ -67,10 +66,11 @@ def ablated_translations(translator: Translator, lines: Sequence[str], ablations
 
 
 def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
-    known = set(bank.sites)
+    """Raises ValueError at a mask of a site that the model lacks."""
+    sites = set(bank.sites)
     for closed in ablations:
-        if strange := [f"{site.name} of {site.heads} heads" for site in closed if site not in known]:
-            raise ValueError(f"the model has no {strange[0]}; it has {', '.join(f'{site.name} of {site.heads}' for site in known)}")
+        if strange := [f"{site.name} of {site.heads} heads" for site in closed if site not in sites]:
+            raise ValueError(f"the model has no {strange[0]}; it has {', '.join(f'{site.name} of {site.heads}' for site in sites)}")
 
 
 def by_beam(translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap], beam: int) -> Ablated:
@@ -90,23 +90,24 @@ def by_drafts(translator: Translator, bank: GateBank, lines: Sequence[str], abla
     sources = translator.encode(lines)
     drafts: list[list[int]] = [[] for _ in lines]
     for chosen in translator.search_batches([len(ids) for ids in sources], 1):
-        found = greedy_search(model, pad([sources[i] for i in chosen], after=EOS).to(device), **options)
+        found = greedy_search(model, pad([sources[i] for i in chosen], model.source_specials, end=True).to(device), **options)
         for i, hypothesis in zip(chosen, found, strict=True):
             drafts[i] = hypothesis.ids
-    reach = Reach(model, drafts)
+    farthest = farthest_distances(model, drafts)
     xi = {site: xi_of(site, ablations).to(device) for site in bank.sites}  # (A, H)
     entries = by_entry(ablations)
     new: list[dict[int, list[int]]] = [{} for _ in ablations]  # of every ablation: line -> translation, where it was decoded on
     for chosen in check_batches(sources, drafts, BATCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
-        work = Drafts(model, pad([sources[i] for i in chosen], after=EOS).to(device), [drafts[i] for i in chosen], reach, **options)
+        source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
+        work = Drafts(model, source, [drafts[i] for i in chosen], farthest, **options)
         waiting: list[tuple[list[tuple[int, int]], Started]] = []  # (ablation, line) of every row, and how to go on
         size = max(1, ROW_TOKENS[device.type] // work.target.numel())
         for (part, layer), members in entries.items():
             for begin in range(0, len(members), size):
                 numbers = torch.tensor(members[begin : begin + size], device=device)
                 closing = {site: row[numbers] for site, row in xi.items() if (row[numbers] == 0).any()}
-                rows, started = work.under(bank, part, layer, closing)
+                rows, started = work.rejected(bank, part, layer, closing)
                 if started is not None:
                     which = [(int(numbers[row // len(chosen)]), chosen[row % len(chosen)]) for row in rows.tolist()]
                     waiting.append((which, started))

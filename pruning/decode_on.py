@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.transformer import EOS, PAD, DecoderState, KeysValues, Transformer, with_room
+from models.search import rule_out
+from models.transformer import DecoderState, KeysValues, Transformer, with_room
 
 ENDED = 0.25  # share of the open rows that have ended before the buffers are made smaller
 
 
 @dataclass(frozen=True)
 class Started:
-    """Rows whose drafts hold up to a position: what decoding them on needs."""
+    """What decoding needs of rows whose drafts were accepted up to a position."""
 
     first: Tensor  # (R,) the first position that is decoded
     draft: Tensor  # (R, T) beginning and draft
@@ -80,10 +81,11 @@ class Rows(DecoderState):
 
 def decode_on(model: Transformer, started: Started) -> list[list[int]]:
     """The translation of every row, exactly as greedy search continues its draft from `first` on. Gates are asked for row numbers."""
+    specials = model.target_specials
     order = started.first.argsort(stable=True)
     rows = started.take(order)
     limits, first, left = rows.limits, rows.first, torch.arange(len(rows), device=order.device)
-    out = torch.full((len(rows), int(limits.max()) + 1), PAD, device=order.device)
+    out = torch.full((len(rows), int(limits.max()) + 1), specials.padding, device=order.device)
     width = min(out.shape[1], rows.draft.shape[1])
     out[:, :width] = rows.draft[:, :width]
     done = torch.zeros_like(left, dtype=torch.bool)  # of the rows that are left
@@ -95,15 +97,14 @@ def decode_on(model: Transformer, started: Started) -> list[list[int]]:
             continue
         state.admit(open_rows)
         ahead = left[:open_rows]
-        logits = model.step(out[ahead, state.length], state)  # the state is one longer now
-        token = logits[:, EOS:].argmax(1) + EOS  # padding and beginning are never produced
-        token = token.masked_fill(limits[ahead] <= state.length, EOS)
+        logits = rule_out(model.step(out[ahead, state.length], state), specials)  # the state is one longer now
+        token = logits.argmax(1).masked_fill(limits[ahead] <= state.length, specials.end)
         out[ahead, state.length] = token
-        done[:open_rows] |= token == EOS
+        done[:open_rows] |= token == specials.end
         ended = int(done.sum())
         if ended > ENDED * open_rows or ended == len(left):
             rest = (~done).nonzero().flatten()
             state.keep(rest)
             left, first, done = left[rest], first[rest], done[rest]
-    results = [row[1 : row.index(EOS, 1)] for row in out.tolist()]
+    results = [row[1 : row.index(specials.end, 1)] for row in out.tolist()]
     return [results[i] for i in order.argsort().tolist()]

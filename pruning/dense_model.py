@@ -15,7 +15,7 @@ from configs.prune import PruneConfig
 from data import load_corpus
 from data.batch import Batch
 from data.parallel import digest_lines, read_pairs
-from data.vocab import UNK, Vocab
+from data.vocab import Vocabulary
 from models.translator import Translator
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
@@ -103,7 +103,7 @@ class DenseModel:
         return lines
 
 
-def unknown_share(vocab: Vocab, lines: Sequence[str]) -> float:
+def unknown_share(vocab: Vocabulary, lines: Sequence[str]) -> float:
     """Unknown pieces among all pieces of the lines, 0 to 1."""
     pieces = vocab.encode(lines)
-    return sum(ids.count(UNK) for ids in pieces) / max(1, sum(map(len, pieces)))
+    return sum(ids.count(vocab.specials.unknown) for ids in pieces) / max(1, sum(map(len, pieces)))

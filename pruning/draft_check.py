@@ -13,8 +13,8 @@ from torch import Tensor
 
 from data.batch import pad
 from gates import GateBank, HeadSite
-from models.search import length_limits
-from models.transformer import BOS, EOS, PAD, Trace, Transformer, padding_bias
+from models.search import length_limits, rule_out
+from models.transformer import Trace, Transformer, padding_bias
 from pruning.decode_on import Started
 
 MARGIN = 1e-4  # nats between the two best tokens; where they are closer, one pass and step by step may round apart
@@ -22,55 +22,57 @@ CANDIDATES = 64
 LOGITS = 512  # positions whose (V,) logits are held at once
 
 
-class Reach:
-    """max_j |w_own - w_j| of every token that drafts hold."""
-
-    def __init__(self, model: Transformer, drafts: list[list[int]]):
-        weight = model.output.weight
-        tokens = torch.tensor(sorted({token for draft in drafts for token in draft} | {EOS}), device=weight.device)
-        self.of = torch.zeros(len(weight), device=weight.device)
-        for part in tokens.split(LOGITS):
-            self.of[part] = torch.cdist(weight[part], weight[EOS:]).amax(1) * 1.001  # room for rounding
+def farthest_distances(model: Transformer, drafts: list[list[int]]) -> Tensor:
+    """(V,) max_j |w_own - w_j| of every token that drafts hold, over the tokens j that can be produced; 0 at all other tokens."""
+    weight, specials = model.output.weight, model.target_specials
+    tokens = torch.tensor(sorted({token for draft in drafts for token in draft} | {specials.end}), device=weight.device)
+    others = weight[[token for token in range(len(weight)) if token not in specials.never_produced]]
+    distance = torch.zeros(len(weight), device=weight.device)
+    for part in tokens.split(LOGITS):
+        distance[part] = torch.cdist(weight[part], others).amax(1) * 1.001  # room for rounding
+    return distance
 
 
 class Drafts:
-    """One batch of sources (B, S) with their drafts, and what the unpruned model computes on them. The bank's gates must be open."""
+    """One batch of sources (B, S) with their drafts, and what the unpruned model computes on them. The bank's gates must be open.
 
-    def __init__(self, model: Transformer, source: Tensor, drafts: list[list[int]], reach: Reach, *, max_ratio: float, max_extra: int):
-        self.model = model
-        self.target_in, self.target = pad(drafts, before=BOS).to(source.device), pad(drafts, after=EOS).to(source.device)  # (B, T)
-        self.bias = padding_bias(source)
+    farthest: (V,) what `farthest_distances` says of all drafts."""
+
+    def __init__(self, model: Transformer, source: Tensor, drafts: list[list[int]], farthest: Tensor, *, max_ratio: float, max_extra: int):
+        self.model, self.specials = model, model.target_specials
+        self.target_in = pad(drafts, self.specials, begin=True).to(source.device)  # (B, T)
+        self.target = pad(drafts, self.specials, end=True).to(source.device)  # (B, T)
+        self.bias = padding_bias(source, model.source_specials.padding)
         self.limits = length_limits(model, source, max_ratio, max_extra)  # (B,)
         self.encoder, self.decoder = Trace(), Trace()
         self.memory = model.encoder(model.embed(source, "source"), self.bias, trace=self.encoder)
         self.hidden = model.decoder(model.embed(self.target_in, "target"), self.memory, self.bias, trace=self.decoder)  # (B, T, D)
         positions = torch.arange(1, self.target.shape[1] + 1, device=source.device)
         # beyond the draft there is nothing to check, and at a row's limit the end is forced, whatever the model prefers
-        self.settled = (self.target == PAD) | (positions >= self.limits[:, None])  # (B, T)
-        self.find_candidates(reach)
+        self.settled = (self.target == self.specials.padding) | (positions >= self.limits[:, None])  # (B, T)
+        self.find_candidates(farthest)
 
-    def find_candidates(self, reach: Reach) -> None:
+    def find_candidates(self, farthest: Tensor) -> None:
         """(B, T, 1 + C): the draft's own token and the best others, their logits, and how far own is ahead of all not among them."""
-        count = min(CANDIDATES, self.model.target_vocab - EOS - 1)
+        count = min(CANDIDATES, self.model.target_vocab - len(self.specials.never_produced) - 1)
         size = (*self.target.shape, 1 + count)
-        self.candidates, self.logits = self.target.new_full(size, EOS), self.hidden.new_zeros(size)
+        self.candidates, self.logits = self.target.new_full(size, self.specials.end), self.hidden.new_zeros(size)
         self.lead = self.hidden.new_full(self.target.shape, torch.inf)  # logit_own - logit of the best that is no candidate
-        for part in (self.target != PAD).nonzero().split(LOGITS):
+        for part in (self.target != self.specials.padding).nonzero().split(LOGITS):
             b, t = part.unbind(1)
             logits = self.model.output(self.hidden[b, t])
             own = self.target[b, t][:, None]
             own_logits = logits.gather(1, own)
             logits.scatter_(1, own, -torch.inf)
-            best, ids = logits[:, EOS:].topk(min(count + 1, logits.shape[1] - EOS), dim=1)
-            self.candidates[b, t] = torch.cat([own, ids[:, :count] + EOS], dim=1)
+            best, ids = rule_out(logits, self.specials).topk(count + 1, dim=1)  # the last is -inf where all others are candidates
+            self.candidates[b, t] = torch.cat([own, ids[:, :count]], dim=1)
             self.logits[b, t] = torch.cat([own_logits, best[:, :count]], dim=1)
-            if best.shape[1] > count:
-                self.lead[b, t] = (own_logits - best[:, count:]).squeeze(1)
+            self.lead[b, t] = (own_logits - best[:, count:]).squeeze(1)
         self.weights = self.model.output.weight[self.candidates]  # (B, T, 1 + C, D)
-        self.reach = reach.of[self.target]  # (B, T)
+        self.farthest = farthest[self.target]  # (B, T)
 
-    def under(self, bank: GateBank, part: str, layer: int, xi: Mapping[HeadSite, Tensor]) -> tuple[Tensor, Started | None]:
-        """Numbers of the rows whose drafts do not hold, and how to decode them on.
+    def rejected(self, bank: GateBank, part: str, layer: int, xi: Mapping[HeadSite, Tensor]) -> tuple[Tensor, Started | None]:
+        """Return the rows whose draft translation was rejected, and the decoder state from which to continue them.
 
         xi: (A, H) of the sites that have closed heads, the first of them in `layer` of `part` (encoder, decoder)."""
         times, sentences = len(next(iter(xi.values()))), len(self.target)
@@ -85,8 +87,8 @@ class Drafts:
             hidden = self.model.decoder(every(self.decoder.inputs[0]), memory, bias, trace=trace)
             layer = 0
         else:
-            known = [(every(keys), every(values)) if i >= layer else (keys, values) for i, (keys, values) in enumerate(self.decoder.cross)]
-            hidden = self.model.decoder(every(self.decoder.inputs[layer]), known, bias, first=layer, trace=trace)
+            cross = [(every(keys), every(values)) if i >= layer else (keys, values) for i, (keys, values) in enumerate(self.decoder.cross)]
+            hidden = self.model.decoder(every(self.decoder.inputs[layer]), cross, bias, first=layer, trace=trace)
         first = self.first_differences(hidden.unflatten(0, (times, sentences))).flatten()
         rows = (first >= 0).nonzero().flatten()
         if not len(rows):
@@ -101,17 +103,17 @@ class Drafts:
     def first_differences(self, hidden: Tensor) -> Tensor:
         """(A, B): the first position at which states (A, B, T, D) do not choose the draft's token by MARGIN at least; -1 for none."""
         delta = hidden - self.hidden
-        by_place = delta.permute(1, 2, 0, 3).flatten(0, 1)  # (B * T, A, D)
-        logits = torch.bmm(by_place, self.weights.flatten(0, 1).transpose(1, 2))  # (B * T, A, 1 + C)
+        by_position = delta.permute(1, 2, 0, 3).flatten(0, 1)  # (B * T, A, D)
+        logits = torch.bmm(by_position, self.weights.flatten(0, 1).transpose(1, 2))  # (B * T, A, 1 + C)
         logits += self.logits.flatten(0, 1)[:, None]
         ahead = (logits[..., 0] - logits[..., 1:].amax(2)).unflatten(0, self.target.shape).permute(2, 0, 1)  # (A, B, T)
         differs = (ahead < MARGIN) & ~self.settled
-        sure = self.lead - delta.norm(dim=3) * self.reach >= MARGIN
+        sure = self.lead - delta.norm(dim=3) * self.farthest >= MARGIN
         open_still = differs.cumsum(2) == 0  # only the first difference matters
-        for place in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
-            a, b, t = place.unbind(1)
-            full = self.model.output(hidden[a, b, t])[:, EOS:]
-            own = (self.target[b, t] - EOS)[:, None]
+        for part in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
+            a, b, t = part.unbind(1)
+            full = rule_out(self.model.output(hidden[a, b, t]), self.specials)
+            own = self.target[b, t][:, None]
             own_logits = full.gather(1, own).squeeze(1)
             differs[a, b, t] = own_logits - full.scatter_(1, own, -torch.inf).amax(1) < MARGIN
         return torch.where(differs.any(2), differs.int().argmax(2), -1)

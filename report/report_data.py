@@ -19,7 +19,6 @@ from analysis.analyses import Found, importance, of
 from analysis.attention_pass import Seen, record
 from analysis.roles import Role
 from analysis.study import Study
-from data.batch import collate
 from gates import KINDS, HeadMap, HeadSite, find_sites
 from pruning.curve import main_metric
 from runfolder.folder import RunFolder
@@ -157,7 +156,7 @@ def examples(study: Study) -> list[dict[str, Any]]:
     split = study.data.split(study.split)
     shown = []
     for i in middling([len(source) for source, _ in split.pairs], study.config.examples):
-        batch = collate([split.pairs[i]], [split.numbers[i]], len(split.pairs[i][1]) + 1)
+        batch = split[([i], len(split.pairs[i][1]) + 1)]
         keep = Weights()
         record(study.translator.model, [batch], [keep], kinds=study.config.kinds)
         weights = {site.name: np.round(each[0].double().cpu().numpy(), 3).tolist() for site, each in sorted(keep.seen[0].weights.items())}

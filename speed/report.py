@@ -17,7 +17,7 @@ from speed.measure import alternate, load_average, ratio, spread
 
 if TYPE_CHECKING:
     from configs.export import ExportConfig
-    from models.formats import Exported
+    from models.line_translator import LineTranslator
     from models.translator import Translation
     from speed.systems import Lines, System
 
@@ -73,7 +73,7 @@ class Timed:
     """A block for `alternate`: a system translates a setting's batches. It keeps the seconds of every batch of every call, and what came
     out of the last one."""
 
-    def __init__(self, system: "Exported", setting: Setting):
+    def __init__(self, system: "LineTranslator", setting: Setting):
         self.system, self.setting = system, setting
         self.calls: list[list[float]] = []
         self.translations: list[list[list[Translation]]] = []  # batch, sentence, n best
@@ -126,7 +126,7 @@ def settings(plan: Plan, sources: Sequence[str], parts: Mapping[str, Sequence[in
     return made
 
 
-def estimate(opened: Mapping[str, "Exported"], planned: Sequence[Setting], rounds: int) -> float:
+def estimate(opened: Mapping[str, "LineTranslator"], planned: Sequence[Setting], rounds: int) -> float:
     """Seconds of the whole: each system translates one sentence and eight of a middle length; time is taken to grow evenly with them."""
     total = 0.0
     lengths = list(dict.fromkeys(each.length for each in planned))

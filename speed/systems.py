@@ -9,7 +9,8 @@ import torch
 
 from configs.methods import GateMethod, method_of
 from models.checkpoint import save_model
-from models.formats import FORMATS, Exported, export, need, open_exported, plain
+from models.formats import FORMATS, export, need, open_exported, without_gates
+from models.line_translator import LineTranslator
 from models.transformer import Transformer
 from runfolder.folder import RunFolder
 from runfolder.source import open_source, run_corpus
@@ -94,7 +95,7 @@ def removed_alone(folder: RunFolder, method: GateMethod, place: Path) -> RunFold
         (place / path.name).write_bytes(path.read_bytes())
     (place / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
     weights = place / f"{method.removed}.pt"
-    save_model(weights, plain(open_source(folder.path, method.exact, device="cpu").translator).model)
+    save_model(weights, without_gates(open_source(folder.path, method.exact, device="cpu").translator).model)
     made.add_system(method.removed, weights, None)
     return made
 
@@ -110,10 +111,10 @@ def weights_size(folder: Path) -> int:
     return sum(path.stat().st_size for path in files if path.name != "export.json" and not path.match("vocab*.model"))
 
 
-def open_system(spec: Mapping[str, Any]) -> Exported:
+def open_system(spec: Mapping[str, Any]) -> LineTranslator:
     """The system, on the CPU, ready to translate whatever it is given as one batch."""
     torch.set_num_threads(spec["threads"])
-    opened: Exported
+    opened: LineTranslator
     if "exported" in spec:
         opened = open_exported(spec["exported"], threads=spec["threads"], **spec["options"])
     else:

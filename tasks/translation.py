@@ -18,7 +18,7 @@ from data.batch import Batch
 from data.corpus import TranslationData, make_vocabs
 from models.checkpoint import architecture, load_model, save_model
 from models.loss import linear_cross_entropy
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
 from models.translator import Translator, load_vocabs
 from tasks.base import Task, Validator
 from tasks.metrics import BLEU, CHRF
@@ -29,8 +29,9 @@ class TranslationValidator(Validator):
 
     def __init__(self, model: Transformer):
         super().__init__()
-        self.perplexity = Perplexity(ignore_index=PAD)
-        self.accuracy = MulticlassAccuracy(model.target_vocab, ignore_index=PAD, average="micro", validate_args=False)
+        padding = model.target_specials.padding
+        self.perplexity = Perplexity(ignore_index=padding)
+        self.accuracy = MulticlassAccuracy(model.target_vocab, ignore_index=padding, average="micro", validate_args=False)
 
     def update(self, model: Any, batch: Batch) -> None:
         logits = model(batch.source, batch.target_in)
@@ -61,11 +62,14 @@ class Translation(Task):
 
     def new_predictor(self, folder: Path, config: FitConfig) -> Translator:
         source_vocab, target_vocab = load_vocabs(folder)
-        model = Transformer(config.model, len(source_vocab), len(target_vocab))
+        source, target = source_vocab.specials, target_vocab.specials
+        model = Transformer(config.model, len(source_vocab), len(target_vocab), source_specials=source, target_specials=target)
         return Translator(model, source_vocab, target_vocab, config.search)
 
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Translator:
-        return Translator(load_model(checkpoint), *load_vocabs(folder), SearchConfig(**settings.get("search", {})))
+        model = load_model(checkpoint)
+        vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
+        return Translator(model, *vocabs, SearchConfig(**settings.get("search", {})))
 
     def describe(self, model: Any) -> dict[str, Any]:
         return {"architecture": architecture(model)}
@@ -89,7 +93,9 @@ class Translation(Task):
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         memory, bias = model.encode(batch.source)
         hidden = model.decode(memory, bias, batch.target_in)
-        return linear_cross_entropy(hidden, model.output.weight, batch.target_out, smoothing=smoothing)
+        return linear_cross_entropy(
+            hidden, model.output.weight, batch.target_out, padding=model.target_specials.padding, smoothing=smoothing
+        )
 
     def validator(self, model: Any) -> TranslationValidator:
         return TranslationValidator(model)

@@ -16,37 +16,17 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from configs.schema import SearchConfig
-from data.vocab import Vocab
 from gates import GateBank, detach, remove
 from gates.headmap import write_json
 from gates.sites import BANK
 from models.checkpoint import architecture
 from models.formats.parity import parity as compare  # under another name: `models.formats.parity` stays the module
-from models.translator import Translation, Translator
+from models.line_translator import LineTranslator
+from models.translator import Translator
 
 ABOUT = "export.json"  # the file that makes a folder an exported one
-
-
-class Exported(Protocol):
-    """An exported folder, opened: it answers as `Translator` does, and holds no nn.Module of ours."""
-
-    source_vocab: Vocab
-    target_vocab: Vocab
-    search: SearchConfig
-
-    def translate_n_best(
-        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
-    ) -> list[list[Translation]]:
-        """The `beam` best translations of every line, best first."""
-
-    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
-        """One line for every line; an empty line stays empty."""
-
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """Natural-log probabilities of every target's pieces and its end."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class Format:
     """How one kind of exported folder is written and opened."""
 
     write: Callable[[Translator, Path], None]  # a model without gates into an existing folder
-    open: Callable[..., Exported]  # open(folder, threads=0, **options)
+    open: Callable[..., LineTranslator]  # open(folder, threads=0, **options)
     about: str
     packages: tuple[str, ...]  # what writing and opening need beside torch
 
@@ -81,9 +61,7 @@ def lazy(module: str, name: str, *packages: str) -> Callable[..., Any]:
 
 
 FORMATS: dict[str, Format] = {
-    "torch": Format(
-        lazy("torch_program", "write"), lazy("torch_program", "open"), "torch.export programs (.pt2), run by torch alone", ()
-    ),
+    "torch": Format(lazy("torch_program", "write"), lazy("torch_program", "open"), "torch.export programs (.pt2), run by torch alone", ()),
     "onnx": Format(
         lazy("onnx_graph", "write", "onnx", "onnxscript", "onnxruntime"),
         lazy("onnx_graph", "open", "onnxruntime"),
@@ -108,7 +86,7 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-def plain(translator: Translator) -> Translator:
+def without_gates(translator: Translator) -> Translator:
     """The translator with a copy of its model, on the CPU and without gates: closed heads removed, fractional gates folded into W_O. Its
     weights ask for no gradient."""
     model = copy.deepcopy(translator.model).cpu().eval()
@@ -137,7 +115,7 @@ def export(
     a package that is missing, a folder that is there already or cannot be made, or a failed parity check; OSError when a disk is full."""
     chosen, folder = format_named(format), Path(folder)
     need(chosen.packages)
-    check_place(folder, fresh)
+    check_target_folder(folder, fresh)
     part = folder.with_name(f".{folder.name}.{os.getpid()}")  # beside it: a rename stays within the file system
     made = [parent for parent in part.parents if not parent.exists()]
     try:
@@ -145,22 +123,22 @@ def export(
     except OSError as error:
         raise ValueError(f"cannot write in {folder.parent} ({error.strerror}); --out takes another folder") from error
     try:
-        without = plain(translator)
+        ungated = without_gates(translator)
         about: dict[str, Any] = {
             "format": format,
             "about": chosen.about,
             **facts,
             "search": asdict(translator.search),
-            "architecture": architecture(without.model),
+            "architecture": architecture(ungated.model),
         }
         write_json(part / ABOUT, about)
-        copy_vocabs(without, part)
-        chosen.write(without, part)
+        copy_vocabs(ungated, part)
+        chosen.write(ungated, part)
         files = sorted(path for path in part.rglob("*") if path.is_file() and path != part / ABOUT)
         about["files"] = {path.relative_to(part).as_posix(): path.stat().st_size for path in files}
         about["parity"] = compare(translator, open_exported(part), lines, references)
         write_json(part / ABOUT, about)
-        place(part, folder)
+        publish(part, folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         for parent in made:  # the deepest first
@@ -170,7 +148,7 @@ def export(
     return about
 
 
-def check_place(folder: Path, fresh: bool) -> None:
+def check_target_folder(folder: Path, fresh: bool) -> None:
     """Raises ValueError if `folder` exists, unless it is an exported one that may be replaced."""
     if not (folder.exists() or folder.is_symlink()):
         return
@@ -180,7 +158,7 @@ def check_place(folder: Path, fresh: bool) -> None:
         raise ValueError(f"{folder} is not an exported folder (it holds no {ABOUT}), so --fresh leaves it; --out takes another folder")
 
 
-def place(part: Path, folder: Path) -> None:
+def publish(part: Path, folder: Path) -> None:
     """Rename `part` to `folder`; one that is there goes only when the new one stands."""
     old = folder.with_name(f"{part.name}.old")
     if folder.exists():
@@ -217,7 +195,7 @@ def read_about(folder: str | Path) -> dict[str, Any]:
     return cast(dict[str, Any], about)
 
 
-def open_exported(folder: str | Path, **options: Any) -> Exported:
+def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
     """The model of an exported folder, ready to translate. options: threads (0 for as many as torch has), and those of its format, such as
     compute_type of ct2. Raises ValueError if it is not an exported folder, a file is missing or broken, or a package is missing."""
     return format_named(read_about(folder)["format"]).open(Path(folder), **options)

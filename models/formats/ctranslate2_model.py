@@ -19,6 +19,7 @@ Letters: D model width, H heads, K head width.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,13 +30,15 @@ from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
 from configs.schema import ModelConfig, SearchConfig
-from data.vocab import BOS, EOS, PAD, UNK, Vocab
+from data.vocab import Vocabulary
 from gates import find_sites
 from models.attention import MultiHeadAttention
+from models.checkpoint import special_tokens
 from models.formats import read_about
+from models.line_translator import Translation
 from models.search import Hypothesis
 from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
-from models.translator import Translation, Translator, load_vocabs, search_batches
+from models.translator import Translator, load_vocabs, search_batches
 
 SINUSOIDS = 1024  # rows of their table; learned positions have their own
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
@@ -49,15 +52,17 @@ def write(translator: Translator, folder: Path) -> None:
     vocabularies that do not fit it."""
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
-        raise ValueError("the model has gates; remove its closed heads first (gates.remove, or models.formats.plain)")
+        raise ValueError("the model has gates; remove its closed heads first (gates.remove, or models.formats.without_gates)")
     source, target = names(translator.source_vocab), names(translator.target_vocab)
-    specials = source[: UNK + 1], target[: UNK + 1]
-    if specials[0] != specials[1]:
-        raise ValueError(f"the vocabularies name their specials {specials[0]} and {specials[1]}; CTranslate2 has one name for both")
+    ids = astuple(model.source_specials), astuple(model.target_specials)
+    source_names, target_names = [source[i] for i in ids[0]], [target[i] for i in ids[1]]
+    if source_names != target_names:
+        raise ValueError(f"the vocabularies name their specials {source_names} and {target_names}; CTranslate2 has one name for both")
+    _, beginning, end, unknown = target_names
     spec = specification(model)
     config = spec.config
-    config.bos_token, config.eos_token, config.unk_token = target[BOS], target[EOS], target[UNK]
-    config.decoder_start_token, config.add_source_eos = target[BOS], True
+    config.bos_token, config.eos_token, config.unk_token = beginning, end, unknown
+    config.decoder_start_token, config.add_source_eos = beginning, True
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.validate()
@@ -65,7 +70,7 @@ def write(translator: Translator, folder: Path) -> None:
     spec.save(str(folder))
 
 
-def names(vocab: Vocab) -> list[str]:
+def names(vocab: Vocabulary) -> list[str]:
     """The piece of every id. CTranslate2 knows tokens by name, so ValueError if two are named alike."""
     pieces = vocab.pieces(range(len(vocab)))
     if len(set(pieces)) < len(pieces):
@@ -162,15 +167,17 @@ class CTranslate2Model:
     """An exported folder, opened: answers as `Translator` does."""
 
     def __init__(self, folder: Path, threads: int, compute_type: str):
-        known = sorted(ctranslate2.get_supported_compute_types("cpu"))
-        if compute_type not in known:
-            raise ValueError(f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of {', '.join(known)}")
+        supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
+        if compute_type not in supported:
+            raise ValueError(f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of {', '.join(supported)}")
         about = read_about(folder)
         try:
             self.search, self.positions = SearchConfig(**about["search"]), positions(ModelConfig(**about["architecture"]["model"]))
+            specials = special_tokens(about["architecture"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"cannot read the export.json of {folder} ({error}); export the run again with this version") from error
-        self.source_vocab, self.target_vocab = load_vocabs(folder)
+        self.source_vocab, self.target_vocab = load_vocabs(folder, *specials)
+        self.end, self.never_produced = specials[1].end, specials[1].never_produced
         self.source_names, self.target_names = names(self.source_vocab), names(self.target_vocab)
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
         try:
@@ -206,7 +213,7 @@ class CTranslate2Model:
             for i, hypotheses in zip(chosen, found, strict=True):
                 results[i] = [one for one, _ in hypotheses]
                 too_long = any(not ended or len(one.ids) >= limits[i] for one, ended in hypotheses)
-                if too_long or any(special(one.ids) for one in results[i]):
+                if too_long or any(self.ruled_out(one.ids) for one in results[i]):
                     again[limits[i], too_long].append(i)
         for (limit, too_long), group in again.items():
             for chosen in self.batches([lengths[i] for i in group], k):
@@ -236,7 +243,7 @@ class CTranslate2Model:
             min_decoding_length=0,
             return_end_token=True,
             return_scores=True,
-            suppress_sequences=[[self.target_names[PAD]], [self.target_names[BOS]]] if suppress else None,
+            suppress_sequences=[[self.target_names[token]] for token in self.never_produced] if suppress else None,
         )
         results = []
         for one in found:
@@ -244,7 +251,7 @@ class CTranslate2Model:
             for tokens, score in zip(one.hypotheses, one.scores, strict=True):
                 ids = [self.target_ids[token] for token in tokens]
                 if score > LOWEST:
-                    ended = ids[-1] == EOS
+                    ended = ids[-1] == self.end
                     hypotheses.append((Hypothesis(ids[:-1] if ended else ids, score * len(ids) ** length_penalty, score), ended))
             if not hypotheses:
                 raise ValueError("the model gives no finite probability to any next token; its weights hold NaN, so export another model")
@@ -261,7 +268,7 @@ class CTranslate2Model:
         if limit > 1:
             options: dict[str, Any] = {"length_penalty": length_penalty, "limit": limit - 1, "patience": patience}
             best = self.run(sources, k, **options, suppress=not cut)
-            bad = [i for i, hypotheses in enumerate(best) if any(special(one.ids) for one, _ in hypotheses)]
+            bad = [i for i, hypotheses in enumerate(best) if any(self.ruled_out(one.ids) for one, _ in hypotheses)]
             if bad:
                 for i, hypotheses in zip(bad, self.run([sources[i] for i in bad], k, **options, suppress=True), strict=True):
                     best[i] = hypotheses
@@ -316,6 +323,6 @@ class CTranslate2Model:
     def batches(self, lengths: Sequence[int], k: int) -> list[list[int]]:
         return search_batches(lengths, k, self.search.batch_tokens)
 
-
-def special(ids: Sequence[int]) -> bool:
-    return PAD in ids or BOS in ids
+    def ruled_out(self, ids: Sequence[int]) -> bool:
+        """Whether a hypothesis holds padding or beginning, which CTranslate2 does not rule out unless asked to."""
+        return any(token in ids for token in self.never_produced)

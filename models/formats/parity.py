@@ -6,18 +6,16 @@ two hypotheses of equal score may take either. Anything beyond that is an error.
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from models.translator import Translation, Translator
-
-if TYPE_CHECKING:
-    from models.formats import Exported
+from models.line_translator import LineTranslator, Translation
+from models.translator import Translator
 
 TOLERANCE = 1e-4  # nats: the largest difference of a token's log-probability
 NEAR_TIE = 1e-3  # nats a token: two translations nearer than this in score are both right
 
 
-def parity(translator: Translator, exported: "Exported", lines: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def parity(translator: Translator, exported: LineTranslator, lines: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """What was compared and how far apart the two were; differences are in nats, shares from 0 to 1.
 
     A translation may differ where the model's own scores of the two lie within NEAR_TIE: those that rank hypotheses for beam search, those
@@ -31,7 +29,7 @@ def parity(translator: Translator, exported: "Exported", lines: Sequence[str], r
     return found
 
 
-def log_probs(translator: Translator, exported: "Exported", lines: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def log_probs(translator: Translator, exported: LineTranslator, lines: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """The differences of the log-probabilities of all pieces of the references, their ends counted."""
     ours, theirs = translator.score(lines, references), exported.score(lines, references)
     if [len(row) for row in ours] != [len(row) for row in theirs]:
@@ -53,7 +51,7 @@ def log_probs(translator: Translator, exported: "Exported", lines: Sequence[str]
     }
 
 
-def translations(translator: Translator, exported: "Exported", lines: Sequence[str], beam: int) -> dict[str, Any]:
+def translations(translator: Translator, exported: LineTranslator, lines: Sequence[str], beam: int) -> dict[str, Any]:
     """Share of identical translations with this beam, and how near a tie the others are."""
     ours = [best[0] for best in translator.translate_n_best(lines, beam=beam)]
     theirs = [best[0] for best in exported.translate_n_best(lines, beam=beam)]

@@ -25,8 +25,9 @@ from torch.export import Dim, ExportedProgram
 
 from configs.schema import ModelConfig, SearchConfig
 from models.attention import MultiHeadAttention
+from models.checkpoint import special_tokens
 from models.formats import read_about
-from models.transformer import PAD, DecoderLayer, EncoderLayer, Transformer
+from models.transformer import DecoderLayer, EncoderLayer, Transformer
 from models.translator import Translator, load_vocabs
 
 Encode = Callable[[Tensor], Sequence[Tensor]]  # source -> bias, cross keys and values, layer by layer
@@ -80,7 +81,7 @@ class EncoderProgram(nn.Module):
 
     def __init__(self, model: Transformer):
         super().__init__()
-        self.embed = Embed(model, "source")
+        self.embed, self.padding = Embed(model, "source"), model.source_specials.padding
         self.layers, self.norm = model.encoder.layers, model.encoder.norm
         self.decoder_cross = nn.ModuleList(
             lean(cast(DecoderLayer, layer).cross_attention, "q_proj", "out_proj") for layer in model.decoder.layers
@@ -88,7 +89,7 @@ class EncoderProgram(nn.Module):
 
     def forward(self, source: Tensor) -> tuple[Tensor, ...]:
         # the smallest number is as good as -inf after softmax, and never makes NaN of a runtime's own way to write it
-        bias = (source == PAD)[:, None, None, :] * torch.finfo(torch.float32).min  # (B, 1, 1, S)
+        bias = (source == self.padding)[:, None, None, :] * torch.finfo(torch.float32).min  # (B, 1, 1, S)
         x = self.embed(source, torch.zeros((), dtype=torch.int64))
         for each in self.layers:
             layer = cast(EncoderLayer, each)
@@ -202,12 +203,13 @@ def trace(model: Transformer) -> dict[str, Program]:
 
 
 def traced(module: nn.Module, arguments: tuple[Any, ...], names: tuple[Any, ...], inputs: list[str], outputs: list[str]) -> Program:
-    known: dict[str, Dim] = {}
+    """Trace a module over example arguments.   names: as `Program.dimensions`; inputs, outputs: as there."""
+    named: dict[str, Dim] = {}
 
     def dims(part: Any) -> Any:
         """The names made dimensions, one for each name."""
         if isinstance(part, dict):
-            return {place: known.setdefault(name, Dim(name)) for place, name in part.items()}
+            return {axis: named.setdefault(name, Dim(name)) for axis, name in part.items()}
         return type(part)(dims(each) for each in part)
 
     with quiet():
@@ -253,6 +255,7 @@ class StepModel(nn.Module):
         self.config = ModelConfig(**description["model"])
         self.source_vocab: int = description["source_vocab"]
         self.target_vocab: int = description["target_vocab"]
+        self.source_specials, self.target_specials = special_tokens(description)
         heads: dict[str, int] = description["heads"]
         layers = range(self.config.decoder_layers)
         self.past_heads = [n for i in layers for n in [heads.get(f"decoder.{i}.dec-self", self.config.heads)] * 2 if n]
@@ -265,8 +268,8 @@ class StepModel(nn.Module):
             most = self.config.max_positions
             raise ValueError(f"a {side} of {length} tokens is longer than the {most} learned positions of the exported model; split it")
 
-    def nothing(self, rows: int) -> list[Tensor]:
-        """The past before the first position: keys and values (rows, H, 0, K)."""
+    def empty_past(self, rows: int) -> list[Tensor]:
+        """The keys and values (rows, H, 0, K) before the first position."""
         width = self.config.d_model // self.config.heads
         return [torch.empty(rows, heads, 0, width) for heads in self.past_heads]
 
@@ -275,7 +278,7 @@ class StepModel(nn.Module):
         self.check_length("source", source.shape[1])
         self.check_length("target", target_in.shape[1])
         bias, *cross = self.encode(source)
-        past = [tensor[:, None] for tensor in self.nothing(len(source))]
+        past = [tensor[:, None] for tensor in self.empty_past(len(source))]
         return self.decode(target_in[:, None], 0, bias, cross, past)[0][:, 0]
 
     def start(self, source: Tensor, beam: int = 1) -> State:
@@ -283,7 +286,7 @@ class StepModel(nn.Module):
         self.check_length("source", source.shape[1])
         bias, *cross = self.encode(source)
         sentences = torch.arange(len(source))
-        return State(bias, cross, self.nothing(len(source) * beam), sentences, sentences.repeat_interleave(beam))
+        return State(bias, cross, self.empty_past(len(source) * beam), sentences, sentences.repeat_interleave(beam))
 
     def step(self, ids: Tensor, state: State) -> Tensor:
         """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
@@ -311,4 +314,4 @@ def step_translator(folder: Path, encode: Encode, decode: Decode) -> StepTransla
         model, search = StepModel(about["architecture"], encode, decode), SearchConfig(**about["search"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run again") from error
-    return StepTranslator(cast(Transformer, model), *load_vocabs(folder), search)
+    return StepTranslator(cast(Transformer, model), *load_vocabs(folder, model.source_specials, model.target_specials), search)

@@ -7,8 +7,11 @@ import torch
 
 from configs.schema import ModelConfig
 from data.batch import Batch, collate
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite
-from models.transformer import BOS, EOS, Transformer
+from models.transformer import Transformer
+
+BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
 VOCAB = 31
 Pair = tuple[list[int], list[int]]

@@ -31,8 +31,11 @@ from torch import Tensor, nn
 
 from configs.schema import ModelConfig
 from data.batch import Batch, collate
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite
-from models.transformer import EOS, Transformer
+from models.transformer import Transformer
+
+EOS = SpecialTokens().end
 
 # the most frequent first, "word type" or "word type class"
 LEXICON = """the det, a det, bites verb 0, sees verb 1, crushes verb 2, often adv, cat noun 0, woman noun 1, stone noun 2, chases verb 0,

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from analysis.attention_pass import Seen, check_exclude, record
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, find_sites, remove
-from models.transformer import PAD
 from tests.analysis.one_by_one import VOCAB, in_batches, looks, random_model, random_pairs
+
+PAD = SpecialTokens().padding
 
 
 class Keep:

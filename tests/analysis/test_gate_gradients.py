@@ -162,7 +162,7 @@ TEXTS = [torch.tensor(row) for row in ([3, 7, 16, 2, 9], [5, 5], [4, 11, 8])]
 ROWS = Texts(nn.utils.rnn.pad_sequence(TEXTS, batch_first=True))
 
 
-def queries(site: HeadSite, batch: Texts) -> Tensor:
+def queries(model: nn.Module, site: HeadSite, batch: Texts) -> Tensor:
     return batch.ids != 0
 
 

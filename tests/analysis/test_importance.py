@@ -8,8 +8,11 @@ from torch import Tensor
 from analysis.importance import importance
 from configs.schema import ModelConfig
 from data.batch import Batch, collate
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, detach, find_sites
-from models.transformer import PAD, Transformer
+from models.transformer import Transformer
+
+PAD = SpecialTokens().padding
 
 V, HEADS = 31, 3
 Pair = tuple[list[int], list[int]]

@@ -11,9 +11,11 @@ from analysis.confidence import Confidence
 from analysis.importance import importance
 from analysis.positions import Positions
 from analysis.rare_words import RareWords
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, detach, find_sites
-from models.transformer import PAD
 from tests.analysis.planted import COUNTS, HEADS, LONGEST, SITES, planted_batches, planted_model, planted_pairs, true_heads
+
+PAD = SpecialTokens().padding
 
 PAIRS = planted_pairs()
 WORDS = sum(len(pair.words) for pair in PAIRS)

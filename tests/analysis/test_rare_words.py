@@ -7,8 +7,10 @@ import torch
 
 from analysis.attention_pass import record
 from analysis.rare_words import RareWords, token_counts
-from models.transformer import EOS
+from data.special_tokens import SpecialTokens
 from tests.analysis.one_by_one import VOCAB, assert_equal, in_batches, looks, mean_map, random_model, random_pairs
+
+EOS = SpecialTokens().end
 
 # many equal counts, unseen pieces, and specials that are more frequent than any word
 COUNTS = [97, 89, 83, 0] + [(7 * i) % 11 for i in range(VOCAB - 4)]

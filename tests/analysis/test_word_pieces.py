@@ -7,8 +7,11 @@ import pytest
 
 from analysis.word_pieces import word_of_piece
 from data.parallel import DataError
+from data.special_tokens import SpecialTokens
 from data.toy import generate
-from data.vocab import UNK, Vocab
+from data.vocab import Vocab
+
+UNK = SpecialTokens().unknown
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,10 @@ import torch
 from benchmarks import removal_speed
 from benchmarks.removal_speed import BEAM, agreement, figures, model_config, models, multiply_adds, table, work
 from configs.schema import ModelConfig
+from data.special_tokens import SpecialTokens
 from gates import find_sites, heads_left
-from models.transformer import EOS
+
+EOS = SpecialTokens().end
 
 TINY = ModelConfig(d_model=20, ffn=13, heads=4, encoder_layers=1, decoder_layers=2, dropout=0.3)
 VOCABULARY, SENTENCES, LENGTH = 53, 6, 7

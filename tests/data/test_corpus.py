@@ -7,7 +7,9 @@ import torch
 from data.batch import Batch, collate
 from data.corpus import TranslationData, make_vocabs
 from data.parallel import Corpus, DataError, ParallelText
-from data.vocab import BOS, EOS, PAD
+from data.special_tokens import SpecialTokens
+
+PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
 NOUNS = ["fox", "dog", "cat", "bird", "fish", "horse", "mouse"]
 VERBS = ["sees", "hears", "finds", "likes"]

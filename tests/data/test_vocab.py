@@ -1,9 +1,13 @@
 """Vocabularies: the same file from the same text, the same text back, and sizes that cannot be."""
 
 import pytest
+import sentencepiece
 
 from data.parallel import DataError
-from data.vocab import BOS, EOS, PAD, UNK, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
+
+PAD, BOS, EOS, UNK = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end, SpecialTokens().unknown
 
 LINES = [
     "The quick brown fox jumps over the lazy dog.",
@@ -96,12 +100,24 @@ def test_loading_what_is_not_there_or_no_model_is_an_error(tmp_path):
         Vocab.load(tmp_path / "v.model")
 
 
-def test_a_model_with_other_special_ids_is_refused(tmp_path):
-    import sentencepiece
-
-    with (tmp_path / "v.model").open("wb") as file:
+def save_other(path, **numbers: int) -> None:
+    """A SentencePiece model that numbers its special tokens as `numbers` say, and else as SentencePiece does."""
+    with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(LINES), model_writer=file, vocab_size=211, model_type="bpe", minloglevel=2
+            sentence_iterator=iter(LINES), model_writer=file, vocab_size=211, model_type="bpe", minloglevel=2, **numbers
         )
+
+
+def test_a_model_with_other_special_ids_says_so(tmp_path):
+    save_other(tmp_path / "v.model", pad_id=1, bos_id=0, eos_id=2, unk_id=3)
+    vocab = Vocab.load(tmp_path / "v.model")
+    assert vocab.specials == SpecialTokens(padding=1, beginning=0, end=2, unknown=3)
+    assert vocab.decode([[0, *vocab.encode(LINES[:1])[0], 2, 1, 1]]) == LINES[:1]
+
+
+def test_a_model_without_padding_needs_special_tokens_from_elsewhere(tmp_path):
+    save_other(tmp_path / "v.model")
     with pytest.raises(DataError, match=r"numbers pad, bos, eos, unk as \(-1, 1, 2, 0\)"):
         Vocab.load(tmp_path / "v.model")
+    specials = SpecialTokens(padding=211, beginning=211, end=2, unknown=0)  # a row of the model's own behind the pieces
+    assert Vocab.load(tmp_path / "v.model", specials).specials == specials

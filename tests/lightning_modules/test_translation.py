@@ -12,11 +12,13 @@ from torch.utils.data import DataLoader
 
 from configs.schema import GateConfig, StageConfig
 from data.batch import collate
+from data.special_tokens import SpecialTokens
 from gates import HardConcrete, LambdaBudget, NotANumber, attach
 from lightning_modules.gated import GatedModule
 from lightning_modules.schedules import inverse_sqrt
 from lightning_modules.translation import TranslationModule
-from models.transformer import PAD
+
+PAD = SpecialTokens().padding
 
 STAGE = StageConfig(
     epochs=1, optimizer="adamw", lr=0.01, warmup_steps=7, clip=0.0, label_smoothing=0.1, bleu_sentences=0, weight_decay=0.03

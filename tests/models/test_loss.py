@@ -4,7 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.loss import CHUNK, PAD, linear_cross_entropy
+from data.special_tokens import SpecialTokens
+from models.loss import CHUNK, linear_cross_entropy
+
+PAD = SpecialTokens().padding
 
 D, V = 7, 31
 
@@ -29,21 +32,21 @@ def reference(hidden, weight, targets, smoothing):
 def test_the_loss_is_the_cross_entropy_of_the_tokens_that_are_not_padding(smoothing):
     hidden, weight, targets = case()
     torch.testing.assert_close(
-        linear_cross_entropy(hidden, weight, targets, smoothing=smoothing), reference(hidden, weight, targets, smoothing)
+        linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=smoothing), reference(hidden, weight, targets, smoothing)
     )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_its_gradients_are_those_of_the_cross_entropy(smoothing):
     inputs = case()
-    ours = torch.autograd.grad(linear_cross_entropy(*inputs, smoothing=smoothing) / 11, inputs[:2])
+    ours = torch.autograd.grad(linear_cross_entropy(*inputs, padding=PAD, smoothing=smoothing) / 11, inputs[:2])
     theirs = torch.autograd.grad(reference(*inputs, smoothing) / 11, inputs[:2])
     torch.testing.assert_close(ours, theirs)
 
 
 def test_padding_gets_no_gradient():
     hidden, weight, targets = case()
-    linear_cross_entropy(hidden, weight, targets, smoothing=0.1).backward()
+    linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1).backward()
     assert not hidden.grad[targets == PAD].any()
     assert hidden.grad[targets != PAD].any(-1).all()
 
@@ -54,7 +57,7 @@ def test_chunks_leave_no_seam(tokens):
     hidden = torch.randn(1, tokens, D, generator=generator, dtype=torch.float64).requires_grad_()
     weight = torch.randn(V, D, generator=generator, dtype=torch.float64).requires_grad_()
     targets = torch.randint(1, V, (1, tokens), generator=generator)
-    ours, theirs = linear_cross_entropy(hidden, weight, targets, smoothing=0.1), reference(hidden, weight, targets, 0.1)
+    ours, theirs = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1), reference(hidden, weight, targets, 0.1)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(ours, (hidden, weight)), torch.autograd.grad(theirs, (hidden, weight)))
 
@@ -62,7 +65,7 @@ def test_chunks_leave_no_seam(tokens):
 def test_a_frozen_weight_gets_no_gradient_and_the_states_still_do():
     hidden, weight, targets = case()
     weight.requires_grad_(False)
-    linear_cross_entropy(hidden, weight, targets, smoothing=0.1).backward()
+    linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1).backward()
     assert weight.grad is None
     torch.testing.assert_close(hidden.grad, torch.autograd.grad(reference(hidden, weight, targets, 0.1), hidden)[0])
 
@@ -70,14 +73,14 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_still_do():
 def test_without_gradient_the_value_is_the_same():
     inputs = case()
     with torch.no_grad():
-        value = linear_cross_entropy(*inputs, smoothing=0.1)
+        value = linear_cross_entropy(*inputs, padding=PAD, smoothing=0.1)
     assert not value.requires_grad
-    torch.testing.assert_close(value, linear_cross_entropy(*inputs, smoothing=0.1).detach())
+    torch.testing.assert_close(value, linear_cross_entropy(*inputs, padding=PAD, smoothing=0.1).detach())
 
 
 def test_a_batch_of_padding_alone_costs_nothing():
     hidden, weight, targets = case()
-    loss = linear_cross_entropy(hidden, weight, torch.full_like(targets, PAD), smoothing=0.1)
+    loss = linear_cross_entropy(hidden, weight, torch.full_like(targets, PAD), padding=PAD, smoothing=0.1)
     loss.backward()
     assert loss.item() == 0
     assert not hidden.grad.any()
@@ -86,7 +89,7 @@ def test_a_batch_of_padding_alone_costs_nothing():
 
 def test_logits_far_beyond_the_range_of_exp_stay_finite():
     hidden, weight, targets = case(dtype=torch.float32)
-    loss = linear_cross_entropy(hidden * 1000, weight, targets, smoothing=0.1)
+    loss = linear_cross_entropy(hidden * 1000, weight, targets, padding=PAD, smoothing=0.1)
     assert torch.isfinite(loss)
     torch.testing.assert_close(loss, reference(hidden * 1000, weight, targets, 0.1))
 
@@ -96,7 +99,7 @@ def test_bfloat16_autocast_agrees_to_its_own_precision():
     exact = reference(hidden, weight, targets, 0.1)
     exact_grads = torch.autograd.grad(exact, (hidden, weight))
     with torch.autocast("cpu", torch.bfloat16):
-        loss = linear_cross_entropy(hidden, weight, targets, smoothing=0.1)
+        loss = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1)
     grads = torch.autograd.grad(loss, (hidden, weight))
     assert loss.dtype == torch.float32
     assert abs(loss.item() / exact.item() - 1) < 0.01

@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs.schema import SearchConfig
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
 from models.checkpoint import architecture, build, load_model, save_model
 from models.search import beam_search, greedy_search
 from models.transformer import Transformer
 from models.translator import Translator
 from pruning.ablated_search import ablated_translations
+from tests.renumbered import Numbers
 
 HEADS, WIDTH = 3, 7  # of the small model, which has 2 + 2 layers
 SITES = [HeadSite.at(kind, layer, HEADS) for kind in ("enc-self", "dec-self", "cross") for layer in range(2)]
@@ -84,18 +86,9 @@ def test_whole_layers_without_heads_are_searched_too(make_model, source, closed,
     check_searches(model, without(model, closed), closed, source)
 
 
-class Numbers:
-    """A vocabulary whose pieces are numbers: "3 5" is [3, 5]."""
-
-    def encode(self, lines):
-        return [[int(word) for word in line.split()] for line in lines]
-
-    def decode(self, ids):
-        return [" ".join(map(str, each)) for each in ids]
-
-
 def translator_of(model) -> Translator:
-    return Translator(model, Numbers(), Numbers(), SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61))
+    numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
+    return Translator(model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61))
 
 
 @pytest.fixture

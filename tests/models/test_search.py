@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from data.special_tokens import SpecialTokens
 from models.search import beam_search, greedy_search
-from models.transformer import BOS, EOS, PAD
+
+PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
 LIMITS = {"max_ratio": 1.0, "max_extra": 3}
 

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 from configs.schema import ModelConfig
-from models.transformer import PAD, Transformer
+from data.special_tokens import SpecialTokens
+from models.transformer import Transformer
+
+PAD = SpecialTokens().padding
 
 HEADS = 3
 

@@ -5,13 +5,16 @@ import torch
 import yaml
 
 from configs.schema import ModelConfig, SearchConfig
-from data.vocab import BOS, EOS, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import save_model
 from models.transformer import Transformer
 from models.translator import Translator
 from runfolder.folder import RunFolder
 from runfolder.source import open_source
+
+BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
 TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]

@@ -4,24 +4,17 @@ import pytest
 import torch
 
 from configs.schema import SearchConfig
+from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, detach, find_sites
 from models import transformer
 from models.search import greedy_search
-from models.transformer import EOS
 from models.translator import Translator
 from pruning import ablated_search, decode_on
 from pruning import draft_check as drafts
 from pruning.ablated_search import ablated_translations
+from tests.renumbered import Numbers
 
-
-class Numbers:
-    """A vocabulary whose pieces are numbers: "3 5" is [3, 5]."""
-
-    def encode(self, lines):
-        return [[int(word) for word in line.split()] for line in lines]
-
-    def decode(self, ids):
-        return [" ".join(map(str, each)) for each in ids]
+EOS = SpecialTokens().end
 
 
 def make_translator(make_model, **settings) -> Translator:
@@ -29,7 +22,8 @@ def make_translator(make_model, **settings) -> Translator:
     model = make_model(seed=20, **{"embeddings": "separate", **settings})
     with torch.no_grad():
         model.output.weight *= 3.0
-    return Translator(model, Numbers(), Numbers(), SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61))
+    numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
+    return Translator(model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61))
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from configs.schema import ModelConfig, SearchConfig
-from data.vocab import BOS, EOS, PAD, UNK, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
 from gates import HeadMap, attach, find_sites, remove
 from gates.headmap import write_json
 from models.checkpoint import architecture
@@ -21,6 +22,8 @@ from models.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
 from models.formats import ctranslate2_model as ct2  # noqa: E402
+
+PAD, BOS, EOS, UNK = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end, SpecialTokens().unknown
 
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", 'dogs "sleep" \\ {well}', "   ", "the cat 🐈", "cats, dogs, ☃"]
 TARGETS = ["der Hund schläft .", "x", "", "Hunde „schlafen“ \\ 🐈", "eine Katze", "die Katze sieht den Hund .", "日 ☃"]
@@ -71,13 +74,13 @@ def make(vocabs):
 
 def settled(translator: Translator, end: float = 2.0) -> Translator:
     """Its padding and beginning have next to no probability, and `end` is added to the end's logit."""
-    model = translator.model
+    model, specials = translator.model, translator.model.target_specials
     norm = model.decoder.norm if model.config.norm == "pre" else model.decoder.layers[-1].feed_residual.norm
     with torch.no_grad():
         along = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
         norm.bias += 4 * along
-        model.output.weight[[PAD, BOS]] = -2 * along
-        model.output.weight[EOS] += end / 4 * along
+        model.output.weight[list(specials.never_produced)] = -2 * along
+        model.output.weight[specials.end] += end / 4 * along
     return translator
 
 

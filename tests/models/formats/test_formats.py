@@ -13,7 +13,7 @@ from configs.fields import walk
 from configs.schema import SearchConfig
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import load_model, save_model
-from models.formats import ABOUT, FORMATS, Format, export, is_exported, need, open_exported, plain, read_about
+from models.formats import ABOUT, FORMATS, Format, export, is_exported, need, open_exported, read_about, without_gates
 from models.translator import Translator, load_vocabs
 
 FACTS = {"run": "toy-en-de-l0-s1", "system": "l0", "seed": 1}
@@ -66,7 +66,7 @@ def left(folder: Path) -> list[str]:
 
 
 def test_plain_takes_closed_heads_away_and_folds_the_others_in(gated, pairs):
-    found = plain(gated)
+    found = without_gates(gated)
     assert [site.heads for site in find_sites(found.model)] == [1, 1, 1, 1, 2, 2]
     for ours, theirs in zip(gated.score(*pairs), found.score(*pairs), strict=True):
         assert theirs == pytest.approx(ours, abs=1e-5)
@@ -75,14 +75,14 @@ def test_plain_takes_closed_heads_away_and_folds_the_others_in(gated, pairs):
 
 def test_plain_leaves_the_translator_as_it_is(gated, pairs):
     before = gated.score(*pairs)
-    plain(gated)
+    without_gates(gated)
     assert hasattr(gated.model, "head_gates")
     assert gated.score(*pairs) == before
 
 
 def test_plain_of_a_model_without_gates_is_a_copy_of_it(make_translator):
     translator = make_translator("uneven")
-    found = plain(translator)
+    found = without_gates(translator)
     assert found.model is not translator.model
     state = translator.model.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in found.model.state_dict().items())

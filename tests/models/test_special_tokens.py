@@ -1,0 +1,128 @@
+"""A model whose special tokens have other ids says what the model with ours says, in training, search and scoring, and after every file."""
+
+import json
+
+import pytest
+import torch
+
+from data.special_tokens import SpecialTokens
+from models.checkpoint import architecture, build, load_model, save_model
+from models.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from models.loss import linear_cross_entropy
+from models.search import beam_search, greedy_search
+from models.translator import Translator
+from tests.renumbered import LINES, OTHERWISE, PAIRS, batches, twins
+
+every_numbering = pytest.mark.parametrize("specials", OTHERWISE.values(), ids=OTHERWISE)
+TARGETS = [" ".join(map(str, target)) for _, target in PAIRS]
+
+
+def loss_and_gradients(translator: Translator):
+    model = translator.model
+    total = 0.0
+    for batch in batches(translator):
+        memory, bias = model.encode(batch.source)
+        hidden = model.decode(memory, bias, batch.target_in)
+        padding = model.target_specials.padding
+        total = total + linear_cross_entropy(hidden, model.output.weight, batch.target_out, padding=padding, smoothing=0.1)
+    return total, dict(zip(dict(model.named_parameters()), torch.autograd.grad(total, list(model.parameters())), strict=True))
+
+
+@every_numbering
+def test_loss_and_gradients_are_the_same(specials):
+    ours, theirs = twins(specials)
+    (loss, gradients), (other_loss, other_gradients) = loss_and_gradients(ours), loss_and_gradients(theirs)
+    torch.testing.assert_close(other_loss, loss)
+    for name, vocab, first in (
+        ("source_embedding.weight", theirs.source_vocab, 2),
+        ("target_embedding.weight", theirs.target_vocab, 3),
+        ("output.weight", theirs.target_vocab, 2),
+    ):
+        # tokens that share an id share a row too; pieces have rows of their own
+        torch.testing.assert_close(other_gradients.pop(name)[vocab.ids[first:]], gradients.pop(name)[first:], rtol=1e-4, atol=1e-5)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def assert_same_translations(ours, theirs, beam: int) -> None:
+    expected, found = (translator.translate_n_best(LINES, beam=beam) for translator in (ours, theirs))
+    assert [[one.text for one in best] for best in found] == [[one.text for one in best] for best in expected]
+    for best, other in zip(expected, found, strict=True):
+        assert [one.log_prob for one in other] == pytest.approx([one.log_prob for one in best], rel=1e-4)
+        assert [one.tokens for one in other] == [one.tokens for one in best]
+
+
+@every_numbering
+@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+def test_every_search_finds_the_same(specials, beam):
+    assert_same_translations(*twins(specials), beam)
+
+
+@every_numbering
+def test_a_beam_of_one_is_greedy_search(specials):
+    _, theirs = twins(specials)
+    for batch in batches(theirs):
+        greedy = greedy_search(theirs.model, batch.source)
+        assert [best[0].ids for best in beam_search(theirs.model, batch.source, beam=1)] == [one.ids for one in greedy]
+
+
+@every_numbering
+def test_what_may_not_be_produced_never_is_however_probable(specials):
+    _, theirs = twins(specials)
+    with torch.no_grad():
+        theirs.model.output.weight[list(specials.never_produced), 0] = 2.0
+        theirs.model.output.weight[list(specials.never_produced), 1:] = 0.0
+    assert specials.end not in specials.never_produced
+    for batch in batches(theirs):
+        found = [
+            *greedy_search(theirs.model, batch.source),
+            *(one for best in beam_search(theirs.model, batch.source, beam=3) for one in best),
+        ]
+        assert not any({*specials.never_produced, specials.end} & {*one.ids} for one in found)
+
+
+@every_numbering
+def test_scores_are_the_same(specials):
+    ours, theirs = twins(specials)
+    sources = LINES[: len(TARGETS)]
+    for expected, found in zip(ours.score(sources, TARGETS), theirs.score(sources, TARGETS), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
+@every_numbering
+def test_the_programs_of_an_exported_model_translate_and_score_the_same(specials):
+    ours, theirs = twins(specials)
+    encoder, decoder = EncoderProgram(theirs.model), DecoderProgram(theirs.model)
+    description = json.loads(json.dumps(architecture(theirs.model)))
+    model = StepModel(description, encoder.forward, lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest))
+    steps = StepTranslator(model, theirs.source_vocab, theirs.target_vocab, theirs.search)
+    for beam in (1, 3):
+        assert_same_translations(ours, steps, beam)
+    for expected, found in zip(ours.score(LINES[:5], TARGETS), steps.score(LINES[:5], TARGETS), strict=True):
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
+@every_numbering
+def test_a_checkpoint_knows_the_special_tokens(specials, tmp_path):
+    _, theirs = twins(specials)
+    save_model(tmp_path / "best.pt", theirs.model)
+    loaded = load_model(tmp_path / "best.pt")
+    assert (loaded.source_specials, loaded.target_specials) == (specials, specials)
+
+
+def test_a_checkpoint_from_before_they_were_written_has_our_special_tokens():
+    _, theirs = twins(OTHERWISE["among the pieces"])
+    description = {name: value for name, value in architecture(theirs.model).items() if not name.endswith("specials")}
+    assert build(description).target_specials == SpecialTokens(padding=0, beginning=1, end=2, unknown=3)
+
+
+def test_a_vocabulary_that_numbers_otherwise_than_the_model_is_refused():
+    ours, theirs = twins(OTHERWISE["among the pieces"])
+    with pytest.raises(ValueError, match=r"numbers the target side's special tokens as SpecialTokens\(padding=0.*padding=17"):
+        Translator(ours.model, ours.source_vocab, theirs.target_vocab)
+
+
+@pytest.mark.parametrize("ids", [(0, 1, 0, 3), (-1, 1, 2, 0)])
+def test_special_tokens_without_an_id_or_a_padding_of_their_own_are_refused(ids):
+    with pytest.raises(ValueError, match="special tokens need ids from 0 on"):
+        SpecialTokens(*ids)
