@@ -72,7 +72,9 @@ LOOKS = {  # a method has one colour, whether a curve or a system; what was trai
     "random": Look(BLUE, "X", (7, 2, 1.5, 2)),
     "random-finetuned": Look(BLUE, "P", (3, 2)),
     "ablation": Look(ORANGE, "d", (6, 3)),
+    "ablation-finetuned": Look(ORANGE, "<", (3, 2)),
     "reverse": Look(GREEN, ">", (9, 3)),
+    "reverse-finetuned": Look(GREEN, "8", (3, 2)),
     "base": Look(GREY, "*"),
     "base-continued": Look(GREY, "h"),
 }

@@ -84,13 +84,15 @@ class ResultRow:
     def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
         """Raises ValueError where a row lacks what every row has."""
         rest = dict(row)
-        rest.pop("p_value_vs_reference", None)
+        main_p_value = rest.pop("p_value_vs_reference", None)
         measures = {}
         for metric in metric_names(row):
             names = ("ci95", "difference", "difference_ci95", "p_value")
             columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in names}
             columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
             measures[metric] = Measure(rest.pop(metric, float("nan")), rest.pop(f"{metric}_signature", ""), **columns)
+        if measures and (main := next(iter(measures.values()))).p_value is None:
+            main.p_value = main_p_value
         known = {name: rest.pop(SPELT.get(name, name)) for name in PLAIN if SPELT.get(name, name) in rest}
         try:
             return cls(**known, measures=measures, others=rest)
@@ -100,9 +102,7 @@ class ResultRow:
 
 def metric_names(row: Mapping[str, Any]) -> list[str]:
     """The metrics that a row of result.json has, in its order: those with a signature, or an interval."""
-    ends = ("_signature", "_ci95")
-    names = [name.removesuffix(end) for name in row for end in ends if name.endswith(end)]
-    return list(dict.fromkeys(name for name in names if name in row and not name.endswith("_difference")))
+    return [name for name in row if (f"{name}_signature" in row or f"{name}_ci95" in row) and not name.endswith("_difference")]
 
 
 SPELT = {"lines_unlike_masked": "lines_unlike_l0"}  # field -> its name in result.json, where runs have it already
