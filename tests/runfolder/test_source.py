@@ -1,5 +1,7 @@
 """open_source: the one way to a trained model. The model is untrained; what it says does not matter here."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import yaml
@@ -144,6 +146,16 @@ def test_a_run_that_has_not_ended_opens_unless_it_must_have(run):
     assert open_source(run.path).system == "l0"
     with pytest.raises(ValueError, match="is not finished"):
         open_source(run.path, finished=True)
+
+
+def test_a_run_of_another_task_does_not_translate_but_has_weights(run):
+    source = open_source(run.path)
+    weights = source.weights
+    source.predictor = SimpleNamespace(model=source.model)
+    with pytest.raises(ValueError, match="does not translate"):
+        _ = source.translator
+    del source.weights
+    assert source.weights == weights
 
 
 def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
