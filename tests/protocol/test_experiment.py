@@ -8,7 +8,6 @@ import torch
 
 from configs.cli import config_hash, read
 from configs.schema import FitConfig
-from data import DataError
 from gates import HeadMap, find_sites
 from lightning_modules.module import StageModule
 from models.checkpoint import load_file, load_model
@@ -343,10 +342,3 @@ def test_gates_cut_half_way_resume_to_the_same_gates(finished, runs, configure, 
     run = Experiment(configure("--resume")).run()
     assert run.read_json("gates.json") == finished.read_json("gates.json")
     assert (run / "hypotheses/l0.txt").read_text() == (finished / "hypotheses/l0.txt").read_text()
-
-
-@pytest.mark.parametrize("flags", [("--text.vocab-size", "7"), ("--text.max-length", "1")], ids=["tiny vocabulary", "all pairs too long"])
-def test_text_that_does_not_fit_its_settings_leaves_no_half_written_run(configure, tmp_path, flags):
-    with pytest.raises(DataError):
-        Experiment(configure(*flags)).run()
-    assert not list((tmp_path / "runs").glob("*"))

@@ -8,7 +8,7 @@ import pytest
 
 from configs.cli import config_hash
 from runfolder.folder import RunFolder
-from runfolder.run_lock import RunLocks, claim_run, open_lock
+from runfolder.run_lock import RunLocks, abandon_run, claim_run, open_lock
 
 MADE_OF = {"seed": 1}
 
@@ -143,3 +143,25 @@ def test_fresh_refuses_to_empty_a_folder_that_is_no_run(claim, tmp_path, file):
         assert "\n" not in str(error.value)
         assert "--name" in str(error.value)
         assert [path.read_text() for path in folder.iterdir()] == ["years: 3\n"]
+
+
+def test_an_abandoned_run_leaves_nothing_of_its_own(claim):
+    folder, _ = claim("a")
+    folder.write_text("vocab.model", "pieces")
+    abandon_run(folder, "vocab*")
+    assert not folder.path.exists()
+
+
+def test_an_abandoned_run_leaves_what_lay_there_before(claim, tmp_path):
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/thesis.tex").write_text("years")
+    folder, _ = claim("mine")
+    abandon_run(folder, "vocab*")
+    assert [path.name for path in folder.path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_that_was_being_resumed_is_not_abandoned(claim):
+    folder, _ = claim("a")
+    folder.write_text("last.pt", "weights")
+    abandon_run(folder, "vocab*")
+    assert folder.run_hash() is not None
