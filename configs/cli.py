@@ -191,7 +191,9 @@ def _plain(setting: Setting, value: Any, origin: str) -> Any:
     if setting.is_list and (isinstance(value, str) or type(value) is int):  # kinds: cross, dynamics: 3
         return _names([str(value)])
     if (setting.inner is str or setting.choices) and type(value) is int:  # precision: 32
-        return str(value)
+        value = str(value)
+    if setting.known and isinstance(value, str) and value not in setting.known:
+        raise ConfigError(origin + _wrong(setting.name, setting, value))
     return value
 
 

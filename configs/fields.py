@@ -80,6 +80,7 @@ class Setting:
     group: str  # heading in --help; "" for the top level
     positional: bool = False  # given by the words before the first flag
     required: bool = False
+    known: tuple[str, ...] = ()  # names of a table that the setting takes
 
     @property
     def flag(self) -> str:
@@ -107,8 +108,8 @@ class Setting:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What a Literal takes; none for any other type."""
-        return typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ()
+        """What a Literal takes, or the names of a table; none for any other type."""
+        return self.known or (typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ())
 
     def expected(self) -> str:
         """What the setting takes, in words."""
@@ -133,7 +134,8 @@ def walk(config_class: type, prefix: str = "", group: str = "") -> Iterator[Sett
         if required:  # what stands there until it is given, of the right type
             default = [] if typing.get_origin(hint) is list else ""
         positional = field.metadata.get("positional", False)
-        yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required)
+        known = tuple(field.metadata.get("choices") or ())
+        yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required, known)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Every stage ends with its files in the run folder and a rewritten result.json, s
 goes on from there.
 """
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +29,7 @@ from report.fill import fill
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
-from runfolder.run_lock import RunLocks, claim_run
+from runfolder.run_lock import RunLocks, abandon_run, claim_run
 from runfolder.source import best_device, find_run
 from tasks import Predictor
 
@@ -83,7 +82,7 @@ class Experiment:
             self.task.prepare_folder(folder.path, self.text.corpus, config)
             self.text.data(folder)
         except ValueError:
-            shutil.rmtree(folder.path)  # nothing was trained: a folder left behind would only stand in the way of the mended command
+            abandon_run(folder, self.task.tokenizer_files)
             raise
         self.tracker.open(folder, "base")
         pl.seed_everything(config.seed, verbose=False)
@@ -170,8 +169,12 @@ class Experiment:
         module = self.module(predictor, config.finetune, seed_offset=2, gating=gating)
         result = self.train("gates", module, folder, config.finetune)
         bank.save(folder / "gates.json")
-        open_heads, soft = bank.open(), bank.values()
+        open_heads = bank.open()
         exact = open_heads.map(lambda row: row.double())
+        binarised = gating.is_binarised(result.best_epoch)
+        if binarised:
+            bank.settle()  # a resumed run, and one on several devices, has not done so here
+        soft = exact if binarised else bank.values()
         facts = {"expected_open_heads": bank.open_prob().sum(), "stage": result.to_json()}
         if method.soft in config.systems:
             folder.add_system(method.soft, folder / "best.pt", soft.to_json())
@@ -233,7 +236,8 @@ class Experiment:
 
     def claim(self, name: str, made_of: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
         """The folder of a run with this fingerprint, and whether it is finished already."""
-        settings = replace(self.config, gate=gate, systems=self.config.systems)
+        heads = self.config.heads if gate == self.config.gate else 0  # of the method alone: a base is not told a number
+        settings = replace(self.config, gate=gate, heads=heads, systems=self.config.systems)
         return claim_run(self.config, settings, name, made_of, facts=self.facts, locks=self.locks, files=self.task.tokenizer_files, **how)
 
     def stage_made_of(self, base: RunFolder, gate: str) -> dict[str, Any]:

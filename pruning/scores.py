@@ -41,6 +41,8 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
 
     Scores with heads shut (`closed`) are always computed, and not kept."""
     score, source = SCORES[name], request.source
+    if request.closed is None and "valid" not in score.takes:
+        request = replace(request, kinds=None)  # one file for all kinds, which others read too
     request = replace(request, file=f"scores/{score_file(name, request)}")
     if request.closed is not None:
         return compute(score, request)
@@ -98,7 +100,17 @@ def score_file(name: str, request: ScoreRequest) -> str:
         words += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid)) + kinds_words(request.kinds)
     if score.seeded:
         words.append(f"seed{request.seed}")
+    words += text_words(request.source)
     return "-".join(words)
+
+
+def text_words(source: Source) -> list[str]:
+    """What tells the source's text from that which its run was trained on, as part of a file's name: nothing for the same."""
+    own, settings = source.folder.config().get("text", {}), source.config.get("text", {})
+    trained_on = (source.folder.result() or {}).get("data", {}).get("text_digest")
+    digest = source.corpus.digest()
+    words = [] if trained_on in (None, digest) else [f"text{digest}"]
+    return words + [f"{name}{settings[name]}" for name in ("train_sentences", "max_length") if settings.get(name) != own.get(name)]
 
 
 def beam_of(source: Source) -> int:

@@ -82,7 +82,14 @@ class ResultRow:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
-        """Raises ValueError where a row lacks what every row has."""
+        """Raises ValueError where a row lacks what every row has: its system, its heads, a metric."""
+        try:
+            return cls._read(row)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise ValueError(f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh") from error
+
+    @classmethod
+    def _read(cls, row: Mapping[str, Any]) -> "ResultRow":
         rest = dict(row)
         main_p_value = rest.pop("p_value_vs_reference", None)
         measures = {}
@@ -90,14 +97,13 @@ class ResultRow:
             names = ("ci95", "difference", "difference_ci95", "p_value")
             columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in names}
             columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
-            measures[metric] = Measure(rest.pop(metric, float("nan")), rest.pop(f"{metric}_signature", ""), **columns)
+            measures[metric] = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
         if measures and (main := next(iter(measures.values()))).p_value is None:
             main.p_value = main_p_value
         known = {name: rest.pop(SPELT.get(name, name)) for name in PLAIN if SPELT.get(name, name) in rest}
-        try:
-            return cls(**known, measures=measures, others=rest)
-        except TypeError as error:
-            raise ValueError(f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh") from error
+        if not measures:
+            raise ValueError("no metric with its signature")
+        return cls(**known, measures=measures, others=rest)
 
 
 def metric_names(row: Mapping[str, Any]) -> list[str]:

@@ -109,3 +109,14 @@ def claim_run(
     before = (folder / "command.txt").read_text(encoding="utf-8") + "\nresumed\n" if (folder / "command.txt").is_file() else ""
     folder.write_text("command.txt", before + "\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n")
     return folder, False
+
+
+def abandon_run(folder: RunFolder, files: str) -> None:
+    """Take back what `claim_run` wrote and the tokenizer (`files`, a pattern): nothing was trained, and a folder left behind would only
+    stand in the way of the mended command. What else lies there stays, and so does a run that was being resumed."""
+    if (folder / "last.pt").is_file():
+        return
+    for path in (folder / "config.yaml", folder / "command.txt", *folder.path.glob(files)):
+        path.unlink(missing_ok=True)
+    if not any(folder.path.iterdir()):
+        folder.path.rmdir()

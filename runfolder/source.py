@@ -65,7 +65,7 @@ class Source:
     @cached_property
     def weights(self) -> str:
         """12 hexadecimal digits that tell the model's weights from others."""
-        return weights_digest(self.translator.model)
+        return weights_digest(self.model)
 
     def data(self, corpus: Corpus | None = None, *, train_sentences: int = 0) -> TranslationData:
         """The text in the run's vocabulary, for batches.

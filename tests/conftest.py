@@ -1,7 +1,9 @@
-"""A small model with prime sizes and a padded batch for it."""
+"""A small model with prime sizes and a padded batch for it; locks of runs in a folder of the tests' own."""
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -12,6 +14,20 @@ from configs.schema import ModelConfig
 from models.transformer import Transformer
 
 SMALL = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "embeddings": "tied-decoder"}
+
+pytest_plugins = ["tests.tiny_language"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def locks_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test waits for a run that its user is making: locks lie in a cache folder of the session's. What others keep there stays found."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, folder in {"MPLCONFIGDIR": "matplotlib", "PLAYWRIGHT_BROWSERS_PATH": "ms-playwright", "HF_HOME": "huggingface"}.items():
+            if name not in os.environ and (cache / folder).is_dir():
+                patch.setenv(name, str(cache / folder))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

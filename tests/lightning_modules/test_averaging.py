@@ -9,7 +9,9 @@ import torch
 from configs.schema import GateConfig, StageConfig
 from gates import LambdaBudget, attach
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.gated import GatedModule
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
+from tasks.translation import Translation
 
 STAGE = StageConfig(epochs=2, lr=0.01, warmup_steps=3, bleu_sentences=0)
 
@@ -42,7 +44,8 @@ class Trace(pl.Callback):
 @pytest.fixture(params=[1, 3], ids=["one batch a step", "three batches a step"])
 def traced(request, translator, data, quiet_trainer):
     bank = attach(translator.model, gate="l0")
-    module = GatedModule(translator, replace(STAGE, accumulate=request.param), GateConfig(settle=0.0), LambdaBudget(0.1), seed=1)
+    gating = Gating(GateConfig(settle=0.0), LambdaBudget(0.1), epochs=STAGE.epochs)
+    module = StageModule(Translation(), translator, replace(STAGE, accumulate=request.param), seed=1, gating=gating)
     data.accumulate = request.param
     trace, average = Trace(), AverageWeights(0.8)
     trainer = quiet_trainer(trace, average, max_epochs=2, accumulate_grad_batches=request.param)

@@ -4,9 +4,10 @@ import pytest
 
 from configs.schema import StageConfig
 from lightning_modules.callbacks import is_converged
+from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, run_stage
-from lightning_modules.translation import TranslationModule
 from models.progress import minutes
+from tasks.translation import Translation
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_durations_are_in_seconds_or_minutes():
 def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data, corpus, folder, capsys):
     stage = StageConfig(epochs=4, lr=0.003, warmup_steps=3)
     sample = (corpus.valid.sources[:3], corpus.valid.targets[:3])
-    run_stage("base", TranslationModule(translator, stage, seed=1, sample=sample), data, folder, Machine(1, "32", "csv"), stage)
+    run_stage("base", StageModule(Translation(), translator, stage, seed=1, sample=sample), data, folder, Machine(1, "32", "csv"), stage)
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("base: ") and "about" in line and "and the validations" in line for line in lines)
     epochs = [line for line in lines if "base: epoch" in line]

@@ -4,7 +4,6 @@ import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import pytorch_lightning as pl
@@ -18,14 +17,17 @@ from gates import HeadMap, attach, detach
 from lightning_modules import callbacks, dynamics
 from lightning_modules.callbacks import Checkpoints
 from lightning_modules.dynamics import Dynamics, read_rows
+from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, run_stage
-from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_file, load_model
 from models.transformer import Transformer
 from models.translator import Translator
 from protocol.experiment import Experiment
+from runfolder.fingerprint import base_fingerprint
 from runfolder.folder import RunFolder
+from tasks.translation import Translation
 
+TASK = Translation()
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, optimizer="adamw", lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)
 
@@ -46,8 +48,8 @@ def train(translator, data, corpus, tmp_path):
         folder = RunFolder(tmp_path / name)
         folder.path.mkdir(exist_ok=True)
         valid = (corpus.valid.sources[:7], corpus.valid.targets[:7])
-        watcher = Dynamics(folder, epochs, batches=partial(data.batches, "train", 211), valid=valid, facts=facts or {})
-        module = TranslationModule(fresh, stage, seed=1)
+        watcher = Dynamics(folder, epochs, data=data, valid=valid, facts=facts or {})
+        module = StageModule(TASK, fresh, stage, seed=1)
         result = run_stage("base", module, data, folder, MACHINE, stage, resume=resume, watchers=[watcher] if epochs else [])
         return folder, result
 
@@ -113,8 +115,8 @@ class Around(pl.Callback):
 def test_random_state_gradients_and_modes_are_left_as_they_were(translator, data, corpus, folder, quiet_trainer):
     before, after = Around(gradient=0.5), Around()
     valid = (corpus.valid.sources, corpus.valid.targets)
-    watcher = Dynamics(folder, [1], batches=partial(data.batches, "train", 211), valid=valid, facts={})
-    quiet_trainer(before, watcher, after).fit(TranslationModule(translator, STAGE, seed=1).train(), datamodule=data)
+    watcher = Dynamics(folder, [1], data=data, valid=valid, facts={})
+    quiet_trainer(before, watcher, after).fit(StageModule(TASK, translator, STAGE, seed=1).train(), datamodule=data)
     assert len(read_rows(folder)) == 10
     assert equal(before.seen, after.seen)
 
@@ -170,7 +172,7 @@ def test_importance_is_computed_anew_with_the_weights_of_each_epoch(train, compu
 
 @pytest.mark.parametrize(
     ("method", "owner", "epoch", "again"),
-    [("training_step", TranslationModule, 2, 0), ("on_train_epoch_end", Checkpoints, 1, 1)],
+    [("training_step", StageModule, 2, 0), ("on_train_epoch_end", Checkpoints, 1, 1)],
     ids=["in the next epoch", "after pruning, before the epoch is on disk"],
 )
 def test_an_interrupted_run_has_each_epoch_once_and_keeps_those_it_finished(train, computed, monkeypatch, method, owner, epoch, again):
@@ -179,7 +181,7 @@ def test_an_interrupted_run_has_each_epoch_once_and_keeps_those_it_finished(trai
     original = getattr(owner, method)
 
     def cut(self, *arguments):
-        now = self.current_epoch if isinstance(self, TranslationModule) else arguments[0].current_epoch
+        now = self.current_epoch if isinstance(self, StageModule) else arguments[0].current_epoch
         if now == epoch:
             raise PowerCut
         return original(self, *arguments)
@@ -214,7 +216,7 @@ def test_a_failure_leaves_no_gates_on_the_model(translator, corpus, monkeypatch)
     monkeypatch.setattr(translator, "translate", lambda *_, **__: [][0])
     scores = HeadMap({site: torch.ones(site.heads) for site in translator.sites})
     with pytest.raises(IndexError):
-        dynamics.prune(translator, scores, (corpus.valid.sources, corpus.valid.targets))
+        dynamics.prune(StageModule(TASK, translator, STAGE, seed=1), scores, (corpus.valid.sources, corpus.valid.targets))
     assert translator.model.state_dict().keys() == before
 
 
@@ -225,7 +227,7 @@ def test_a_model_whose_bleu_is_0_has_no_relative_bleu(train, monkeypatch):
 
 
 def test_an_epoch_beyond_the_last_is_refused_before_training_starts(train, monkeypatch):
-    monkeypatch.setattr(TranslationModule, "training_step", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(StageModule, "training_step", lambda *_: pytest.fail("it trained"))
     with pytest.raises(ValueError, match="expected epochs from 1 to 3, the last of this training, got 0, 4"):
         train("late", [4, 1, 0])
 
@@ -263,11 +265,14 @@ def test_wrong_epochs_are_one_clear_line(words, message):
         read(FitConfig, words.split())
 
 
-def test_a_base_without_dynamics_is_the_base_it_always_was(configure):
-    plain, other = Experiment(configure()).base_identity(), Experiment(configure("--dynamics-sentences", "13")).base_identity()
+def test_a_base_without_dynamics_is_the_base_it_always_was(configure, corpus):
+    def made_of(*flags):
+        return base_fingerprint(configure(*flags), corpus, "32")
+
+    plain, other = made_of(), made_of("--dynamics-sentences", "13")
     assert plain.keys() == {"text_digest", "seed", "precision", "devices", "model", "text", "train"}
     assert other == plain
-    given = [Experiment(configure("--dynamics", epochs)).base_identity() for epochs in ("1,3", "3,1", "1")]
+    given = [made_of("--dynamics", epochs) for epochs in ("1,3", "3,1", "1")]
     assert given[0] == given[1] != given[2]
     assert plain.items() < given[2].items()
 

@@ -11,14 +11,16 @@ import torch
 from configs.schema import GateConfig, StageConfig
 from gates import LambdaBudget, attach
 from lightning_modules import stage as stages
-from lightning_modules.gated import GatedModule
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
-from lightning_modules.translation import TranslationModule
 from models.checkpoint import load_file, load_model
 from models.transformer import Transformer
 from models.translator import Translator
 from runfolder.folder import RunFolder
+from tasks.translation import Translation
 
+TASK = Translation()
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)
 
@@ -36,23 +38,22 @@ class PowerCut(Exception):
 
 def cut_power(monkeypatch, *, epoch, batch):
     """Training ends with PowerCut at this batch of this epoch (both from 0)."""
-    step = TranslationModule.training_step
+    step = StageModule.training_step
 
     def training_step(self, given, index):
         if (self.current_epoch, index) == (epoch, batch):
             raise PowerCut
         return step(self, given, index)
 
-    monkeypatch.setattr(TranslationModule, "training_step", training_step)
+    monkeypatch.setattr(StageModule, "training_step", training_step)
 
 
 def stage(translator, data, path, *, gated, resume=False):
     path.mkdir(exist_ok=True)
     if gated:
         attach(translator.model, gate="l0")
-        module = GatedModule(translator, STAGE, GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), seed=1)
-    else:
-        module = TranslationModule(translator, STAGE, seed=1)
+    gating = Gating(GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), epochs=STAGE.epochs) if gated else None
+    module = StageModule(TASK, translator, STAGE, seed=1, gating=gating)
     return run_stage("gates", module, data, RunFolder(path), MACHINE, STAGE, resume=resume)
 
 
@@ -98,7 +99,7 @@ def test_a_power_cut_leaves_only_whole_files(translator, data, tmp_path, monkeyp
 
 def test_the_model_is_left_with_the_best_weights_and_not_the_last(translator, data, folder):
     diverging = StageConfig(epochs=3, lr=0.3, warmup_steps=0, clip=0.0, bleu_sentences=0)
-    module = TranslationModule(translator, diverging, seed=1)
+    module = StageModule(TASK, translator, diverging, seed=1)
     result = run_stage("base", module, data, folder, MACHINE, diverging)
     assert result.best_epoch == result.losses.index(min(result.losses))
     best = load_model(folder / result.weights)
@@ -107,7 +108,7 @@ def test_the_model_is_left_with_the_best_weights_and_not_the_last(translator, da
 
 
 def test_the_result_survives_json(translator, data, folder):
-    result = run_stage("base", TranslationModule(translator, STAGE, seed=1), data, folder, MACHINE, STAGE)
+    result = run_stage("base", StageModule(TASK, translator, STAGE, seed=1), data, folder, MACHINE, STAGE)
     folder.write_json("stage.json", result.to_json())
     again = StageResult(**folder.read_json("stage.json"))
     assert again.losses == pytest.approx(result.losses, abs=1e-5)
@@ -118,6 +119,6 @@ def test_the_result_survives_json(translator, data, folder):
 
 def test_a_stage_logs_to_tensorboard_on_request(translator, data, folder):
     one = StageConfig(epochs=1, bleu_sentences=0)
-    run_stage("base", TranslationModule(translator, one, seed=1), data, folder, Machine(1, "32", "tensorboard"), one)
+    run_stage("base", StageModule(TASK, translator, one, seed=1), data, folder, Machine(1, "32", "tensorboard"), one)
     assert list(folder.path.glob("tensorboard/base/events.out.tfevents.*"))
     assert (folder / "metrics.csv").is_file()

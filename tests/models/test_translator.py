@@ -1,18 +1,14 @@
-"""Translator: one face that loads a run, translates lines and scores pairs. The model is untrained; what it says does not matter here."""
+"""Translator: one face that translates lines and scores pairs. The model is untrained; what it says does not matter here."""
 
 import pytest
 import torch
-import yaml
 
 from configs.schema import ModelConfig, SearchConfig
 from data.special_tokens import SpecialTokens
 from data.vocab import Vocab
-from gates import HeadMap, attach, find_sites
-from models.checkpoint import save_model
+from gates import find_sites
 from models.transformer import Transformer
 from models.translator import Translator
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
@@ -44,25 +40,6 @@ def model(vocabs) -> Transformer:
 @pytest.fixture
 def translator(model, vocabs) -> Translator:
     return Translator(model, *vocabs, SEARCH)
-
-
-@pytest.fixture
-def run(model, vocabs, tmp_path) -> RunFolder:
-    """A finished run with the systems base and l0 (whose heads are half closed)."""
-    folder = RunFolder(tmp_path / "toy-en-de-l0-s1")
-    search = {"beam": 3, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 5, "batch_tokens": 29}
-    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": search}))
-    for vocab, name in zip(vocabs, ("vocab.src.model", "vocab.tgt.model"), strict=True):
-        (folder / name).write_bytes(vocab.path.read_bytes())
-    save_model(folder / "best.pt", model)
-    folder.add_system("base", folder / "best.pt", None)
-    folder.add_system("l0", folder / "best.pt", closed(model).to_json())
-    folder.write_json("result.json", {"system": "l0", "finished": True})
-    return folder
-
-
-def closed(model) -> HeadMap:
-    return HeadMap({site: [1.0, 0.0, 0.0] if site.layer else [0.0, 1.0, 1.0] for site in find_sites(model)})
 
 
 def plain_score(translator: Translator, source: str, target: str) -> list[float]:
@@ -158,56 +135,3 @@ def test_batches_stay_within_their_tokens_unless_one_line_alone_is_longer(transl
 
 def test_the_sites_are_those_of_the_model(translator):
     assert [site.name for site in translator.sites] == [site.name for site in find_sites(translator.model)]
-
-
-def test_a_loaded_base_translates_as_the_model_did(run, translator):
-    assert open_source(run.path, "base").translator.translate_n_best(SOURCES) == translator.translate_n_best(SOURCES)
-
-
-def test_a_run_s_own_system_is_the_one_its_result_names(run):
-    assert open_source(run.path).translator.score(SOURCES, TARGETS) == open_source(run.path, "l0").translator.score(SOURCES, TARGETS)
-
-
-def test_a_system_with_a_mask_has_its_heads_closed(run, model, vocabs):
-    loaded = open_source(run.path, "l0").translator.score(SOURCES, TARGETS)
-    base = open_source(run.path, "base").translator
-    attach(base.model, gate="mask", xi=closed(model))
-    assert loaded == base.score(SOURCES, TARGETS)
-    assert loaded != Translator(model, *vocabs, SEARCH).score(SOURCES, TARGETS)
-
-
-def test_a_loaded_system_has_no_dropout_and_learns_no_mask(run):
-    translator = open_source(run.path).translator
-    assert not any(module.training for module in translator.model.modules())
-    assert not any(parameter.requires_grad for parameter in translator.model.head_gates.parameters())
-
-
-def test_search_settings_come_from_the_run(run):
-    assert open_source(run.path).translator.search == SEARCH
-
-
-def test_a_joint_vocabulary_serves_both_sides(run, vocabs):
-    (run / "vocab.model").write_bytes(vocabs[0].path.read_bytes())
-    translator = open_source(run.path, "base").translator
-    assert translator.source_vocab is translator.target_vocab
-
-
-def test_an_unknown_system_names_the_nearest(run):
-    with pytest.raises(ValueError, match="has no system 'bse'; did you mean 'base'"):
-        open_source(run.path, "bse")
-
-
-def test_a_system_like_no_other_lists_those_there_are(run):
-    with pytest.raises(ValueError, match=r"has no system 'zzz'; it has \['base', 'l0'\]"):
-        open_source(run.path, "zzz")
-
-
-def test_an_unknown_run_names_the_nearest(run):
-    with pytest.raises(ValueError, match=r"did you mean .*toy-en-de-l0-s1"):
-        open_source(run.path.with_name("toy-en-de-10-s1"))
-
-
-def test_a_run_without_its_weights_says_so(run):
-    (run / "best.pt").unlink()
-    with pytest.raises(ValueError, match="no checkpoint at"):
-        open_source(run.path)

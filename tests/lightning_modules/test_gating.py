@@ -10,10 +10,12 @@ import torch
 
 from configs.schema import GateConfig, ModelConfig, StageConfig
 from gates import LambdaBudget, NotANumber, attach
-from lightning_modules.gated import GatedModule
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, freeze_decoder, run_stage
 from models.checkpoint import load_file
 from models.transformer import Transformer
+from tasks.translation import Translation
 
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, lr=0.003, warmup_steps=3, bleu_sentences=0)
@@ -21,8 +23,9 @@ STAGE = StageConfig(epochs=3, lr=0.003, warmup_steps=3, bleu_sentences=0)
 
 def train(translator, data, folder, *, lam, gates, stage=STAGE, patience=200):
     bank = attach(translator.model, gate="l0")
-    module = GatedModule(translator, stage, gates, LambdaBudget(lam, gates.lambda_warmup), seed=1)
-    module.watch.patience = patience
+    gating = Gating(gates, LambdaBudget(lam, gates.lambda_warmup), epochs=stage.epochs)
+    gating.watch.patience = patience
+    module = StageModule(Translation(), translator, stage, seed=1, gating=gating)
     return run_stage("gates", module, data, folder, MACHINE, stage), bank
 
 
@@ -113,8 +116,9 @@ def test_a_frozen_decoder_leaves_encoder_source_embeddings_and_gates_to_train(da
         assert frozen == {"decoder", "target_embedding", "output"} | ({"target_positions"} if learned else set())
     translator.model = model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    train_frozen = GatedModule(translator, STAGE, GateConfig(settle=0.0), LambdaBudget(0.1), seed=1)
-    run_stage("gates", train_frozen, data, folder, MACHINE, replace(STAGE, epochs=1))
+    gating = Gating(GateConfig(settle=0.0), LambdaBudget(0.1), epochs=1)
+    module = StageModule(Translation(), translator, STAGE, seed=1, gating=gating)
+    run_stage("gates", module, data, folder, MACHINE, replace(STAGE, epochs=1))
     moved = {name.split(".")[0] for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
     assert moved == {"encoder", "source_embedding", "source_positions", "head_gates"}
 

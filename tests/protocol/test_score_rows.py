@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.random_score import random_score
 from analysis.weight_norm import weight_norm
 from configs.cli import read
-from configs.schema import ALL_SYSTEMS, SYSTEMS, FitConfig
+from configs.schema import FitConfig
+from configs.scores import FINETUNED, SCORES, score_rows
 from gates import HeadMap
-from models.translator import Translator
 from protocol.experiment import Experiment
-from protocol.selectors import FINETUNED, SELECTORS, wanted
-from pruning.orders import random_map
 from runfolder.folder import RunFolder
 from runfolder.source import open_source
 
@@ -30,15 +29,15 @@ def kept(run: RunFolder, system: str) -> HeadMap:
     return HeadMap.from_json(run.systems()[system]["xi"])
 
 
-def test_every_selector_has_two_rows_that_can_be_asked_for():
-    assert {name + end for name in SELECTORS for end in ("", FINETUNED)} == set(ALL_SYSTEMS) - {row for row in SYSTEMS if row[0] in "bl"}
-    seeds = [selector.seed for selector in SELECTORS.values()]
-    assert len(set(seeds)) == len(seeds)
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_has_two_rows_that_can_be_asked_for(name):
+    rows = [SCORES[name].row, SCORES[name].row + FINETUNED]
+    assert score_rows(FitConfig(systems=["base", *rows]).systems) == {name: rows}
 
 
 def test_rows_are_those_that_are_asked_for_the_plain_one_first():
-    assert wanted(["weight-norm-finetuned", "l0", "greedy-finetuned", "greedy"]) == {
-        "greedy": ["greedy", "greedy-finetuned"],
+    assert score_rows(["weight-norm-finetuned", "l0", "greedy-finetuned", "greedy"]) == {
+        "gradient": ["greedy", "greedy-finetuned"],
         "weight-norm": ["weight-norm-finetuned"],
     }
 
@@ -66,7 +65,7 @@ def test_scores_are_of_the_base_and_not_of_the_gated_model(compared):
 
 
 def test_another_seed_draws_other_heads(compared):
-    model = Translator.load(compared.path.parent / Path(compared.config()["base"]).name).model
+    model = open_source(compared.path, dense=True).model
     recorded = HeadMap.load(compared / "scores/random.json").flat().tolist()
-    assert random_map(model, 1).flat().tolist() == pytest.approx(recorded)
-    assert random_map(model, 2).flat().tolist() != pytest.approx(recorded)
+    assert random_score(model, seed=1).flat().tolist() == pytest.approx(recorded)
+    assert random_score(model, seed=2).flat().tolist() != pytest.approx(recorded)

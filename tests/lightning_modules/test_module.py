@@ -14,16 +14,22 @@ from configs.schema import GateConfig, StageConfig
 from data.batch import collate
 from data.special_tokens import SpecialTokens
 from gates import HardConcrete, LambdaBudget, NotANumber, attach
-from lightning_modules.gated import GatedModule
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
 from lightning_modules.schedules import inverse_sqrt
-from lightning_modules.translation import TranslationModule
+from tasks.translation import Translation
 
 PAD = SpecialTokens().padding
 
+TASK = Translation()
 STAGE = StageConfig(
     epochs=1, optimizer="adamw", lr=0.01, warmup_steps=7, clip=0.0, label_smoothing=0.1, bleu_sentences=0, weight_decay=0.03
 )
 BUDGET = LambdaBudget(0.7, warmup=4)
+
+
+def gated_module(translator, stage, gates):
+    return StageModule(TASK, translator, stage, seed=1, gating=Gating(gates, BUDGET, epochs=stage.epochs))
 
 
 class Gradients(pl.Callback):
@@ -65,7 +71,7 @@ def test_the_loss_is_torchs_label_smoothed_cross_entropy_per_target_token(transl
     (batch,) = cut(data.train_pairs, [17])
     weights = dict(translator.model.named_parameters())
     expected = dict(zip(weights, torch.autograd.grad(smoothed(translator.model, batch), list(weights.values())), strict=True))
-    found = one_step(TranslationModule(translator, STAGE, seed=1), [batch], quiet_trainer)
+    found = one_step(StageModule(TASK, translator, STAGE, seed=1), [batch], quiet_trainer)
     for name in weights:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
 
@@ -73,10 +79,10 @@ def test_the_loss_is_torchs_label_smoothed_cross_entropy_per_target_token(transl
 @pytest.mark.parametrize("sizes", [[5, 12], [2, 11, 4]])
 def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, data, quiet_trainer, sizes):
     start = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
-    whole = one_step(TranslationModule(translator, STAGE, seed=1), cut(data.train_pairs, [17]), quiet_trainer)
+    whole = one_step(StageModule(TASK, translator, STAGE, seed=1), cut(data.train_pairs, [17]), quiet_trainer)
     translator.model.load_state_dict(start)
     stage = replace(STAGE, accumulate=len(sizes))
-    parts = one_step(TranslationModule(translator, stage, seed=1), cut(data.train_pairs, sizes), quiet_trainer)
+    parts = one_step(StageModule(TASK, translator, stage, seed=1), cut(data.train_pairs, sizes), quiet_trainer)
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=1e-6)
 
@@ -87,7 +93,7 @@ def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_train
     monkeypatch.setattr(HardConcrete, "sample", HardConcrete.test_value)
     bank = attach(translator.model, gate="l0")
     p = bank.open_prob().flat()[0]
-    module = GatedModule(translator, replace(STAGE, accumulate=len(sizes)), GateConfig(), BUDGET, seed=1)
+    module = gated_module(translator, replace(STAGE, accumulate=len(sizes)), GateConfig())
     found = one_step(module, cut(data.train_pairs, sizes), quiet_trainer)
     gates = torch.cat([grad for name, grad in found.items() if name.startswith("head_gates.")])
     expected = BUDGET.weight(0) * p * (1 - p)
@@ -96,7 +102,7 @@ def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_train
 
 def gated(translator, **stage):
     attach(translator.model, gate="l0")
-    return GatedModule(translator, replace(STAGE, **stage), GateConfig(lr=0.3), BUDGET, seed=1)
+    return gated_module(translator, replace(STAGE, **stage), GateConfig(lr=0.3))
 
 
 def test_gates_are_a_group_of_their_own_with_their_own_constant_rate_and_no_weight_decay(translator):
@@ -127,12 +133,12 @@ def test_clipping_bounds_the_model_and_leaves_the_gates_alone(translator, clip):
     module.configure_gradient_clipping(optimizer, None, None)
     norm = float(torch.cat([p.grad.flatten() for p in weights]).norm())
     assert norm == pytest.approx(clip or before, rel=1e-4)
-    assert all((gate.log_alpha.grad == 1).all() for _, gate in module.attached.items())
+    assert all((gate.log_alpha.grad == 1).all() for _, gate in module.gate_bank.items())
 
 
 def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(translator, data, corpus, quiet_trainer):
     sample = (corpus.valid.sources[:5], corpus.valid.targets[:5])
-    module = TranslationModule(translator, STAGE, seed=1, sample=sample)
+    module = StageModule(TASK, translator, STAGE, seed=1, sample=sample)
     (found,) = quiet_trainer().validate(module, datamodule=data, verbose=False)
     pairs = data.split("valid").pairs
     batch = collate(pairs, list(range(len(pairs))), 1)
@@ -150,6 +156,6 @@ def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(transl
 @pytest.mark.parametrize("epochs", [1, 5], ids=["a stage shorter than the look", "a long stage"])
 def test_a_loss_that_is_not_a_number_stops_with_advice(translator, data, quiet_trainer, epochs):
     translator.model.output.weight.data[5, 3] = float("nan")
-    module = TranslationModule(translator, STAGE, seed=1)
+    module = StageModule(TASK, translator, STAGE, seed=1)
     with pytest.raises(NotANumber, match=r"loss is nan.*lower .*lr"):
         quiet_trainer(max_epochs=epochs).fit(module.train(), datamodule=data)

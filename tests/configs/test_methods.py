@@ -1,0 +1,135 @@
+"""What every line of the tables of methods and scores must keep; and that a --name stays inside --runs."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from configs.cli import ConfigError, read
+from configs.fields import walk
+from configs.methods import METHODS, GateMethod, HardConcreteOptions, method_of
+from configs.registry import imported
+from configs.schema import FitConfig, GateConfig, GateTraining
+from configs.scores import FINETUNED, SCORES
+from configs.systems import BASES, all_systems, default_systems
+from configs.tasks import TASKS
+from gates import GATES
+from tasks import Task, task_named, task_of
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_found_by_its_own_name_and_its_gate_exists(name):
+    assert METHODS[name].name == name != "none"
+    assert METHODS[name].gate in GATES
+    assert method_of({"gate": name}) is METHODS[name]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_gate_takes_every_option_of_its_method(name):
+    method = METHODS[name]
+    options = method.gate_options(GateConfig())
+    assert options.keys() == {option.name for option in fields(method.options)}
+    steered = {"open_heads": 3} if method.steered_by == "heads" else {}
+    gate = GATES[method.gate](7, **options, **steered)
+    assert torch.equal(gate.eval()(), torch.ones(7)) or steered  # training starts from open gates unless they are told a number
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_options_of_a_method_are_flags_with_its_defaults(name):
+    flags = {setting.name: setting for setting in walk(FitConfig)}
+    for option in fields(METHODS[name].options):
+        assert flags[f"gates.{option.name}"].default == option.default
+        assert flags[f"gates.{option.name}"].help
+
+
+def test_no_two_methods_have_an_option_of_the_same_name():
+    names = [option.name for method in METHODS.values() for option in fields(method.options)]
+    assert len({*names, *(each.name for each in fields(GateTraining))}) == len(names) + len(fields(GateTraining)) == len(fields(GateConfig))
+
+
+def test_no_two_rows_of_a_comparison_have_the_same_name():
+    rows = [*BASES, *(row for method in METHODS.values() for row in method.rows)]
+    rows += [score.row + end for score in SCORES.values() for end in ("", FINETUNED)]
+    assert len(set(rows)) == len(rows)
+    assert all_systems() == rows
+
+
+@pytest.mark.parametrize("gate", [*METHODS, "none"])
+def test_the_usual_rows_can_be_asked_for(gate):
+    usual = default_systems(gate)
+    assert set(usual) <= set(all_systems())
+    assert set(METHODS[gate].rows if gate in METHODS else []) <= set(usual)
+
+
+def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
+    price = GateMethod("a", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="")
+    number = GateMethod("b", gate="l0", options=HardConcreteOptions, steered_by="heads", words="")
+    assert (price.steering(FitConfig(lam=0.07)), price.label({"lambda": 0.07})) == (0.07, "λ 0.07")
+    assert (number.steering({"heads": 5}), number.label({"heads": 5})) == (5, "5 heads")
+
+
+def test_heads_are_refused_where_the_method_is_not_told_them():
+    with pytest.raises(ConfigError, match="--heads: --gate l0 is not told how many heads stay open"):
+        read(FitConfig, ["--heads", "5"])
+
+
+def test_a_method_that_this_version_lacks_is_refused_and_no_gates_are_none():
+    assert method_of({}) is None
+    with pytest.raises(ValueError, match="'magic', which this version does not have; it has l0"):
+        method_of({"gate": "magic"})
+
+
+# ---------------------------------------------------------------- scores and tasks
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_the_function_of_a_score_is_there(name):
+    assert callable(imported(SCORES[name].function))
+
+
+def test_every_score_has_a_fine_tuning_seed_of_its_own():
+    seeds = [score.finetune_seed for score in SCORES.values()]
+    assert len({*seeds, 0, 1, 2}) == len(seeds) + 3  # 0 to 2: base, continued base and gates
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_family_is_a_score_that_is_made_alike(name):
+    score = SCORES[name]
+    if score.family is not None:
+        other = SCORES[score.family]
+        assert (other.function, other.takes, other.family) == (score.function, score.takes, None)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_found_by_its_name_and_says_what_is_better(name):
+    task = task_named(name)
+    assert isinstance(task, Task)
+    assert task.metrics
+    assert type(task_of({"task": name})) is type(task)
+
+
+def test_runs_from_before_there_were_tasks_translate():
+    assert type(task_of({})) is type(task_named("translation"))
+
+
+@pytest.mark.parametrize("place", ["analysis.nowhere:f", "analysis.importance:nothing", "nothing"])
+def test_a_line_that_names_nothing_says_so(place):
+    with pytest.raises(ValueError, match=r"is not there .*expected 'module:name'"):
+        imported(place)
+
+
+# ---------------------------------------------------------------- --name
+
+
+@pytest.mark.parametrize("name", ["../x", ".", "..", "a/b", "/tmp/x", "x/", "..\\x", ""])
+def test_a_name_that_leaves_the_folder_of_runs_is_refused_in_one_line(name):
+    with pytest.raises(ConfigError, match=r"--name: expected the plain name of a folder inside --runs, got") as error:
+        read(FitConfig, ["--name", name])
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="--runs says where runs lie"):
+        FitConfig(name=name)
+
+
+@pytest.mark.parametrize("name", ["a", "toy-en-de-l0-0.01-s1", ".hidden", "two words", "a..b"])
+def test_a_plain_name_is_taken(name):
+    assert FitConfig(name=name).name == name

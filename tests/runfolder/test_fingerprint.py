@@ -1,0 +1,100 @@
+"""The fingerprint changes with all that a model depends on, and with nothing else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from configs.cli import config_hash
+from configs.fields import to_dict
+from configs.methods import METHODS
+from configs.schema import FitConfig, GateTraining
+from data import Corpus
+from data.parallel import ParallelText
+from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
+
+TEXT = ParallelText(["a"], ["b"])
+CORPUS = Corpus(name="text", train=TEXT, valid=TEXT, test=TEXT, description="")
+TEST = (["a"], ["b"])
+OPTIONS = [(method, option.name) for method in METHODS.values() for option in fields(method.options)]
+PLACES = {"name": "n", "runs": "r", "data_dir": "d", "threads": 3, "resume": True, "fresh": True, "unique": True, "logger": "wandb"}
+
+
+def settings_of(method: str) -> FitConfig:
+    return FitConfig(gate=method, heads=5 if METHODS[method].steered_by == "heads" else 0)
+
+
+def of(config: FitConfig, gate: str | None = None, test=TEST) -> str:
+    return config_hash(stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate or config.gate, test=test))
+
+
+def changed(value):
+    """Another value that is as good."""
+    return not value if isinstance(value, bool) else value * 1.25
+
+
+@pytest.mark.parametrize(("method", "option"), OPTIONS, ids=[f"{method.name}-{option}" for method, option in OPTIONS])
+def test_it_changes_with_every_option_of_a_method(method, option):
+    config = settings_of(method.name)
+    other = replace(config, gates=replace(config.gates, **{option: changed(getattr(config.gates, option))}))
+    assert of(other) != of(config)
+    assert of(other, CONTINUED) == of(config, CONTINUED)
+    assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("setting", [each.name for each in fields(GateTraining)])
+def test_it_changes_with_how_gates_are_trained(method, setting):
+    config = settings_of(method)
+    value = getattr(config.gates, setting)
+    assert of(replace(config, gates=replace(config.gates, **{setting: type(value)(value * 1.25)}))) != of(config)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_changes_with_what_steers_the_method_and_with_the_method(method):
+    config = settings_of(method)
+    steered = replace(config, heads=7) if config.heads else replace(config, lam=0.07)
+    assert of(steered) != of(config)
+    assert of(steered, CONTINUED) == of(config, CONTINUED)
+    assert len({of(settings_of(name)) for name in METHODS} | {of(config, CONTINUED)}) == len(METHODS) + 1
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it(name):
+    config = FitConfig()
+    other = replace(config, **{name: PLACES[name]})
+    assert of(other) == of(config)
+    assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+
+
+@pytest.mark.parametrize("part", ["model", "text", "train"])
+def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
+    config = FitConfig()
+    for each in fields(getattr(config, part)):
+        made_of = base_fingerprint(config, CORPUS, "32")
+        assert made_of[part][each.name] == getattr(getattr(config, part), each.name)
+    assert base_fingerprint(replace(config, finetune=replace(config.finetune, epochs=5)), CORPUS, "32") == made_of
+
+
+def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
+    config = FitConfig()
+    other_text = replace(CORPUS, train=ParallelText(["a a"], ["b"]))
+    made_of = [
+        *((each, CORPUS, "32") for each in (config, replace(config, seed=2), replace(config, devices=2))),
+        *((config, CORPUS, "bf16"), (config, other_text, "32")),
+    ]
+    assert len({config_hash(base_fingerprint(*each)) for each in made_of}) == 5
+    stages = {config_hash(stage_fingerprint(*each, base_hash="b", gate="l0", test=TEST)) for each in made_of}
+    assert len(stages | {config_hash(stage_fingerprint(*made_of[0], base_hash="c", gate="l0", test=TEST))}) == 6
+
+
+def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
+    config = FitConfig()
+    beam = replace(config, search=replace(config.search, beam=2))
+    other = (["a", "a"], ["b", "b"])
+    assert len({of(config), of(beam), of(config, test=other)}) == 3
+    assert len({of(config, CONTINUED), of(beam, CONTINUED), of(config, CONTINUED, test=other)}) == 1
+
+
+def test_runs_from_before_there_were_tasks_are_found():
+    assert "task" in to_dict(FitConfig())
+    assert "task" not in base_fingerprint(FitConfig(), CORPUS, "32")

@@ -1,0 +1,175 @@
+"""open_source: the one way to a trained model. The model is untrained; what it says does not matter here."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+
+from configs.schema import ModelConfig, SearchConfig
+from data.vocab import Vocab
+from gates import HeadMap, attach, find_sites
+from models.checkpoint import save_model
+from models.transformer import Transformer
+from models.translator import Translator
+from runfolder import source as sources
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
+
+SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
+TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
+SEARCH = SearchConfig(beam=3, max_ratio=1.0, max_extra=5, batch_tokens=29)  # so few tokens that lines come in several batches
+
+
+@pytest.fixture(scope="module")
+def vocabs(tmp_path_factory) -> tuple[Vocab, Vocab]:
+    folder = tmp_path_factory.mktemp("vocabs")
+    return (
+        Vocab.train([line for line in SOURCES if line.strip()] * 3, size=37, path=folder / "vocab.src.model"),
+        Vocab.train([line for line in TARGETS if line] * 3, size=41, path=folder / "vocab.tgt.model"),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(vocabs) -> Transformer:
+    torch.manual_seed(0)
+    config = ModelConfig(d_model=21, heads=3, ffn=13, encoder_layers=2, decoder_layers=2, embeddings="separate", dropout=0.3)
+    model = Transformer(config, len(vocabs[0]), len(vocabs[1]))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def translator(model, vocabs) -> Translator:
+    return Translator(model, *vocabs, SEARCH)
+
+
+@pytest.fixture
+def run(model, vocabs, tmp_path) -> RunFolder:
+    """A finished run with the systems base and l0 (whose heads are half closed)."""
+    folder = RunFolder(tmp_path / "toy-en-de-l0-s1")
+    search = {"beam": 3, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 5, "batch_tokens": 29}
+    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": search}))
+    for vocab, name in zip(vocabs, ("vocab.src.model", "vocab.tgt.model"), strict=True):
+        (folder / name).write_bytes(vocab.path.read_bytes())
+    save_model(folder / "best.pt", model)
+    folder.add_system("base", folder / "best.pt", None)
+    folder.add_system("l0", folder / "best.pt", closed(model).to_json())
+    folder.write_json("result.json", {"system": "l0", "finished": True})
+    return folder
+
+
+def closed(model) -> HeadMap:
+    return HeadMap({site: [1.0, 0.0, 0.0] if site.layer else [0.0, 1.0, 1.0] for site in find_sites(model)})
+
+
+def test_a_loaded_base_translates_as_the_model_did(run, translator):
+    assert open_source(run.path, "base").translator.translate_n_best(SOURCES) == translator.translate_n_best(SOURCES)
+
+
+def test_a_run_s_own_system_is_the_one_its_result_names(run):
+    assert open_source(run.path).translator.score(SOURCES, TARGETS) == open_source(run.path, "l0").translator.score(SOURCES, TARGETS)
+
+
+def test_a_system_with_a_mask_has_its_heads_closed(run, model, vocabs):
+    loaded = open_source(run.path, "l0").translator.score(SOURCES, TARGETS)
+    base = open_source(run.path, "base").translator
+    attach(base.model, gate="mask", xi=closed(model))
+    assert loaded == base.score(SOURCES, TARGETS)
+    assert loaded != Translator(model, *vocabs, SEARCH).score(SOURCES, TARGETS)
+
+
+def test_a_loaded_system_has_no_dropout_and_learns_no_mask(run):
+    translator = open_source(run.path).translator
+    assert not any(module.training for module in translator.model.modules())
+    assert not any(parameter.requires_grad for parameter in translator.model.head_gates.parameters())
+
+
+def test_search_settings_come_from_the_run(run):
+    assert open_source(run.path).translator.search == SEARCH
+
+
+def test_a_joint_vocabulary_serves_both_sides(run, vocabs):
+    (run / "vocab.model").write_bytes(vocabs[0].path.read_bytes())
+    translator = open_source(run.path, "base").translator
+    assert translator.source_vocab is translator.target_vocab
+
+
+def test_an_unknown_system_names_the_nearest(run):
+    with pytest.raises(ValueError, match="has no system 'bse'; did you mean 'base'"):
+        open_source(run.path, "bse")
+
+
+def test_a_system_like_no_other_lists_those_there_are(run):
+    with pytest.raises(ValueError, match=r"has no system 'zzz'; it has \['base', 'l0'\]"):
+        open_source(run.path, "zzz")
+
+
+def test_an_unknown_run_names_the_nearest(run):
+    with pytest.raises(ValueError, match=r"did you mean .*toy-en-de-l0-s1"):
+        open_source(run.path.with_name("toy-en-de-10-s1"))
+
+
+def test_a_run_without_its_weights_says_so(run):
+    (run / "best.pt").unlink()
+    with pytest.raises(ValueError, match="no checkpoint at"):
+        open_source(run.path)
+
+
+# ---------------------------------------------------------------- which run, and what comes with it
+
+
+@pytest.fixture
+def base(run) -> RunFolder:
+    """The finished base that `run` has its gates on."""
+    folder = RunFolder(run.path.with_name("toy-en-de-none-s1"))
+    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "gate": "none", "run_hash": "b"}))
+    for name in ("vocab.src.model", "vocab.tgt.model", "best.pt"):
+        (folder / name).write_bytes((run / name).read_bytes())
+    folder.add_system("base", folder / "best.pt", None)
+    folder.write_json("result.json", {"system": "base", "finished": True})
+    run.write_text("config.yaml", yaml.safe_dump({**run.config(), "gate": "l0", "base": str(folder.path), "base_hash": "b"}))
+    return folder
+
+
+def test_a_dense_source_is_the_base_of_a_run_with_gates(run, base):
+    for given in (run, base):
+        source = open_source(given.path, dense=True)
+        assert (source.folder.path, source.system) == (base.path, "base")
+    assert open_source(run.path).folder.path == run.path
+
+
+def test_a_run_that_has_not_ended_opens_unless_it_must_have(run):
+    run.write_json("result.json", {"system": "l0"})
+    assert open_source(run.path).system == "l0"
+    with pytest.raises(ValueError, match="is not finished"):
+        open_source(run.path, finished=True)
+
+
+def test_a_run_of_another_task_does_not_translate_but_has_weights(run):
+    source = open_source(run.path)
+    weights = source.weights
+    source.predictor = SimpleNamespace(model=source.model)
+    with pytest.raises(ValueError, match="does not translate"):
+        _ = source.translator
+    del source.weights
+    assert source.weights == weights
+
+
+def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
+    assert open_source(run.path, "base").weights == open_source(base.path).weights
+    assert len(open_source(base.path).weights) == 12
+    assert open_source(run.path, "l0").weights != open_source(base.path).weights
+
+
+def test_a_prefix_reads_models_of_another_library(run, monkeypatch):
+    monkeypatch.setitem(sources.SOURCES, "other", lambda place: RunFolder(run.path.with_name(place)))
+    assert open_source(f"other:{run.path.name}").folder.path == run.path
+
+
+def test_a_task_that_this_version_lacks_is_refused(run):
+    run.write_text("config.yaml", yaml.safe_dump({**run.config(), "task": "chess"}))
+    with pytest.raises(ValueError, match="unknown task 'chess'; this version has translation"):
+        open_source(run.path)

@@ -1,0 +1,118 @@
+"""A task that is not translation: which words will the answer hold? One encoder, no decoder, no search.
+
+The loss of a pair is the cross-entropy of every target token against one distribution, made of the mean of the encoder's outputs.
+Letters: B pairs, S source, T target tokens, D model width, V vocabulary."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from configs.schema import ModelConfig
+from data.batch import pad
+from data.vocab import EOS, PAD, Vocab
+from gates import find_sites
+from models.checkpoint import load_file, save_file
+from models.transformer import Encoder, padding_bias
+from models.translator import load_vocabs
+from tasks.base import Task, Validator
+from tasks.metrics import Metric
+from tasks.translation import Translation
+
+TEXT = Translation()  # the same text and batches
+HITS = Metric(
+    "hits",
+    "hits",
+    lambda outputs, references: np.array([[word in line.split(), 1] for word, line in zip(outputs, references, strict=True)], dtype=float),
+    lambda sums: 100 * sums[0] / sums[1],
+    lambda sums: 100 * sums[:, 0] / sums[:, 1],
+    lambda: "share of lines whose word is in the reference",
+)
+
+
+class Bag(nn.Module):
+    """Ids (B, S) to log-probabilities of words (B, V)."""
+
+    def __init__(self, vocab: int, heads: dict[str, int]):
+        super().__init__()
+        config = ModelConfig(d_model=14, heads=7, ffn=11, encoder_layers=1)
+        self.embedding, self.encoder, self.output = nn.Embedding(vocab, 14), Encoder(config, heads), nn.Linear(14, vocab)
+
+    def forward(self, source):
+        real = (source != PAD).float()[..., None]  # (B, S, 1)
+        memory = self.encoder(self.embedding(source), padding_bias(source))  # (B, S, D)
+        return self.output((memory * real).sum(1) / real.sum(1)).log_softmax(-1)
+
+
+@dataclass
+class BagPredictor:
+    model: Bag
+    source: Vocab
+    target: Vocab
+
+
+class BagValidator(Validator):
+    def __init__(self):
+        super().__init__()
+        self.reset()
+
+    def update(self, model, batch):
+        self.total += float(BagOfWords().loss(model, batch))
+        self.tokens += batch.target_tokens
+
+    def compute(self):
+        return {"loss": torch.tensor(self.total / self.tokens)}
+
+    def reset(self):
+        self.total, self.tokens = 0.0, 0
+
+
+class BagOfWords(Task):
+    metrics = (HITS,)
+
+    def load_text(self, settings):
+        return TEXT.load_text(settings)
+
+    def prepare_folder(self, folder, corpus, config):
+        TEXT.prepare_folder(folder, corpus, config)
+
+    def data(self, folder, corpus, settings, *, train_sentences=0):
+        return TEXT.data(folder, corpus, settings, train_sentences=train_sentences)
+
+    def new_predictor(self, folder, config):
+        source, target = load_vocabs(folder)
+        return BagPredictor(Bag(len(target), {}), source, target)
+
+    def load_predictor(self, folder, checkpoint, settings):
+        content, (source, target) = load_file(checkpoint), load_vocabs(folder)
+        model = Bag(len(target), content["heads"])
+        model.load_state_dict(content["model"])
+        return BagPredictor(model.eval(), source, target)
+
+    def describe(self, model: Any):
+        return {"heads": {site.name: site.heads for site in find_sites(model)}}
+
+    def save_model(self, path, predictor):
+        save_file(path, {**self.describe(predictor.model), "model": predictor.model.state_dict()})
+
+    def loss(self, model, batch, *, smoothing=0.0):
+        logits = model(batch.source)[:, None].expand(-1, batch.target_out.shape[1], -1)  # (B, T, V)
+        flat = logits.flatten(0, 1), batch.target_out.flatten()
+        return F.cross_entropy(*flat, ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
+
+    def validator(self, model):
+        return BagValidator()
+
+    @torch.no_grad()
+    def predict(self, predictor, lines, *, quick=False):
+        was_training = predictor.model.training
+        scores = predictor.model.eval()(pad(predictor.source.encode(lines), after=EOS))
+        scores[:, :4] = -torch.inf  # specials
+        predictor.model.train(was_training)
+        return predictor.target.decode([[best] for best in scores.argmax(1).tolist()])
+
+    def prediction_settings(self, predictor):
+        return {}
