@@ -197,7 +197,7 @@ def test_orders_of_one_command_share_what_they_translate_and_score(dense, monkey
     assert len(measure.known) == 1 + 3 * 4 - 1 + 1  # none; four steps of each kind, of which enc-self has three; all
 
 
-@pytest.mark.parametrize("what", ["test", "search"])
+@pytest.mark.parametrize("what", ["test", "weights", "search"])
 def test_a_curve_of_another_text_model_or_search_is_not_gone_on_with(dense, what):
     name, rows = draw(dense)
     if what == "test":
