@@ -37,6 +37,8 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     request = replace(request, file=f"scores/{score_file(name, request)}")
     if request.closed is not None:
         return compute(score, request)
+    if not names_kinds(score):
+        request = replace(request, kinds=None)  # the file serves commands of other kinds too
     earlier = f"scores/gradient-{source.corpus.digest()}{f'-{request.sentences}' if request.sentences else ''}"  # fit.py's until 0.1
     for file in (request.file, *([earlier] if score.from_gradients and request.absolute == "sentence" else [])):
         if (source.folder / f"{file}.json").is_file() and not request.fresh:
@@ -90,10 +92,17 @@ def score_file(name: str, request: ScoreRequest) -> str:
         words += [request.absolute] * (request.absolute != "sentence") + [f"n{request.sentences}"] * (request.sentences > 0)
     if "valid" in score.takes:
         beam, lines = beam_of(request.source), len(request.valid[0])
-        words += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid)) + kinds_words(request.kinds)
+        words += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid))
+    if names_kinds(score):
+        words += kinds_words(request.kinds)
     if score.seeded:
         words.append(f"seed{request.seed}")
     return "-".join(words)
+
+
+def names_kinds(score: Score) -> bool:
+    """Each head costs outputs of its own, so that the file holds the kinds that were asked for, and says which."""
+    return "valid" in score.takes
 
 
 def beam_of(source: Source) -> int:

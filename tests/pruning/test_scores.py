@@ -12,7 +12,7 @@ from configs import prune as settings
 from configs.prune import PruneConfig
 from configs.registry import imported
 from configs.scores import FINETUNED, SCORES, score_rows
-from gates import HeadMap, HeadSite, find_sites
+from gates import KINDS, HeadMap, HeadSite, find_sites
 from pruning.curve import score_request
 from pruning.dense_model import DenseModel
 from pruning.scores import ScoreRequest, closed_by, head_scores, kinds_words, ranked, score_file, step_counts
@@ -234,6 +234,13 @@ def test_what_fit_kept_until_its_first_version_is_read(dense, request_):
     assert head_scores("gradient", replace(request_, absolute="token")) != earlier
     assert head_scores("gradient", replace(request_, sentences=7)) != earlier
     assert head_scores("gradient", replace(request_, fresh=True)) != earlier
+
+
+@pytest.mark.parametrize("name", [name for name in SCORES if name != "ablation"])  # whose file names its kinds
+def test_scores_that_one_kind_was_pruned_by_serve_all_kinds_later(dense, name):
+    """Without the kinds in its name, a file must hold the heads of all."""
+    head_scores(name, score_request(dense, PruneConfig("run", kinds=["cross"]), 3, quiet))
+    assert set(head_scores(name, score_request(dense, PruneConfig("run"), 3, quiet)).by_kind()) == set(KINDS)
 
 
 @pytest.mark.parametrize(
