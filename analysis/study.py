@@ -5,6 +5,7 @@ heads they left open. Results lie in the analysed run's folder, `analysis/<syste
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,9 @@ class Study:
     def translator(self) -> Translator:
         return self.source.translator
 
-    @property
+    @cached_property
     def weights(self) -> str:
-        """The digest of the model."""
+        """The digest of the model; taken once, as every analysis asks for it."""
         return self.source.weights
 
     @property

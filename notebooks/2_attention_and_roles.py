@@ -96,7 +96,7 @@ def computed(folder: RunFolder) -> tuple[list[Role], list[Role], HeadMap | None]
     study = Study.open(AnalyzeConfig(runs=[str(folder.path)]), print)
     names = [name for name in chosen(study, print) if name != "lrp"]  # relevance makes no roles, and takes the longest
     with tempfile.TemporaryDirectory() as place:
-        found: dict[str, Found] = analyse(replace(study, folder=RunFolder(place)), names, print)
+        found: dict[str, Found] = analyse(replace(study, source=replace(study.source, folder=RunFolder(place))), names, print)
     return find_roles(found), nearest(found), found["confidence"].head_maps["confidence"]
 
 

@@ -169,12 +169,9 @@ class Experiment:
         module = self.module(predictor, config.finetune, seed_offset=2, gating=gating)
         result = self.train("gates", module, folder, config.finetune)
         bank.save(folder / "gates.json")
-        open_heads = bank.open()
+        bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
+        open_heads, soft = bank.open(), bank.values()
         exact = open_heads.map(lambda row: row.double())
-        binarised = gating.is_binarised(result.best_epoch)
-        if binarised:
-            bank.settle()  # a resumed run, and one on several devices, has not done so here
-        soft = exact if binarised else bank.values()
         facts = {"expected_open_heads": bank.open_prob().sum(), "stage": result.to_json()}
         if method.soft in config.systems:
             folder.add_system(method.soft, folder / "best.pt", soft.to_json())

@@ -46,6 +46,8 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     request = replace(request, file=f"scores/{score_file(name, request)}")
     if request.closed is not None:
         return compute(score, request)
+    if not names_kinds(score):
+        request = replace(request, kinds=None)  # the file serves commands of other kinds too
     earlier = f"scores/gradient-{source.corpus.digest()}{f'-{request.sentences}' if request.sentences else ''}"  # fit.py's until 0.1
     for file in (request.file, *([earlier] if score.from_gradients and request.absolute == "sentence" else [])):
         if (source.folder / f"{file}.json").is_file() and not request.fresh:
@@ -97,7 +99,9 @@ def score_file(name: str, request: ScoreRequest) -> str:
         words += [request.absolute] * (request.absolute != "sentence") + [f"n{request.sentences}"] * (request.sentences > 0)
     if "valid" in score.takes:
         beam, lines = beam_of(request.source), len(request.valid[0])
-        words += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid)) + kinds_words(request.kinds)
+        words += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid))
+    if names_kinds(score):
+        words += kinds_words(request.kinds)
     if score.seeded:
         words.append(f"seed{request.seed}")
     words += text_words(request.source)
@@ -111,6 +115,11 @@ def text_words(source: Source) -> list[str]:
     digest = source.corpus.digest()
     words = [] if trained_on in (None, digest) else [f"text{digest}"]
     return words + [f"{name}{settings[name]}" for name in ("train_sentences", "max_length") if settings.get(name) != own.get(name)]
+
+
+def names_kinds(score: Score) -> bool:
+    """Each head costs outputs of its own, so that the file holds the kinds that were asked for, and says which."""
+    return "valid" in score.takes
 
 
 def beam_of(source: Source) -> int:

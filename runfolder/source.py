@@ -62,9 +62,9 @@ class Source:
         """The text that the run was trained on. Raises ValueError if it is not there, or has changed since."""
         return run_corpus(self.folder, self.data_dir)
 
-    @cached_property
+    @property
     def weights(self) -> str:
-        """12 hexadecimal digits that tell the model's weights from others."""
+        """12 hexadecimal digits that tell the model's weights, as they are now, from others."""
         return weights_digest(self.model)
 
     def data(self, corpus: Corpus | None = None, *, train_sentences: int = 0) -> TranslationData:
@@ -129,7 +129,11 @@ def find_run(source: str | Path, root: str | Path = "runs") -> RunFolder:
 def prediction_settings(source: Source) -> dict[str, Any]:
     """What outputs depend on beside the model; how much is translated at once changes none."""
     made_of = source.task.prediction_settings(source.predictor)
-    return {key: {name: one for name, one in value.items() if name != "batch_tokens"} for key, value in made_of.items()}
+    return {key: drop_batch(value) if isinstance(value, dict) else value for key, value in made_of.items()}
+
+
+def drop_batch(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "batch_tokens"}
 
 
 def best_device() -> torch.device:

@@ -53,12 +53,11 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
 
     Raises ValueError if the run has no gates, a base is gone, or an export does not pass its parity check."""
     there, method = folder.systems(), method_of(folder.config())
-    missing = [system for system in ("base", method.exact if method else "") if system not in there]
-    if method is None or missing:
-        raise ValueError(
-            f"{folder.path} has no system {missing[0] or 'with gates'!r} (it has {', '.join(there)}); a speed report compares a base with "
-            "what gates leave of it: give a run of fit.py with gates"
-        )
+    compares = "a speed report compares a base with what gates leave of it: give a run of fit.py with gates"
+    if method is None:
+        raise ValueError(f"{folder.path} is a base, a run without gates; {compares}")
+    if missing := [system for system in ("base", method.exact) if system not in there]:
+        raise ValueError(f"{folder.path} has no system {missing[0]!r} (it has {', '.join(there)}); {compares}")
     removed_run = folder if method.removed in there else removed_alone(folder, method, scratch / "run")
     translators, systems = {}, []
     for name, system in {"dense": "base", "masked": method.exact, "removed": method.removed}.items():

@@ -96,7 +96,7 @@ def test_some_heads_of_the_tiny_run_close_and_some_stay(workplace):
 def workplace(tmp_path_factory) -> Path:
     """A copy of the code and the example, and in `runs` a tiny gated run with its base: all that a notebook may need."""
     place = tmp_path_factory.mktemp("notebooks") / "headgates"
-    for room in ("analysis", "configs", "data", "gates", "models", "pruning", "notebooks"):
+    for room in ("analysis", "configs", "data", "gates", "models", "notebooks", "pruning", "report", "runfolder", "tasks"):
         shutil.copytree(ROOT / room, place / room, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
     shutil.copytree(ROOT / "examples/toy_run", place / "examples/toy_run")
     words = [sys.executable, str(ROOT / "fit.py"), *TINY, *LONGER, "--name", "gated", "--runs", str(place / "runs"), "--threads", "1"]

@@ -1,32 +1,25 @@
-"""Stand-ins for the subject of `prune.py`: an untrained model, and one so made that a single head matters."""
+"""Dense models for `prune.py` that no run trained: an untrained one, and one so made that a single head matters."""
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import torch
 
 from configs.schema import ModelConfig, SearchConfig
+from data.parallel import Corpus, ParallelText
 from data.vocab import Vocab
 from models.transformer import Transformer
 from models.translator import Translator
+from pruning.dense_model import DenseModel
 from runfolder.folder import RunFolder
+from runfolder.source import Lines, Source
+from tasks import Predictor, Task
+from tasks.translation import Translation
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
 SETTINGS = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0, "embeddings": "separate"}
-
-
-@dataclass
-class StandIn:
-    """What the tables need of a subject. Its references are the model's own translations with words exchanged."""
-
-    folder: RunFolder
-    translator: Translator
-    valid: tuple[list[str], list[str]]
-    test: tuple[list[str], list[str]]
-    facts: dict[str, Any] = field(default_factory=lambda: {"command": "python prune.py", "seed": 1})
+TEXT = {"max_tokens": 100, "max_length": 50, "train_sentences": 0}
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -50,8 +43,12 @@ def keep_alone(translator: Translator, site: str, head: int) -> None:
 
 
 @pytest.fixture
-def make_subject(tmp_path) -> Callable[..., StandIn]:
-    def make(*, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3) -> StandIn:
+def make_dense(tmp_path) -> Callable[..., DenseModel]:
+    """make_dense(planted=(site, head), ...) -> the model as prune.py opens it; its validation text is its training text too.
+
+    Its references are the model's own translations with words exchanged."""
+
+    def make(*, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3) -> DenseModel:
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir(exist_ok=True)
         vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
@@ -67,6 +64,13 @@ def make_subject(tmp_path) -> Callable[..., StandIn]:
         for number, count in enumerate((19, 23)):
             sources = sentences(count, number)
             texts.append((sources, exchanged(translator.translate(sources, beam=1), share, number)))
-        return StandIn(folder, translator, *texts)
+        return as_dense(folder, Translation(), translator, *texts)
 
     return make
+
+
+def as_dense(folder: RunFolder, task: Task, predictor: Predictor, valid: Lines, test: Lines) -> DenseModel:
+    """A predictor as prune.py opens it, though no run made it."""
+    source = Source(folder, "base", task, predictor, {"seed": 1, "text": TEXT}, None)
+    source.corpus = Corpus(ParallelText(*valid), ParallelText(*valid), ParallelText(*test), "made up", "")
+    return DenseModel(source, valid, test, {"command": "python prune.py", "seed": 1})

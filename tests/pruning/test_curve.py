@@ -1,4 +1,4 @@
-"""Curves against heads zeroed by hand, interrupted and repeated; and what is chosen from them."""
+"""Curves against heads zeroed by hand, interrupted and repeated; what is chosen from them; which heads close, under which file names."""
 
 import json
 from dataclasses import replace
@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from analysis.importance import importance
+from analysis.weight_norm import weight_norm
 from configs.prune import PruneConfig
-from data.parallel import Corpus, ParallelText
-from gates import HeadMap, find_sites
-from pruning import orders
-from pruning.curve import Measure, choose, curve
-from pruning.orders import close_lowest
+from configs.scores import SCORES
+from gates import HeadMap, HeadSite, find_sites
+from pruning.curve import Measure, choose, close_lowest, curve, curve_name, figure_name
+from pruning.dense_model import DenseModel
+from pruning.scores import ranked
 from pruning.significance import score
-from pruning.subject import Subject
 from runfolder.table import read_table
 
-CONFIG = PruneConfig("run", step=0.25)
+PLAIN = PruneConfig("run")
+CONFIG = replace(PLAIN, step=0.25)
 ALL = CONFIG.kinds
 HEADS = 15  # 1 encoder and 2 decoder layers of 3 heads a site
 SPLIT = ["bleu", "bleu_low", "bleu_high", "bleu_difference", "bleu_difference_low", "bleu_difference_high", "bleu_p_value"]
@@ -25,28 +26,25 @@ SPLIT += ["chrf", "chrf_low", "chrf_high"]
 
 
 @pytest.fixture
-def subject(make_subject) -> Subject:
-    """The untrained model of conftest.py, its validation text as training text too."""
-    made = make_subject()
-    corpus = Corpus(ParallelText(*made.valid), ParallelText(*made.valid), ParallelText(*made.test), "made up", "")
-    settings = {"seed": 1, "text": {"max_tokens": 100, "max_length": 50, "train_sentences": 0}}
-    return Subject(made.folder, made.translator, corpus, made.valid, made.test, {"command": "python prune.py"}, settings)
+def dense(make_dense) -> DenseModel:
+    """The untrained model of conftest.py."""
+    return make_dense()
 
 
-def draw(subject: Subject, order: str = "weight-norm", config: PruneConfig = CONFIG, kinds=None, measure: Measure | None = None):
+def draw(dense: DenseModel, order: str = "weight-norm", config: PruneConfig = CONFIG, kinds=None, measure: Measure | None = None):
     """(name, rows) of a curve, without a word."""
-    return curve(order, subject, config, kinds=kinds or ALL, measure=measure or Measure(subject), report=lambda text: None)
+    return curve(order, dense, config, kinds=kinds or ALL, measure=measure or Measure(dense), report=lambda text: None)
 
 
-def without(subject: Subject, closed: HeadMap, lines: list[str]) -> list[str]:
+def without(dense: DenseModel, closed: HeadMap, lines: list[str]) -> list[str]:
     """Translations with these heads' columns of W_O at zero: the slow way, without gates."""
-    model = subject.translator.model
+    model = dense.translator.model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with torch.no_grad():
         for site, attention in find_sites(model).items():
             if site in closed:
                 attention.out_proj.weight.unflatten(1, (site.heads, -1))[:, closed[site]] = 0
-    hypotheses = subject.translator.translate(lines)
+    hypotheses = dense.translator.translate(lines)
     model.load_state_dict(before)
     return hypotheses
 
@@ -54,20 +52,20 @@ def without(subject: Subject, closed: HeadMap, lines: list[str]) -> list[str]:
 # ---------------------------------------------------------------- the numbers
 
 
-def test_a_row_is_the_bleu_and_chrf_of_the_model_with_the_lowest_heads_zeroed(subject):
-    _, rows = draw(subject)
-    scores = HeadMap.load(subject.folder / "scores/weight-norm.json")
+def test_a_row_is_the_bleu_and_chrf_of_the_model_with_the_lowest_heads_zeroed(dense):
+    _, rows = draw(dense)
+    scores = HeadMap.load(dense.folder / "scores/weight-norm.json")
     for row in rows:
         closed = scores.lowest(row["heads_closed"])
-        for split, (sources, references) in (("valid", subject.valid), ("test", subject.test)):
-            found = score(without(subject, closed, sources), references)
-            assert row[f"{split}_bleu"] == pytest.approx(found.bleu, abs=1e-9)
-            assert row[f"{split}_chrf"] == pytest.approx(found.chrf, abs=1e-9)
+        for split, (sources, references) in (("valid", dense.valid), ("test", dense.test)):
+            found = score(without(dense, closed, sources), references)
+            assert row[f"{split}_bleu"] == pytest.approx(found["bleu"], abs=1e-9)
+            assert row[f"{split}_chrf"] == pytest.approx(found["chrf"], abs=1e-9)
     assert len({round(row["test_bleu"], 6) for row in rows}) > 2  # the model feels it
 
 
-def test_rows_go_from_no_head_to_all_heads_with_every_column(subject):
-    _, rows = draw(subject)
+def test_rows_go_from_no_head_to_all_heads_with_every_column(dense):
+    _, rows = draw(dense)
     assert [row["heads_closed"] for row in rows] == [0, 4, 8, 12, 15]
     first, last = rows[0], rows[-1]
     assert list(first) == [
@@ -83,8 +81,8 @@ def test_rows_go_from_no_head_to_all_heads_with_every_column(subject):
         assert row["test_bleu_difference"] == pytest.approx(row["test_bleu"] - first["test_bleu"])
 
 
-def test_the_curve_of_one_kind_closes_that_kind_alone_and_counts_its_share(subject):
-    name, rows = draw(subject, kinds=["cross"])
+def test_the_curve_of_one_kind_closes_that_kind_alone_and_counts_its_share(dense):
+    name, rows = draw(dense, kinds=["cross"])
     assert name == "weight-norm-step0.25-cross"
     assert [row["cross"] for row in rows] == [6, 4, 3, 1, 0]
     assert [row["heads_closed"] for row in rows] == [0, 2, 3, 5, 6]
@@ -93,35 +91,35 @@ def test_the_curve_of_one_kind_closes_that_kind_alone_and_counts_its_share(subje
     assert rows[-1]["heads_open"] == 9
 
 
-def test_a_curve_ends_where_every_layer_has_the_heads_it_keeps(subject):
-    _, rows = draw(subject, config=replace(CONFIG, at_least=2))
+def test_a_curve_ends_where_every_layer_has_the_heads_it_keeps(dense):
+    _, rows = draw(dense, config=replace(CONFIG, at_least=2))
     assert [row["heads_closed"] for row in rows] == [0, 4, 5]
-    order = HeadMap.load(subject.folder / "curves/weight-norm-step0.25-atleast2-order.json")
+    order = HeadMap.load(dense.folder / "curves/weight-norm-step0.25-atleast2-order.json")
     assert all(int((row < 0).sum()) == 2 for row in order.values())
 
 
-def test_random_has_a_curve_for_every_seed(subject):
+def test_random_has_a_curve_for_every_seed(dense):
     config = replace(CONFIG, random_seeds=2, seed=7, step=0.5)
-    name, rows = draw(subject, "random", config)
+    name, rows = draw(dense, "random", config)
     assert [(row["seed"], row["heads_closed"]) for row in rows] == [(seed, count) for seed in (7, 8) for count in (0, 8, 15)]
     assert rows[0]["test_bleu"] == rows[3]["test_bleu"]
-    seven, eight = (HeadMap.load(subject.folder / f"curves/{name}-order-seed{seed}.json") for seed in (7, 8))
+    seven, eight = (HeadMap.load(dense.folder / f"curves/{name}-order-seed{seed}.json") for seed in (7, 8))
     assert seven != eight
-    assert (subject.folder / "scores/random-seed8.json").is_file()
+    assert (dense.folder / "scores/random-seed8.json").is_file()
 
 
-def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(subject):
+def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dense):
     config = replace(CONFIG, recompute=True, step=0.4)
-    name, rows = draw(subject, "gradient", config)
-    model = subject.translator.model
-    scores = importance(model, subject.train_batches())
+    name, rows = draw(dense, "gradient", config)
+    model = dense.translator.model
+    scores = importance(model, dense.train_batches())
     closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
     for count in (6, 12, 15):
-        ranked = importance(model, subject.train_batches(), closed=closed).l2_per_layer()
+        again = importance(model, dense.train_batches(), closed=closed).l2_per_layer()
         flat = closed.flat()
-        flat[close_lowest(ranked, closed, count)] = True
+        flat[close_lowest(again, closed, count)] = True
         closed = closed.like(flat)
-        order = HeadMap.load(subject.folder / f"curves/{name}-order.json")
+        order = HeadMap.load(dense.folder / f"curves/{name}-order.json")
         assert order.map(lambda row, count=count: (row >= 0) & (row < count)) == closed
     assert [row["heads_closed"] for row in rows] == [0, 6, 12, 15]
 
@@ -129,25 +127,25 @@ def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(subj
 # ---------------------------------------------------------------- the files
 
 
-def test_the_folder_holds_rows_settings_order_and_scores(subject):
-    name, rows = draw(subject)
-    assert read_table(subject.folder, f"curves/{name}.csv") == rows
-    about = subject.folder.read_json(f"curves/{name}.json")
+def test_the_folder_holds_rows_settings_order_and_scores(dense):
+    name, rows = draw(dense)
+    assert read_table(dense.folder, f"curves/{name}.csv") == rows
+    about = dense.folder.read_json(f"curves/{name}.json")
     assert about["finished"] is True
     assert about["command"] == "python prune.py"
     assert about["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert about["chosen"] == choose(rows)
     assert (about["settings"]["order"], about["settings"]["step"], about["settings"]["valid"]["sentences"]) == ("weight-norm", 0.25, 19)
-    order = HeadMap.load(subject.folder / f"curves/{name}-order.json").flat()
-    scores = HeadMap.load(subject.folder / "scores/weight-norm.json").flat()
+    order = HeadMap.load(dense.folder / f"curves/{name}-order.json").flat()
+    scores = HeadMap.load(dense.folder / "scores/weight-norm.json").flat()
     assert sorted(order.tolist()) == list(range(HEADS))
     assert scores[order.argsort()].tolist() == sorted(scores.tolist())
-    assert not list(subject.folder.path.rglob("*.part"))
+    assert not list(dense.folder.path.rglob("*.part"))
 
 
-def interrupted(subject: Subject, order: str, config: PruneConfig, after: int) -> None:
+def interrupted(dense: DenseModel, order: str, config: PruneConfig, after: int) -> None:
     """Stop a curve in the middle of the translation of its step number `after`."""
-    measure = Measure(subject)
+    measure = Measure(dense)
     row, seen = measure.row, []
 
     def stops(closed: HeadMap, seed: int | None):
@@ -158,41 +156,41 @@ def interrupted(subject: Subject, order: str, config: PruneConfig, after: int) -
 
     measure.row = stops  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        draw(subject, order, config, measure=measure)
+        draw(dense, order, config, measure=measure)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 @pytest.mark.parametrize(
     ("order", "changes"), [("weight-norm", {}), ("random", {"random_seeds": 2, "step": 0.5}), ("gradient", {"recompute": True})]
 )
-def test_an_interrupted_curve_goes_on_where_it_stopped_and_ends_as_one_that_was_not(subject, order, changes, after):
+def test_an_interrupted_curve_goes_on_where_it_stopped_and_ends_as_one_that_was_not(dense, order, changes, after):
     config = replace(CONFIG, **changes)
-    interrupted(subject, order, config, after)
-    files = {path.name: path.read_bytes() for path in (subject.folder / "curves").iterdir()}
+    interrupted(dense, order, config, after)
+    files = {path.name: path.read_bytes() for path in (dense.folder / "curves").iterdir()}
     (about,) = [json.loads(text) for name, text in files.items() if name.endswith(".json") and "order" not in name]
     assert about["finished"] is False
-    measure, done = Measure(subject), []
+    measure, done = Measure(dense), []
     row = measure.row
     measure.row = lambda closed, seed: done.append(closed) or row(closed, seed)  # type: ignore[method-assign]
-    name, rows = draw(subject, order, config, measure=measure)
+    name, rows = draw(dense, order, config, measure=measure)
     assert len(done) == len(rows) - after
-    continued = {path.name: path.read_bytes() for path in (subject.folder / "curves").iterdir()}
-    assert draw(subject, order, replace(config, fresh=True)) == (name, rows)
-    assert {path.name: path.read_bytes() for path in (subject.folder / "curves").iterdir()} == continued
+    continued = {path.name: path.read_bytes() for path in (dense.folder / "curves").iterdir()}
+    assert draw(dense, order, replace(config, fresh=True)) == (name, rows)
+    assert {path.name: path.read_bytes() for path in (dense.folder / "curves").iterdir()} == continued
 
 
-def test_a_finished_curve_is_read_and_nothing_is_translated(subject, monkeypatch):
-    expected = draw(subject)
-    monkeypatch.setattr(subject.translator, "translate", None)
-    assert draw(subject) == expected
+def test_a_finished_curve_is_read_and_nothing_is_translated(dense, monkeypatch):
+    expected = draw(dense)
+    monkeypatch.setattr(dense.translator, "translate", None)
+    assert draw(dense) == expected
 
 
-def test_orders_of_one_command_share_what_they_translate_and_score(subject, monkeypatch):
-    measure, calls = Measure(subject), []
-    monkeypatch.setattr(orders, "weight_norm", lambda model, real=orders.weight_norm: calls.append(1) or real(model))
+def test_orders_of_one_command_share_what_they_translate_and_score(dense, monkeypatch):
+    measure, calls = Measure(dense), []
+    monkeypatch.setattr("analysis.weight_norm.weight_norm", lambda *given: calls.append(1) or weight_norm(*given))
     for kind in ALL:
-        draw(subject, kinds=[kind], measure=measure)
-    draw(subject, "random", replace(CONFIG, step=1.0, random_seeds=3), measure=measure)
+        draw(dense, kinds=[kind], measure=measure)
+    draw(dense, "random", replace(CONFIG, step=1.0, random_seeds=3), measure=measure)
     assert len(calls) == 1
     closed_in_all = [key for key in measure.known if sum(key) == HEADS]
     assert len(closed_in_all) == 1
@@ -200,29 +198,29 @@ def test_orders_of_one_command_share_what_they_translate_and_score(subject, monk
 
 
 @pytest.mark.parametrize("what", ["test", "weights", "search"])
-def test_a_curve_of_another_text_model_or_search_is_not_gone_on_with(subject, what):
-    name, rows = draw(subject)
+def test_a_curve_of_another_text_model_or_search_is_not_gone_on_with(dense, what):
+    name, rows = draw(dense)
     if what == "test":
-        subject.test = (subject.test[0][1:], subject.test[1][1:])
+        dense.test = (dense.test[0][1:], dense.test[1][1:])
     elif what == "weights":
-        next(subject.translator.model.parameters()).data.add_(0.1)
+        next(dense.translator.model.parameters()).data.add_(0.1)
     else:
-        subject.translator.search = replace(subject.translator.search, length_penalty=0.3)
+        dense.translator.search = replace(dense.translator.search, length_penalty=0.3)
     with pytest.raises(ValueError, match=rf"{name}\.json was made with other {what} than this command; --fresh makes it anew"):
-        draw(subject)
-    _, new = draw(subject, config=replace(CONFIG, fresh=True))
+        draw(dense)
+    _, new = draw(dense, config=replace(CONFIG, fresh=True))
     assert [row["heads_closed"] for row in new] == [row["heads_closed"] for row in rows]
 
 
-def test_going_on_where_the_model_translates_otherwise_is_refused(subject):
-    interrupted(subject, "weight-norm", CONFIG, 2)
-    path = subject.folder / "curves/weight-norm-step0.25.csv"
+def test_going_on_where_the_model_translates_otherwise_is_refused(dense):
+    interrupted(dense, "weight-norm", CONFIG, 2)
+    path = dense.folder / "curves/weight-norm-step0.25.csv"
     lines = path.read_text().splitlines()
     cells = lines[1].split(",")
     cells[lines[0].split(",").index("valid_bleu")] = "12.5"
     path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
     with pytest.raises(ValueError, match="translates otherwise than when"):
-        draw(subject)
+        draw(dense)
 
 
 # ---------------------------------------------------------------- the choice
@@ -253,3 +251,87 @@ def test_of_several_seeds_every_one_must_be_without_loss_and_the_mean_is_reporte
     assert chosen["heads_closed"] == 2
     assert chosen["test_bleu_difference"] == -1.5
     assert (chosen["test_bleu_difference_low"], chosen["test_bleu_difference_high"]) == (-3, 0)
+
+
+# ---------------------------------------------------------------- which heads close
+
+ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 5), HeadSite.at("dec-self", 0, 3), HeadSite.at("cross", 1, 3)
+GIVEN = HeadMap({ENC: [5, 1, 9, 3, 7], DEC: [2, 8, 2], CROSS: [-1, 4, 11]})
+OPEN = GIVEN.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
+
+
+def shut(places: list[int]) -> HeadMap:
+    return OPEN.like(torch.tensor([place in places for place in range(11)]))
+
+
+def test_the_lowest_are_closed_first_and_equal_scores_in_the_order_of_sites_and_heads():
+    assert close_lowest(GIVEN, OPEN, 5) == [8, 1, 5, 7, 3]
+    assert close_lowest(GIVEN, OPEN, 0) == []
+
+
+def test_closed_heads_count_and_are_not_chosen_again():
+    assert close_lowest(GIVEN, shut([8, 2]), 5) == [1, 5, 7]
+    assert close_lowest(GIVEN, shut([8, 2]), 2) == []
+
+
+def test_every_step_keeps_what_the_one_before_closed():
+    everything = close_lowest(GIVEN, OPEN, 11)
+    assert sorted(everything) == list(range(11))
+    for count in range(12):
+        assert close_lowest(GIVEN, OPEN, count) == everything[:count]
+
+
+def test_no_layer_falls_below_the_heads_that_stay_open():
+    chosen = close_lowest(GIVEN, OPEN, 11, at_least=2)
+    assert [int((~shut(chosen))[site].sum()) for site in GIVEN] == [2, 2, 2]
+    assert chosen == [8, 1, 5, 3, 0]
+    assert close_lowest(GIVEN, shut(chosen), 11, at_least=2) == []
+    assert close_lowest(GIVEN, OPEN, 11, at_least=5) == []
+
+
+def test_scores_that_are_not_numbers_are_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        close_lowest(HeadMap({DEC: [1.0, float("nan"), 2.0]}), HeadMap({DEC: [False] * 3}), 1)
+
+
+def test_reverse_closes_last_what_gradient_closes_first():
+    scores = HeadMap({ENC: [5, 1, 9, 3, 7], DEC: [2, 8, 6], CROSS: [13, 4, 11]})
+    first = close_lowest(ranked("gradient", scores), OPEN, 11)
+    assert close_lowest(ranked("reverse", scores), OPEN, 11) == first[::-1]
+
+
+# ---------------------------------------------------------------- names of files
+
+
+def test_the_usual_settings_leave_the_plain_name():
+    for order in SCORES:
+        assert curve_name(order, PLAIN, PLAIN.kinds) == order
+        assert figure_name(replace(PLAIN, by=[order])) == order
+
+
+@pytest.mark.parametrize(
+    ("order", "changes", "name"),
+    [
+        ("gradient", {"abs": "token"}, "gradient-token"),
+        ("gradient", {"sentences": 100, "recompute": True}, "gradient-n100-recompute"),
+        ("gradient", {"normalise": "none"}, "gradient-raw"),
+        ("gradient", {"normalise": "l2"}, "gradient"),
+        ("ablation", {"normalise": "l2", "beam": 5}, "ablation-l2-beam5"),
+        ("ablation", {"abs": "token", "recompute": True}, "ablation"),
+        ("ablation", {"valid_sentences": 7, "test_sentences": 11}, "ablation-v7-t11"),
+        ("random", {"random_seeds": 3, "seed": 2, "step": 0.25}, "random-3seeds-from2-step0.25"),
+        ("weight-norm", {"at_least": 1}, "weight-norm-atleast1"),
+        ("gradient", {"kinds": ["cross"]}, "gradient-cross"),
+        ("ablation", {"kinds": ["cross", "enc-self"]}, "ablation-enc-self+cross"),
+    ],
+)
+def test_other_settings_are_in_the_name(order, changes, name):
+    config = replace(PLAIN, by=["gradient"], **changes)
+    assert curve_name(order, config, config.kinds) == name
+
+
+def test_the_figure_of_several_curves_names_them_all():
+    config = replace(PLAIN, by=["gradient", "random"], beam=5)
+    assert figure_name(config) == "gradient-beam5+random-beam5"
+    assert figure_name(replace(config, each_kind=True)) == "gradient-beam5+random-beam5-by-kind"
+    assert figure_name(replace(config, each_kind=True, kinds=["cross", "enc-self"])).endswith("-by-kind-enc-self+cross")

@@ -5,11 +5,12 @@ import random
 import numpy as np
 import pytest
 import sacrebleu
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics import BLEU as SacreBLEU
+from sacrebleu.metrics import CHRF as SacreCHRF
 from sacrebleu.significance import PairedTest
 
-from pruning.significance import compare, corpus_bleu, corpus_chrf, interval, p_value, resample_counts, score
+from pruning.significance import compare, interval, p_value, resample_counts, score
+from tasks.metrics import BLEU, CHRF
 
 N, R = 97, 101  # sentences, resamples
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h", "the", "of", "Hund", ","]
@@ -42,15 +43,15 @@ def test_every_resample_draws_as_many_sentences_as_there_are():
 
 def test_scores_and_signatures_are_sacrebleus():
     ours = score(SYSTEM, REFERENCES)
-    assert ours.bleu == sacrebleu.corpus_bleu(SYSTEM, [REFERENCES]).score
-    assert ours.chrf == sacrebleu.corpus_chrf(SYSTEM, [REFERENCES]).score
+    assert ours["bleu"] == sacrebleu.corpus_bleu(SYSTEM, [REFERENCES]).score
+    assert ours["chrf"] == sacrebleu.corpus_chrf(SYSTEM, [REFERENCES]).score
     assert ours.signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert ours.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
 
 
 def test_resampled_bleu_and_chrf_equal_scoring_the_resampled_lines():
     scored, counts = score(SYSTEM, REFERENCES), resample_counts(N, 7)
-    bleu, chrf = corpus_bleu(counts @ scored.bleu_stats), corpus_chrf(counts @ scored.chrf_stats)
+    bleu, chrf = BLEU.resampled(counts @ scored.statistics["bleu"]), CHRF.resampled(counts @ scored.statistics["chrf"])
     for i, row in enumerate(counts):
         hypotheses, references = chosen(row, SYSTEM), chosen(row, REFERENCES)
         assert bleu[i] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references], force=True).score, abs=1e-9)
@@ -72,16 +73,16 @@ def test_resampled_bleu_and_chrf_equal_scoring_the_resampled_lines():
 def test_edge_cases_equal_sacrebleu(hypotheses):
     references = ["a b c d e", "d e f g", "a b c d e f"]
     scored = score(hypotheses, references)
-    assert corpus_bleu(scored.bleu_stats.sum(0, keepdims=True))[0] == pytest.approx(
+    assert BLEU.resampled(scored.statistics["bleu"].sum(0, keepdims=True))[0] == pytest.approx(
         sacrebleu.corpus_bleu(hypotheses, [references], force=True).score, abs=1e-12
     )
-    assert corpus_chrf(scored.chrf_stats.sum(0, keepdims=True))[0] == pytest.approx(
+    assert CHRF.resampled(scored.statistics["chrf"].sum(0, keepdims=True))[0] == pytest.approx(
         sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-12
     )
 
 
 def test_p_values_and_intervals_equal_sacrebleus_paired_bootstrap():
-    metrics = {"BLEU": BLEU(references=[REFERENCES]), "chrF": CHRF(references=[REFERENCES])}
+    metrics = {"BLEU": SacreBLEU(references=[REFERENCES]), "chrF": SacreCHRF(references=[REFERENCES])}
     named = [("baseline", BASELINE), ("system", SYSTEM)]
     _, theirs = PairedTest(named, metrics, None, test_type="bs", n_samples=R)()
     ours = compare(score(SYSTEM, REFERENCES), score(BASELINE, REFERENCES), resample_counts(N, R))

@@ -43,17 +43,17 @@ def written_out(changed: dict[int, str]) -> list[str]:
 def test_scoring_the_changed_lines_alone_equals_scoring_all(changed):
     ours = score_changed(score(DRAFTS, REFERENCES), DRAFTS, changed, REFERENCES)
     theirs = score(written_out(changed), REFERENCES)
-    assert (ours.bleu, ours.chrf, ours.signatures) == (theirs.bleu, theirs.chrf, theirs.signatures)
-    assert np.array_equal(ours.bleu_stats, theirs.bleu_stats)
-    assert np.array_equal(ours.chrf_stats, theirs.chrf_stats)
+    assert (ours["bleu"], ours["chrf"], ours.signatures) == (theirs["bleu"], theirs["chrf"], theirs.signatures)
+    assert np.array_equal(ours.statistics["bleu"], theirs.statistics["bleu"])
+    assert np.array_equal(ours.statistics["chrf"], theirs.statistics["chrf"])
 
 
 def test_only_lines_that_differ_from_their_draft_are_scored_anew(monkeypatch):
     base, seen = score(DRAFTS, REFERENCES), []
 
-    def counting(hypotheses, references):
+    def counting(hypotheses, references, metrics):
         seen.extend(hypotheses)
-        return score(hypotheses, references)
+        return score(hypotheses, references, metrics)
 
     monkeypatch.setattr(significance, "score", counting)
     assert score_changed(base, DRAFTS, {5: DRAFTS[5]}, REFERENCES) is base
@@ -63,9 +63,9 @@ def test_only_lines_that_differ_from_their_draft_are_scored_anew(monkeypatch):
 
 def test_the_base_is_left_as_it_was():
     base = score(DRAFTS, REFERENCES)
-    before = base.bleu_stats.copy()
+    before = base.statistics["bleu"].copy()
     score_changed(base, DRAFTS, {3: "nothing of it"}, REFERENCES)
-    assert np.array_equal(base.bleu_stats, before)
+    assert np.array_equal(base.statistics["bleu"], before)
 
 
 def test_drafts_that_do_not_pair_up_with_the_base_are_refused():

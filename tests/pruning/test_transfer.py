@@ -50,32 +50,32 @@ def test_each_kind_has_a_correlation_of_its_own():
         {"kind": "cross" if i < 3 else "enc-self", "bleu_difference": x, "other_bleu_difference": y}
         for i, (x, y) in enumerate(zip(X, Y, strict=True))
     ]
-    found = correlate_kinds(rows)
+    found = correlate_kinds(rows, "bleu_difference")
     assert found == {"all": correlate(X, Y), "cross": correlate(X[:3], Y[:3]), "enc-self": correlate(X[3:], Y[3:])}
 
 
-def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_subject):
-    subject = make_subject(planted=("decoder.1.cross", 2), share=0.0)
-    found = transfer(subject, name="other", text=subject.valid, kinds=None, resamples=R, **QUIET)
+def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
+    dense = make_dense(planted=("decoder.1.cross", 2), share=0.0)
+    found = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R, **QUIET)
     assert found.correlations["all"]["heads"] == 15
     assert found.correlations["all"]["pearson"] == (pytest.approx(1), pytest.approx(0, abs=1e-12))
     assert found.correlations["enc-self"] == {"heads": 3, "pearson": None, "spearman": None}  # no head of that kind does anything
 
 
-def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_subject):
-    subject = make_subject()
-    found = transfer(subject, name="other", text=subject.valid, kinds=["cross", "enc-self"], resamples=R, **QUIET)
-    here = ablate_one(subject, kinds=["cross", "enc-self"], resamples=R, **QUIET)
-    there = read_table(subject.folder, "ablation/one-on-other-enc-self-cross.csv")
-    swapped = make_subject()
-    swapped.test = subject.valid
+def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
+    dense = make_dense()
+    found = transfer(dense, name="other", text=dense.valid, kinds=["cross", "enc-self"], resamples=R, **QUIET)
+    here = ablate_one(dense, kinds=["cross", "enc-self"], resamples=R, **QUIET)
+    there = read_table(dense.folder, "ablation/one-on-other-enc-self-cross.csv")
+    swapped = make_dense()
+    swapped.test = dense.valid
     assert there == ablate_one(swapped, kinds=["cross", "enc-self"], resamples=R, fresh=True, **QUIET)
     for row, ours, theirs in zip(found.rows, here, there, strict=True):
         assert [row[name] for name in ("site", "kind", "layer", "head")] == [ours[name] for name in ("site", "kind", "layer", "head")]
         for name in ("bleu_difference", "p_value", "p_value_holm"):
             assert (row[name], row[f"other_{name}"]) == (ours[name], theirs[name])
-    assert read_table(subject.folder, "ablation/transfer-other-enc-self-cross.csv") == found.rows
-    written = json.loads((subject.folder / "ablation/transfer-other-enc-self-cross.json").read_text())
+    assert read_table(dense.folder, "ablation/transfer-other-enc-self-cross.csv") == found.rows
+    written = json.loads((dense.folder / "ablation/transfer-other-enc-self-cross.json").read_text())
     assert written["correlations"]["all"]["pearson"] == list(found.correlations["all"]["pearson"])
     assert written["test_sets"] == ["test", "other"]
     assert written["command"] == "python prune.py"

@@ -10,6 +10,7 @@ import yaml
 
 import export
 from configs.export import ExportConfig
+from configs.methods import METHODS
 from configs.schema import ModelConfig
 from data.vocab import Vocab
 from gates import HeadMap, find_sites, heads_left, remove
@@ -53,7 +54,7 @@ def run(tmp_path_factory) -> RunFolder:
     folder.path.mkdir()
     vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
     search = {"beam": 2, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 4, "batch_tokens": 61}
-    text = {"data": str(place / "text"), "src": "en", "tgt": "de", "seed": 7, "search": search}
+    text = {"data": str(place / "text"), "src": "en", "tgt": "de", "seed": 7, "search": search, "gate": "l0"}
     folder.write_text("config.yaml", yaml.safe_dump(text))
     torch.manual_seed(3)
     model = Transformer(ModelConfig(**SMALL), len(vocab), len(vocab)).eval()
@@ -258,7 +259,7 @@ def test_the_three_models_of_a_run_are_opened_and_a_missing_removed_one_is_made(
 
 
 def test_a_run_that_has_its_removed_model_is_taken_as_it_is(run, tmp_path, torch_alone):
-    folder = speed_systems.removed_alone(run, tmp_path / "run")
+    folder = speed_systems.removed_alone(run, METHODS["l0"], tmp_path / "run")
     for name, about in run.systems().items():
         folder.add_system(name, run / about["weights"], about["xi"])
     (systems, _) = prepare(folder, tmp_path / "scratch", (sentences(9), sentences(9, 1)), threads=1)
@@ -293,8 +294,18 @@ def test_an_engine_that_is_not_installed_is_left_out_with_what_to_install(run, t
 def test_a_run_without_gates_has_nothing_to_compare(run, tmp_path):
     folder = RunFolder(tmp_path)
     folder.add_system("base", run / "base.pt", None)
-    with pytest.raises(ValueError, match=r"has no system 'l0'.*give a run of fit.py --gate l0"):
+    folder.write_text("config.yaml", (run / "config.yaml").read_text().replace("gate: l0", "gate: none"))
+    with pytest.raises(ValueError, match=r"is a base, a run without gates;.*give a run of fit.py with gates"):
         prepare(folder, tmp_path / "scratch", ([], []), threads=1)
+
+
+def test_a_run_whose_gates_or_base_are_missing_has_nothing_to_compare(run, tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_text("config.yaml", (run / "config.yaml").read_text())
+    for there, missing in (("base", "l0"), ("l0", "base")):
+        folder.write_json("systems.json", {there: {"weights": "best.pt", "xi": None}})
+        with pytest.raises(ValueError, match=rf"has no system '{missing}' \(it has {there}\); .*give a run of fit.py with gates"):
+            prepare(folder, tmp_path / "scratch", ([], []), threads=1)
 
 
 def test_a_text_that_has_changed_is_refused(run, tmp_path):
