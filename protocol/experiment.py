@@ -186,9 +186,7 @@ class Experiment:
         evaluation.warn_about_binarising(method)
         return open_heads
 
-    def removed(
-        self, method: GateMethod, folder: RunFolder, predictor: Predictor, open_heads: HeadMap, evaluation: Evaluation
-    ) -> None:
+    def removed(self, method: GateMethod, folder: RunFolder, predictor: Predictor, open_heads: HeadMap, evaluation: Evaluation) -> None:
         """The gated model without its closed heads, saved, and giving what the masked one gives."""
         if open_heads.count() == open_heads.heads_total:
             evaluation.repeat(method.removed, method.exact, folder / "best.pt", because="no head is closed")

@@ -2,6 +2,7 @@
 
 from lightning_modules.wandb_tables import artifact_name, heat_map, last_names, translations
 from runfolder.folder import RunFolder
+from runfolder.row import Measure, ResultRow
 
 
 def test_paths_are_reduced_to_their_last_name():
@@ -32,6 +33,8 @@ def test_the_name_of_an_artifact_has_only_characters_that_wandb_takes_and_its_en
 def test_no_more_than_fifty_translations_are_shown(folder):
     lines = [f"line {i}" for i in range(53)]
     folder.write_text("hypotheses/base.txt", "".join(f"{line}\n" for line in lines))
-    columns, rows = translations(folder, {"rows": [{"system": "base"}]}, (lines, lines))
+    row = ResultRow("base", 7, 7, {"enc-self": 7}, {"bleu": Measure(41.0, "nrefs:1")})
+    folder.write_json("result.json", {"rows": [row.to_json()]})
+    columns, rows = translations(folder, (lines, lines))
     assert columns == ["source", "reference", "base"]
     assert rows == [[line] * 3 for line in lines[:50]]
