@@ -59,7 +59,8 @@ def curves(dense: "DenseModel", config: PruneConfig) -> None:
     drawn = dict(zip(labels, found.values(), strict=True))
     whole = set(config.kinds) == set(KINDS) and not config.each_kind
     points = dense.learned() if whole else []
-    draw_curves(drawn, path, points=points, title=f"{dense.folder.path.name}: heads closed without training")
+    title = f"{dense.folder.path.name}: heads closed without training"
+    draw_curves(drawn, path, metric=dense.source.task.metrics[0], points=points, title=title)
     curves_table(dense, found)
     print(f"figure: {path}.png")
 
@@ -77,17 +78,19 @@ def ablate(dense: "DenseModel", config: PruneConfig, others: list[tuple[str, tup
         return
     rows = ablate_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
     path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
-    draw_matrix(rows, path, title=f"{folder.path.name}: BLEU without each head, minus BLEU of the whole model")
+    metric = dense.source.task.metrics[0]
+    title = f"{folder.path.name}: {metric.title} without each head, minus {metric.title} of the whole model"
+    draw_matrix(rows, path, metric=metric, title=title)
     one_table(dense, rows)
     print(f"figure: {path}.png")
     for name, text in others:
         found = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
-        transfer_table(name, dense.source.task.metrics[0].title, found.correlations)
+        transfer_table(name, metric.title, found.correlations)
         together = found.correlations["all"]
         if together["pearson"] and together["spearman"]:
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
             names = (dense.source.corpus.name, name)
-            draw_transfer(found.rows, path, names=names, pearson=together["pearson"], spearman=together["spearman"])
+            draw_transfer(found.rows, path, metric=metric, names=names, pearson=together["pearson"], spearman=together["spearman"])
             print(f"figure: {path}.png")
 
 

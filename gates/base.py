@@ -96,6 +96,11 @@ class HeadGate(nn.Module):
         """True where the head stays when the gate is made exactly 0 or 1, (H,) bool."""
         return self.test_value() > 0.5
 
+    def position(self) -> Tensor:
+        """Where each gate stands between shut and open, (H,), as the history of a training shows it: xi at test time, unless a kind has a
+        number that says more."""
+        return self.test_value()
+
     def numbers(self) -> dict[str, Tensor]:
         """What `gates.json` holds of this gate, each (H,)."""
         with torch.no_grad():

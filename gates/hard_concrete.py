@@ -86,5 +86,9 @@ class HardConcrete(HeadGate):
         """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha > 0."""
         return self.full_prob() > 1 - self.open_prob()
 
+    def position(self) -> Tensor:
+        """log_alpha, (H,)."""
+        return self.log_alpha.detach()
+
     def numbers(self) -> dict[str, Tensor]:
         return {"log_alpha": self.log_alpha.detach(), **super().numbers()}

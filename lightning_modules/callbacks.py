@@ -90,7 +90,8 @@ class Checkpoints(pl.Callback):
 
 
 class GateHistory(pl.Callback):
-    """gates_history.npz: steps (n,) and log_alpha (n, heads) with the heads' names, a row every `every` steps."""
+    """gates_history.npz: steps (n,) and log_alpha (n, heads), or what another kind of gate calls its position, with the heads' names; a row
+    every `every` steps."""
 
     def __init__(self, path: Path, every: int = 20):
         self.path, self.every = path, every
@@ -99,7 +100,7 @@ class GateHistory(pl.Callback):
 
     def record(self, module: pl.LightningModule, step: int) -> None:
         self.steps.append(step)
-        self.values.append([x for _, gate in bank_of(module).items() for x in gate.numbers()["log_alpha"].tolist()])
+        self.values.append([x for _, gate in bank_of(module).items() for x in gate.position().tolist()])
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not self.steps:

@@ -95,13 +95,14 @@ TABLES: dict[str, Callable[[RunFolder, Lines], Table]] = {"comparison": comparis
 
 
 def heads(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
-    """A row a head: epoch, site, kind, layer, head, log_alpha, p_open, open."""
+    """A row a head: epoch, site, kind, layer, head, log_alpha (or what another kind of gate calls its position), p_open, open."""
     rows = []
     for site, gate in bank.items():
         numbers = {name: values.tolist() for name, values in gate.numbers().items()}
+        positions = gate.position().tolist()
         for head in range(site.heads):
             place = {"epoch": epoch, "site": site.name, "kind": site.kind, "layer": site.layer, "head": head}
-            gated = {"log_alpha": numbers["log_alpha"][head], "p_open": numbers["open_prob"][head], "open": numbers["open"][head]}
+            gated = {"log_alpha": positions[head], "p_open": numbers["open_prob"][head], "open": numbers["open"][head]}
             rows.append(place | gated)
     return rows
 

@@ -92,7 +92,8 @@ class Experiment:
         if watchers:
             from report.pruning_figures import draw_dynamics  # matplotlib takes a second to import, and few runs need it
 
-            draw_dynamics(read_rows(folder), folder / DYNAMICS, title=f"{folder.path.name}: heads pruned while the base trains")
+            title = f"{folder.path.name}: heads pruned while the base trains"
+            draw_dynamics(read_rows(folder), folder / DYNAMICS, metric=self.task.metrics[0], title=title)
         self.finish_ungated(folder, "base", predictor, result)
         return folder
 

@@ -110,7 +110,8 @@ def score_file(name: str, request: ScoreRequest) -> str:
 
 def text_words(source: Source) -> list[str]:
     """What tells the source's text from that which its run was trained on, as part of a file's name: nothing for the same."""
-    own, settings = source.folder.config().get("text", {}), source.config.get("text", {})
+    recorded = source.folder.config() if (source.folder / "config.yaml").is_file() else source.config
+    own, settings = recorded.get("text", {}), source.config.get("text", {})
     trained_on = (source.folder.result() or {}).get("data", {}).get("text_digest")
     digest = source.corpus.digest()
     words = [] if trained_on in (None, digest) else [f"text{digest}"]

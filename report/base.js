@@ -1,6 +1,7 @@
 // What every part of the page uses: the data, the families of roles, the makers of elements, numbers as text.
 
 const data = JSON.parse(document.getElementById("data").textContent);
+const METRIC = data.metric ?? "BLEU"; // pages of before 0.2 say nothing
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "path", "circle", "rect", "text", "title"]);
@@ -111,18 +112,14 @@ function list(words) {
 
 // States of pruning: those of one method are a series; each begins with all heads open.
 const TOTAL = data.heads.length;
-const baseRow =
-  (data.systems ?? []).find((row) => row.system === (data.system ?? "base")) ?? (data.systems ?? []).find((row) => row.system === "base");
 const OF_MODEL = Math.max(TOTAL, ...(data.states ?? []).map((state) => state.heads_total ?? 0)); // of kinds that were not looked at too
-const UNPRUNED = { label: "all", heads_open: OF_MODEL, heads_total: OF_MODEL, bleu: null, open: {}, unpruned: true };
-// Greedy steps begin at the curves' own BLEU: curves may be searched in another way than runs.
+const UNPRUNED = { label: "all", heads_open: OF_MODEL, heads_total: OF_MODEL, value: null, open: {}, unpruned: true };
+// Greedy steps begin at the curves' own score: curves may be searched in another way than runs.
 const ofCurve = (data.curves ?? []).flatMap((curve) => curve.points ?? []).find((point) => point.heads_open === OF_MODEL);
 const SERIES = new Map();
 for (const state of data.states ?? []) {
-  const name = isNumber(state.lambda)
-    ? "learned gates"
-    : String(state.label).replace(/\s*[\d.]+\s*%?\s*(heads|closed|open)?$/, "") || "steps";
-  if (!SERIES.has(name)) SERIES.set(name, [{ ...UNPRUNED, bleu: (isNumber(state.lambda) ? baseRow : ofCurve)?.bleu ?? null }]);
+  const name = state.series ?? "steps";
+  if (!SERIES.has(name)) SERIES.set(name, [{ ...UNPRUNED, value: (state.learned ? data.base_value : ofCurve?.value) ?? null }]);
   SERIES.get(name).push(state);
 }
 for (const states of SERIES.values())
@@ -132,9 +129,9 @@ for (const states of SERIES.values())
 function isOpen(head, state) {
   return (state.open ?? {})[head.site]?.[head.head] ?? true;
 }
-function bleuWords(state) {
-  if (!isNumber(state.bleu)) return "";
-  return `BLEU ${text(state.bleu, 1)}` + (isNumber(state.bleu_low) ? ` (${text(state.bleu_low, 1)} to ${text(state.bleu_high, 1)})` : "");
+function scoreWords(state) {
+  if (!isNumber(state.value)) return "";
+  return `${METRIC} ${text(state.value, 1)}` + (isNumber(state.low) ? ` (${text(state.low, 1)} to ${text(state.high, 1)})` : "");
 }
 
 // What the reader chose. Each part reads it when it draws; `choose` and `chooseState` in page.js call the parts.

@@ -88,7 +88,7 @@ function measuresPart(head) {
         el("td"),
       ),
     );
-  if (isNumber(head.ablation?.bleu_difference)) rows.push(ablationRow(head.ablation));
+  if (isNumber(head.ablation?.difference)) rows.push(ablationRow(head.ablation));
   return rows.length
     ? part(
         "Numbers",
@@ -119,14 +119,14 @@ function strip(values, own) {
   );
 }
 
-function ablationRow({ bleu_difference: difference, p_value: p, p_value_holm: holm }) {
+function ablationRow({ difference, p_value: p, p_value_holm: holm }) {
   const words = [isNumber(p) ? `p ${pValue(p)}` : null, isNumber(holm) ? `Holm ${pValue(holm)}` : null].filter(Boolean).join(", ");
   return el(
     "tr",
     {},
-    el("th", { scope: "row", title: "BLEU without this one head, against BLEU with all" }, "Removed alone"),
+    el("th", { scope: "row", title: `${METRIC} without this one head, against ${METRIC} with all` }, "Removed alone"),
     el("td", { class: "number" }, (difference > 0 ? "+" : "") + text(difference, 2)),
-    el("td", { class: "place", colspan: 2 }, `BLEU${words ? "; " + words : ""}`),
+    el("td", { class: "place", colspan: 2 }, `${METRIC}${words ? "; " + words : ""}`),
   );
 }
 

@@ -204,7 +204,7 @@ function paintSlider() {
   if (!SERIES.size) return;
   const state = view.state;
   const states = SERIES.get(view.series);
-  const words = [`${state.heads_open} of ${state.heads_total} heads open`, bleuWords(state)].filter(Boolean).join(" · ");
+  const words = [`${state.heads_open} of ${state.heads_total} heads open`, scoreWords(state)].filter(Boolean).join(" · ");
   byId("state").value = states.indexOf(state);
   byId("state").setAttribute("aria-valuetext", `${state.unpruned ? "all heads" : state.label}: ${words}`);
   byId("state-words").replaceChildren(el("strong", {}, state.unpruned ? "No pruning" : state.label), ` · ${words}`);
@@ -212,13 +212,13 @@ function paintSlider() {
     label.classList.toggle("on", states[Number(label.dataset.number)] === state);
 }
 
-// The page opens at the smallest model that costs less than 1 BLEU; where BLEU is not known, at the first pruned one.
+// The page opens at the smallest model that costs less than 1 point; where the score is not known, at the first pruned one.
 function startState() {
   const states = SERIES.get(view.series);
   const own = states.find((state) => state.run === data.opens_with);
   if (own) return own;
-  const known = states.filter((state) => isNumber(state.bleu));
-  const best = Math.max(...known.map((state) => state.bleu));
-  const good = known.filter((state) => !state.unpruned && state.bleu > best - 1);
+  const known = states.filter((state) => isNumber(state.value));
+  const best = Math.max(...known.map((state) => state.value));
+  const good = known.filter((state) => !state.unpruned && state.value > best - 1);
   return good[good.length - 1] ?? states[1] ?? states[0];
 }

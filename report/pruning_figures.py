@@ -18,35 +18,43 @@ from matplotlib.patheffects import withStroke
 
 from report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, no_rows, number
 from report.palette import BLACK, GREY, KIND_COLOURS, KIND_LOOKS, RULE, SOFT, YELLOW, Look, curve_looks
+from tasks.metrics import BLEU, Metric
 
 SIGNIFICANT = 0.01  # the paper's level
 
 
-# ---------------------------------------------------------------- BLEU against closed heads
+# ---------------------------------------------------------------- scores against closed heads
 
 
 def draw_curves(
-    curves: Mapping[str, Sequence[Row]], path: str | Path, *, split: str = "test", points: Sequence[Row] = (), title: str = ""
+    curves: Mapping[str, Sequence[Row]],
+    path: str | Path,
+    *,
+    metric: Metric = BLEU,
+    split: str = "test",
+    points: Sequence[Row] = (),
+    title: str = "",
 ) -> None:
-    """BLEU of `split` with its 95% band against the share of closed heads.
+    """The metric on `split` with its 95% band against the share of closed heads.
 
     A curve of several seeds is their mean, in the band from the lowest to the highest. points: models beside the curves, each with label,
-    heads_open, heads_total, bleu and, where there are, bleu_low and bleu_high. Raises ValueError without a row."""
+    heads_open, heads_total, the metric and, where there are, its ends, such as bleu, bleu_low and bleu_high.
+    Raises ValueError without a row."""
     drawn = {name: rows for name, rows in curves.items() if rows}
     if not drawn:
         raise no_rows("curve")
     with drawing(path, size=(8, 5.6), title=title) as figure:
-        axes = figure.subplots()
+        axes, measured = figure.subplots(), f"{split}_{metric.name}"
         for name, look in curve_looks(list(drawn)).items():
-            draw_curve(axes, name, drawn[name], split, look)
-        draw_unpruned(axes, drawn, split)
+            draw_curve(axes, name, drawn[name], measured, look)
+        draw_unpruned(axes, drawn, measured)
         for point in points:
-            draw_point(axes, point)
-        axes.set(xlim=(-1.5, 101.5), xlabel="heads closed (%)", ylabel=f"BLEU, {'validation' if split == 'valid' else split} set")
+            draw_point(axes, point, metric.name)
+        axes.set(xlim=(-1.5, 101.5), xlabel="heads closed (%)", ylabel=f"{metric.title}, {'validation' if split == 'valid' else split} set")
         axes.set_xticks(range(0, 101, 10))
         from_zero(axes)
         axes.grid(True, color=RULE.light, linewidth=0.8)
-        axes.set_title(band_text(drawn, split), fontsize=9, color=SOFT.light)
+        axes.set_title(band_text(drawn, measured), fontsize=9, color=SOFT.light)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2 if max(map(len, labels)) > 20 else 3, handlelength=3.4)
 
@@ -55,42 +63,42 @@ def seeds_of(rows: Sequence[Row]) -> int:
     return len({str(row.get("seed") or "") for row in rows})
 
 
-def band_text(curves: Mapping[str, Sequence[Row]], split: str) -> str:
+def band_text(curves: Mapping[str, Sequence[Row]], measured: str) -> str:
     """What the bands are, of those that are drawn."""
     several = any(seeds_of(rows) > 1 for rows in curves.values())
-    has_intervals = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{split}_bleu_low")).any() for rows in curves.values())
+    has_intervals = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{measured}_low")).any() for rows in curves.values())
     words = ["95% intervals"] * has_intervals + ["of several seeds, from the lowest to the highest around their mean"] * several
     return "bands: " + "; ".join(words) if words else ""
 
 
-def draw_curve(axes: Axes, name: str, rows: Sequence[Row], split: str, look: Look) -> None:
+def draw_curve(axes: Axes, name: str, rows: Sequence[Row], measured: str, look: Look) -> None:
     shares = sorted({number(row["closed_share"]) for row in rows})
     groups = [[row for row in rows if number(row["closed_share"]) == share] for share in shares]
     x = 100 * np.array(shares)
     seeds = seeds_of(rows)
-    values = [column(group, f"{split}_bleu") for group in groups]
-    bleu = np.array([each.mean() for each in values])
+    values = [column(group, measured) for group in groups]
+    means = np.array([each.mean() for each in values])
     if seeds > 1:
         low, high = (np.array([edge(each) for each in values]) for edge in (np.min, np.max))
         words = f"{name}, {seeds} seeds"
     else:
-        low, high = (np.array([column(group, f"{split}_bleu_{edge}")[0] for group in groups]) for edge in ("low", "high"))
+        low, high = (np.array([column(group, f"{measured}_{edge}")[0] for group in groups]) for edge in ("low", "high"))
         words = name
     axes.fill_between(x, low, high, color=look.colour.light, alpha=0.15, linewidth=0, zorder=2)
     style: dict[str, Any] = {"color": look.colour.light, "linestyle": look.line, "marker": look.marker if len(x) <= 30 else None}
-    axes.plot(x, bleu, markersize=5.5, linewidth=1.8, label=words, zorder=4, **style)
+    axes.plot(x, means, markersize=5.5, linewidth=1.8, label=words, zorder=4, **style)
 
 
-def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], split: str) -> None:
-    """A line at the BLEU of the whole model, where the curves hold it and agree."""
-    starts = {number(row[f"{split}_bleu"]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0}
+def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], measured: str) -> None:
+    """A line at the value of the whole model, where the curves hold it and agree."""
+    starts = {number(row[measured]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0}
     if len(starts) == 1:
         axes.axhline(starts.pop(), color=GREY.light, linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1)
 
 
-def draw_point(axes: Axes, point: Row) -> None:
-    x, y = 100 * (1 - number(point["heads_open"]) / number(point["heads_total"])), number(point["bleu"])
-    low, high = number(point.get("bleu_low")), number(point.get("bleu_high"))
+def draw_point(axes: Axes, point: Row, metric: str) -> None:
+    x, y = 100 * (1 - number(point["heads_open"]) / number(point["heads_total"])), number(point[metric])
+    low, high = number(point.get(f"{metric}_low")), number(point.get(f"{metric}_high"))
     if math.isfinite(low) and math.isfinite(high):
         axes.plot([x, x], [low, high], color=SOFT.light, linewidth=1.2, zorder=5)
     axes.plot(x, y, marker="*", markersize=13, color=YELLOW, markeredgecolor=BLACK.light, linestyle="none", zorder=6)
@@ -100,8 +108,8 @@ def draw_point(axes: Axes, point: Row) -> None:
 # ---------------------------------------------------------------- one head removed at a time
 
 
-def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
-    """What removing each head alone does to BLEU: a panel for each kind, one below the other, layers down, heads across.
+def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
+    """What removing each head alone does to the metric: a panel for each kind, one below the other, layers down, heads across.
 
     Framed where p < 0.01: full if Holm-adjusted for all heads tested, dashed if raw alone. Raises ValueError without a row."""
     if not rows:
@@ -109,8 +117,9 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> No
     kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
     layers = {kind: 1 + max(int(row["layer"]) for row in rows if row["kind"] == kind) for kind in kinds}
     heads = 1 + max(int(row["head"]) for row in rows)
-    widest = float(np.nanmax(np.abs(column(rows, "bleu_difference")), initial=0.1))
-    # steeper near 0: one head that costs all BLEU must not leave the others white
+    difference = f"{metric.name}_difference"
+    widest = float(np.nanmax(np.abs(column(rows, difference)), initial=0.1))
+    # steeper near 0: one head that costs everything must not leave the others white
     norm = AsinhNorm(linear_width=max(0.25, widest / 20), vmin=-widest, vmax=widest)
     down = [layers[kind] for kind in kinds]
     size = (max(5.2, 0.6 * heads + 2.0), max(3.6, 0.52 * sum(down) + 0.75 * len(kinds) + 0.9))
@@ -120,18 +129,18 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> No
             values = np.full((layers[kind], heads), np.nan)
             mine = [row for row in rows if row["kind"] == kind]
             for row in mine:
-                values[int(row["layer"]), int(row["head"])] = number(row["bleu_difference"])
+                values[int(row["layer"]), int(row["head"])] = number(row[difference])
             picture = axes.imshow(values, norm=norm, cmap="PuOr", aspect="equal")
             for row in mine:
-                red, green, blue, _ = picture.to_rgba(number(row["bleu_difference"]))
-                draw_cell(axes, row, dark=0.3 * red + 0.59 * green + 0.11 * blue < 0.5)
+                red, green, blue, _ = picture.to_rgba(number(row[difference]))
+                draw_cell(axes, row, number(row[difference]), dark=0.3 * red + 0.59 * green + 0.11 * blue < 0.5)
             axes.set(xticks=range(heads), yticks=range(layers[kind]), ylabel="layer", xlim=(-0.6, heads - 0.4))
             axes.set_ylim(layers[kind] - 0.4, -0.6)
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind])
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
         panels[-1].set_xlabel("head")
-        bar = figure.colorbar(picture, ax=panels, shrink=0.8, aspect=28, label="BLEU difference without the head")
+        bar = figure.colorbar(picture, ax=panels, shrink=0.8, aspect=28, label=f"{metric.title} difference without the head")
         ticks = bar_ticks(norm)
         bar.set_ticks(ticks, labels=[f"{tick:+g}".replace("-", "−") if tick else "0" for tick in ticks])
         bar.ax.minorticks_off()
@@ -142,8 +151,8 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, title: str = "") -> No
         figure.legend(handles=frames, loc="outside lower center", ncols=2)
 
 
-def draw_cell(axes: Axes, row: Row, *, dark: bool) -> None:
-    x, y, difference = int(row["head"]), int(row["layer"]), number(row["bleu_difference"])
+def draw_cell(axes: Axes, row: Row, difference: float, *, dark: bool) -> None:
+    x, y = int(row["head"]), int(row["layer"])
     raw, holm = number(row.get("p_value")) < SIGNIFICANT, number(row.get("p_value_holm")) < SIGNIFICANT
     text = "0" if abs(difference) < 0.005 else f"{difference:+.2f}" if abs(difference) < 9.95 else f"{difference:+.1f}"
     colour = "white" if dark else "black"
@@ -173,15 +182,16 @@ def draw_transfer(
     names: tuple[str, str],
     pearson: tuple[float, float] | None,
     spearman: tuple[float, float] | None,
+    metric: Metric = BLEU,
     title: str = "",
 ) -> None:
-    """Each head's BLEU difference on one test set against that on another, coloured by kind, with the line of regression.
+    """Each head's difference on one test set against that on another, coloured by kind, with the line of regression.
 
-    pairs: kind, layer, head, bleu_difference (the first of `names`) and other_bleu_difference (the second). pearson, spearman: coefficient
-    and p-value, None where there is none. Raises ValueError without a pair."""
+    pairs: kind, layer, head, and as bleu_difference (the first of `names`) and other_bleu_difference (the second). pearson, spearman:
+    coefficient and p-value, None where there is none. Raises ValueError without a pair."""
     if not pairs:
         raise no_rows("pair of differences")
-    x, y = column(pairs, "bleu_difference"), column(pairs, "other_bleu_difference")
+    x, y = column(pairs, f"{metric.name}_difference"), column(pairs, f"other_{metric.name}_difference")
     correlations = {"Pearson r": pearson, "Spearman ρ": spearman}
     near = middle(x) & middle(y)
     crowded = near.sum() > 2 and max(np.ptp(x) / (np.ptp(x[near]) or 1e-9), np.ptp(y) / (np.ptp(y[near]) or 1e-9)) > 4
@@ -189,7 +199,7 @@ def draw_transfer(
         panels = figure.subplots(1, 2 if crowded else 1, squeeze=False)[0]
         for axes, shown in zip(panels, (np.full(len(x), True), near), strict=False):
             draw_differences(axes, pairs, x, y, shown)
-            axes.set(xlabel=f"BLEU difference without the head, {names[0]}", ylabel=f"the same, {names[1]}")
+            axes.set(xlabel=f"{metric.title} difference without the head, {names[0]}", ylabel=f"the same, {names[1]}")
         panels[0].set_title(", ".join(correlation_text(name, coefficient) for name, coefficient in correlations.items()), fontsize=10)
         if crowded:
             panels[1].set_title(f"enlarged: {near.sum()} of the {len(x)} heads, the same line", fontsize=10)
@@ -241,11 +251,11 @@ def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
 # ---------------------------------------------------------------- importance while the base trains
 
 
-def draw_dynamics(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
-    """BLEU relative to the unpruned model of the same epoch (%), a line for each share of closed heads. Below each epoch, the unpruned
-    model's BLEU.
+def draw_dynamics(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
+    """The metric relative to the unpruned model of the same epoch (%), a line for each share of closed heads. Below each epoch, that of the
+    unpruned model.
 
-    rows: epoch, closed_share, valid_bleu, valid_bleu_relative (1 is the unpruned model's). Raises ValueError without a row."""
+    rows: epoch, closed_share, and as valid_bleu, valid_bleu_relative (1 is the unpruned model's). Raises ValueError without a row."""
     if not rows:
         raise no_rows("epoch's curve")
     epochs = sorted({int(row["epoch"]) for row in rows})
@@ -256,12 +266,13 @@ def draw_dynamics(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
         axes = figure.subplots()
         lines: list[Line2D] = []
         for share, colour, marker in zip(shares, colours, "osD^vPX<>*" * 10, strict=False):
-            relative = [100 * number(at.get((epoch, share), {}).get("valid_bleu_relative")) for epoch in epochs]
+            relative = [100 * number(at.get((epoch, share), {}).get(f"valid_{metric.name}_relative")) for epoch in epochs]
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "linewidth": 1.7}
             lines += axes.plot(epochs, relative, label=f"{100 * share:.0f}%", **look)
-        whole = [number(at.get((epoch, 0.0), {}).get("valid_bleu")) for epoch in epochs]
+        whole = [number(at.get((epoch, 0.0), {}).get(f"valid_{metric.name}")) for epoch in epochs]
         axes.set_xticks(*epoch_ticks(epochs, whole))
-        axes.set(xlabel="epoch of the base's training; below it the unpruned model's BLEU", ylabel="BLEU of the unpruned model kept (%)")
+        xlabel = f"epoch of the base's training; below it the unpruned model's {metric.title}"
+        axes.set(xlabel=xlabel, ylabel=f"{metric.title} of the unpruned model kept (%)")
         from_zero(axes)
         axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
         figure.legend(handles=lines, title="heads closed", loc="outside right center")
@@ -273,5 +284,5 @@ def epoch_ticks(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int
     for epoch in epochs:
         if not shown or epoch - shown[-1] >= (epochs[-1] - epochs[0]) / 14:
             shown.append(epoch)
-    bleu = dict(zip(epochs, whole, strict=True))
-    return shown, [f"{epoch}\n{bleu[epoch]:.1f}" if math.isfinite(bleu[epoch]) else str(epoch) for epoch in shown]
+    values = dict(zip(epochs, whole, strict=True))
+    return shown, [f"{epoch}\n{values[epoch]:.1f}" if math.isfinite(values[epoch]) else str(epoch) for epoch in shown]

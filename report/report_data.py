@@ -3,10 +3,11 @@
     heads       kind, layer, roles, confidence, LRP share, importance, entropy, ablation, the gate's way in each run
     examples    a few sentences with the attention of every head
     states      which heads are open: a state for every run with gates, and for every step of the plain gradient curve
-    curves      BLEU against open heads, of the base's curves/*.csv
+    metric      what the scores are: BLEU, for translation
+    curves      the score against open heads, of the base's curves/*.csv
     systems, survival, tests, correlations: rows of tables
 
-Numbers that are not known are null. Search differs: a run's BLEU is by its own search, a curve's by its command's (`beam` says which)."""
+Numbers that are not known are null. Search differs: a run's score is by its own search, a curve's by its command's (`beam` says which)."""
 
 import json
 import math
@@ -38,6 +39,8 @@ def cards(
         "run": study.folder.path.resolve().name,
         "base": study.base.path.resolve().name,
         "system": study.system,
+        "metric": study.source.task.metrics[0].title,
+        "base_value": next((row.main.value for row in study.base.rows() if row.system == study.base.own_system()), None),
         "made": study.facts,
         "settings": settings,
         "heads": heads(study, found, roles),
@@ -88,6 +91,7 @@ def heads(study: Study, found: Mapping[str, Found], roles: Sequence[Role]) -> li
     for role in roles:
         mine.setdefault((role.site, role.head), []).append(role.to_json())
     result = []
+    main = study.source.task.metrics[0].name
     for site in sites_of(study):
         for head in range(site.heads):
             here = (site.name, head)
@@ -95,7 +99,10 @@ def heads(study: Study, found: Mapping[str, Found], roles: Sequence[Role]) -> li
             card["roles"] = mine.get((site, head), [])
             card |= {name: float(each[site][head]) if each is not None and site in each else None for name, each in maps.items()}
             lost = removed.get(here)
-            card["ablation"] = lost and {name: lost[name] for name in ("bleu_difference", "p_value", "p_value_holm")}
+            card["ablation"] = lost and {
+                "difference": lost[f"{main}_difference"],
+                **{name: lost[name] for name in ("p_value", "p_value_holm")},
+            }
             # where heads were removed for good, the others have moved up: their numbers are not those of the history
             path = {name: ways[here] for name, ways in paths.items() if here in ways and gated_heads(ways, site) == site.heads}
             card["gate_path"] = path or None
@@ -116,7 +123,7 @@ def gated_heads(ways: Mapping[tuple[str, int], Any], site: HeadSite) -> int:
 
 
 def ablation(study: Study) -> list[Row]:
-    """What the removal of each head alone does to BLEU, where `prune.py --ablate one` left it."""
+    """What the removal of each head alone does to the score, where `prune.py --ablate one` left it."""
     there = study.is_base and (study.base / "ablation/one.csv").is_file()
     return read_table(study.base, "ablation/one.csv") if there else []
 
@@ -180,13 +187,15 @@ def state(study: Study, run: GateRun) -> dict[str, Any]:
     low, high = run.row.main.ci95 or (None, None)
     return {
         "label": run.label,
+        "series": run.method.words,
+        "learned": True,
         "run": run.name,
         "lambda": run.config["lambda"] if run.method.steered_by == "lambda" else None,
         "heads_open": run.row.heads_open,
         "heads_total": run.row.heads_total,
-        "bleu": run.row.main.value,
-        "bleu_low": low,
-        "bleu_high": high,
+        "value": run.row.main.value,
+        "low": low,
+        "high": high,
         "beam": run.row.evaluation.get("search", {}).get("beam"),
         "open": opened(study, run.open),
     }
@@ -216,13 +225,15 @@ def greedy_states(study: Study) -> list[dict[str, Any]]:
             states.append(
                 {
                     "label": f"greedy {row['closed_share']:.0%}",
+                    "series": "greedy",
+                    "learned": False,
                     "run": name,
                     "lambda": None,
                     "heads_open": row["heads_open"],
                     "heads_total": row["heads_total"],
-                    "bleu": row[f"test_{main}"],
-                    "bleu_low": row[f"test_{main}_low"],
-                    "bleu_high": row[f"test_{main}_high"],
+                    "value": row[f"test_{main}"],
+                    "low": row[f"test_{main}_low"],
+                    "high": row[f"test_{main}_high"],
                     "beam": about["settings"].get("search", {}).get("beam"),
                     "open": opened(study, still),
                 }
@@ -241,7 +252,7 @@ def finished_curve(base: RunFolder, name: str) -> dict[str, Any] | None:
 
 
 def curves(base: RunFolder) -> list[dict[str, Any]]:
-    """Test BLEU at every number of open heads, the mean over seeds, with the lowest and highest end of the intervals."""
+    """The test score at every number of open heads, the mean over seeds, with the lowest and highest end of the intervals."""
     found = []
     for path in sorted(base.path.glob("curves/*.csv")):
         about = finished_curve(base, path.stem)
@@ -255,7 +266,7 @@ def curves(base: RunFolder) -> list[dict[str, Any]]:
         points = [
             {
                 "heads_open": heads_open,
-                "bleu": sum(row[f"test_{main}"] for row in rows) / len(rows),
+                "value": sum(row[f"test_{main}"] for row in rows) / len(rows),
                 "low": min(row[f"test_{main}_low"] for row in rows),
                 "high": max(row[f"test_{main}_high"] for row in rows),
             }

@@ -58,9 +58,9 @@ function headRows() {
       title: measure.what,
     })),
     {
-      words: "Δ BLEU",
-      title: "BLEU without this one head, against BLEU with all",
-      get: (head) => head.ablation?.bleu_difference,
+      words: `Δ ${METRIC}`,
+      title: `${METRIC} without this one head, against ${METRIC} with all`,
+      get: (head) => head.ablation?.difference,
       digits: 2,
     },
     { words: "p (Holm)", get: (head) => head.ablation?.p_value_holm, show: pValue },

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from data.vocab import BOS, EOS, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
 from models.transformer import Transformer
 from tasks.metrics import Floats, Metric
 from tasks.translation import Translation
@@ -39,7 +40,8 @@ class Labeller:
 
     @torch.no_grad()
     def label(self, line: str) -> str:
-        logits = self.model(torch.tensor([[*self.vocab.encode([line])[0], EOS]]), torch.tensor([[BOS]]))
+        specials = SpecialTokens()
+        logits = self.model(torch.tensor([[*self.vocab.encode([line])[0], specials.end]]), torch.tensor([[specials.beginning]]))
         return f"label {int(logits[0, 0, :LABELS].argmax())}"
 
 

@@ -11,7 +11,7 @@ from analysis.weight_norm import weight_norm
 from configs.prune import PruneConfig
 from configs.scores import SCORES
 from gates import HeadMap, HeadSite, find_sites
-from pruning.curve import Measure, choose, close_lowest, curve, curve_name, figure_name
+from pruning.curve import Measure, choose, curve, curve_name, figure_name
 from pruning.dense_model import DenseModel
 from pruning.scores import ranked
 from pruning.significance import score
@@ -117,7 +117,7 @@ def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dens
     for count in (6, 12, 15):
         again = importance(model, dense.train_batches(), closed=closed).l2_per_layer()
         flat = closed.flat()
-        flat[close_lowest(again, closed, count)] = True
+        flat[again.closing_order(count, closed=closed)] = True
         closed = closed.like(flat)
         order = HeadMap.load(dense.folder / f"curves/{name}-order.json")
         assert order.map(lambda row, count=count: (row >= 0) & (row < count)) == closed
@@ -265,39 +265,39 @@ def shut(places: list[int]) -> HeadMap:
 
 
 def test_the_lowest_are_closed_first_and_equal_scores_in_the_order_of_sites_and_heads():
-    assert close_lowest(GIVEN, OPEN, 5) == [8, 1, 5, 7, 3]
-    assert close_lowest(GIVEN, OPEN, 0) == []
+    assert GIVEN.closing_order(5, closed=OPEN) == [8, 1, 5, 7, 3]
+    assert GIVEN.closing_order(0, closed=OPEN) == []
 
 
 def test_closed_heads_count_and_are_not_chosen_again():
-    assert close_lowest(GIVEN, shut([8, 2]), 5) == [1, 5, 7]
-    assert close_lowest(GIVEN, shut([8, 2]), 2) == []
+    assert GIVEN.closing_order(5, closed=shut([8, 2])) == [1, 5, 7]
+    assert GIVEN.closing_order(2, closed=shut([8, 2])) == []
 
 
 def test_every_step_keeps_what_the_one_before_closed():
-    everything = close_lowest(GIVEN, OPEN, 11)
+    everything = GIVEN.closing_order(11, closed=OPEN)
     assert sorted(everything) == list(range(11))
     for count in range(12):
-        assert close_lowest(GIVEN, OPEN, count) == everything[:count]
+        assert GIVEN.closing_order(count, closed=OPEN) == everything[:count]
 
 
 def test_no_layer_falls_below_the_heads_that_stay_open():
-    chosen = close_lowest(GIVEN, OPEN, 11, at_least=2)
+    chosen = GIVEN.closing_order(11, closed=OPEN, at_least=2)
     assert [int((~shut(chosen))[site].sum()) for site in GIVEN] == [2, 2, 2]
     assert chosen == [8, 1, 5, 3, 0]
-    assert close_lowest(GIVEN, shut(chosen), 11, at_least=2) == []
-    assert close_lowest(GIVEN, OPEN, 11, at_least=5) == []
+    assert GIVEN.closing_order(11, closed=shut(chosen), at_least=2) == []
+    assert GIVEN.closing_order(11, closed=OPEN, at_least=5) == []
 
 
 def test_scores_that_are_not_numbers_are_refused():
     with pytest.raises(ValueError, match="NaN"):
-        close_lowest(HeadMap({DEC: [1.0, float("nan"), 2.0]}), HeadMap({DEC: [False] * 3}), 1)
+        HeadMap({DEC: [1.0, float("nan"), 2.0]}).closing_order(1, closed=HeadMap({DEC: [False] * 3}))
 
 
 def test_reverse_closes_last_what_gradient_closes_first():
     scores = HeadMap({ENC: [5, 1, 9, 3, 7], DEC: [2, 8, 6], CROSS: [13, 4, 11]})
-    first = close_lowest(ranked("gradient", scores), OPEN, 11)
-    assert close_lowest(ranked("reverse", scores), OPEN, 11) == first[::-1]
+    first = ranked("gradient", scores).closing_order(11, closed=OPEN)
+    assert ranked("reverse", scores).closing_order(11, closed=OPEN) == first[::-1]
 
 
 # ---------------------------------------------------------------- names of files

@@ -33,6 +33,8 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         "run": "multi30k-en-de-none-s1",
         "base": "multi30k-en-de-none-s1",
         "system": "base",
+        "metric": "BLEU",
+        "base_value": 38.74,
         "made": {"command": "python analyze.py RUN --siblings", "commit": "0123abc", "seed": 1, "versions": {"torch": "2.6.0"}},
         "settings": {"split": "valid", "sentences": 1014, "rare_rank": 500, "lrp": {"rule": "ratio", "aggregation": "step"}},
         "heads": [card(place, worth[place], states, draw) for place in places],
@@ -55,7 +57,7 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
                     "lambda": s["lambda"],
                     "heads_open": s["heads_open"],
                     "heads_total": total,
-                    "bleu": s["bleu"],
+                    "bleu": s["value"],
                 }
                 for s in states[:4]
             ),
@@ -99,7 +101,7 @@ def card(place: tuple[str, int, int], worth: float, states: list[dict[str, Any]]
         "lrp_signed": draw.gauss(0.1, 0.08),
         "importance": math.exp(worth * 0.55 - 1.6),
         "entropy": max(0.1, 1.9 - 0.4 * worth),
-        "ablation": {"bleu_difference": -0.25 * max(0.0, worth + 0.2), "p_value": 0.03, "p_value_holm": 0.8},
+        "ablation": {"difference": -0.25 * max(0.0, worth + 0.2), "p_value": 0.03, "p_value_holm": 0.8},
         "gate_path": paths,
         "offsets": [[best, 0.93 if roles else 0.41], [best - 1, 0.03], [best + 1, 0.02], [best + 2, 0.01], [best - 3, 0.004]],
     }
@@ -113,7 +115,7 @@ def state(
         is_open.setdefault(f"{KINDS[kind]}.{layer}.{kind}", []).append((kind, layer, head) in open_)
     bleu = 38.7 - loss * (46 if lam else 20)
     run = f"multi30k-en-de-l0-{lam}-s1" if lam else "multi30k-en-de-none-s1"
-    known = {"bleu": bleu, "bleu_low": bleu - 0.9, "bleu_high": bleu + 0.8}
+    known = {"value": bleu, "low": bleu - 0.9, "high": bleu + 0.8, "learned": bool(lam), "series": "learned gates" if lam else "greedy"}
     return {"label": label, "run": run, "lambda": lam, "heads_open": len(open_), "heads_total": len(places), **known, "open": is_open}
 
 
@@ -121,7 +123,7 @@ def curve(name: str, speed: float, total: int) -> dict[str, Any]:
     points = []
     for step in range(11):
         bleu = 38.1 * max(0.0, 1 - (step / 10) ** speed)
-        points.append({"heads_open": round(total * (1 - step / 10)), "bleu": bleu, "low": max(0.0, bleu - 1.1), "high": bleu + 1.1})
+        points.append({"heads_open": round(total * (1 - step / 10)), "value": bleu, "low": max(0.0, bleu - 1.1), "high": bleu + 1.1})
     return {"name": name, "points": points}
 
 

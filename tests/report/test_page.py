@@ -156,7 +156,7 @@ def test_the_slider_shuts_heads(opened):
     data = cards()
     for number, state in enumerate(data["states"][:4], start=1):
         opened.tab.fill("#state", str(number))
-        assert f"{state['heads_open']} of 72 heads open · BLEU {state['bleu']:.1f}" in opened.text("#state-words")
+        assert f"{state['heads_open']} of 72 heads open · BLEU {state['value']:.1f}" in opened.text("#state-words")
         assert opened.tab.locator("button.mark.shut").count() == 72 - state["heads_open"]
     opened.tab.fill("#state", "0")
     assert opened.tab.locator("button.mark.shut").count() == 0

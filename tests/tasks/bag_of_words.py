@@ -13,7 +13,8 @@ from torch import nn
 
 from configs.schema import ModelConfig
 from data.batch import pad
-from data.vocab import EOS, PAD, Vocab
+from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
 from gates import find_sites
 from models.checkpoint import load_file, save_file
 from models.transformer import Encoder, padding_bias
@@ -42,8 +43,8 @@ class Bag(nn.Module):
         self.embedding, self.encoder, self.output = nn.Embedding(vocab, 14), Encoder(config, heads), nn.Linear(14, vocab)
 
     def forward(self, source):
-        real = (source != PAD).float()[..., None]  # (B, S, 1)
-        memory = self.encoder(self.embedding(source), padding_bias(source))  # (B, S, D)
+        real = (source != SpecialTokens().padding).float()[..., None]  # (B, S, 1)
+        memory = self.encoder(self.embedding(source), padding_bias(source, SpecialTokens().padding))  # (B, S, D)
         return self.output((memory * real).sum(1) / real.sum(1)).log_softmax(-1)
 
 
@@ -101,7 +102,7 @@ class BagOfWords(Task):
     def loss(self, model, batch, *, smoothing=0.0):
         logits = model(batch.source)[:, None].expand(-1, batch.target_out.shape[1], -1)  # (B, T, V)
         flat = logits.flatten(0, 1), batch.target_out.flatten()
-        return F.cross_entropy(*flat, ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
+        return F.cross_entropy(*flat, ignore_index=SpecialTokens().padding, label_smoothing=smoothing, reduction="sum")
 
     def validator(self, model):
         return BagValidator()
@@ -109,7 +110,7 @@ class BagOfWords(Task):
     @torch.no_grad()
     def predict(self, predictor, lines, *, quick=False):
         was_training = predictor.model.training
-        scores = predictor.model.eval()(pad(predictor.source.encode(lines), after=EOS))
+        scores = predictor.model.eval()(pad(predictor.source.encode(lines), predictor.source.specials, end=True))
         scores[:, :4] = -torch.inf  # specials
         predictor.model.train(was_training)
         return predictor.target.decode([[best] for best in scores.argmax(1).tolist()])
