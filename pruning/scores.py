@@ -80,6 +80,8 @@ def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
 
 def closed_by(name: str, scores: HeadMap, *, keep: int) -> HeadMap:
     """True at the heads that close when exactly `keep` of the scored ones stay. Raises ValueError unless 0 <= keep <= heads."""
+    if not 0 <= keep <= scores.heads_total:
+        raise ValueError(f"cannot keep {keep} of {scores.heads_total} heads; expected 0 to {scores.heads_total}")
     return ranked(name, scores).lowest(scores.heads_total - keep)
 
 
