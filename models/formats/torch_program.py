@@ -4,12 +4,14 @@
     logits, *past = decoder(ids, length, bias, cross, past)
 """
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from models.formats.program_check import check_program
 from models.formats.steps import StepTranslator, quiet, step_translator, trace
 from models.translator import Translator
 
@@ -41,9 +43,11 @@ def open(folder: Path, threads: int = 0) -> StepTranslator:
 def load(path: Path) -> torch.fx.GraphModule:
     if not path.is_file():
         raise ValueError(f"{path} is missing; export the run again")
+    content = path.read_bytes()  # once: what is checked is what is opened
     try:
+        check_program(content)
         with quiet():
-            return torch.export.load(path).module()
+            return torch.export.load(io.BytesIO(content)).module()
     except Exception as error:  # strange bytes send the reader anywhere
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise ValueError(f"{path} is not a whole torch.export program ({reason}); export the run again") from error
