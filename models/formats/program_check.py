@@ -19,7 +19,9 @@ FILES = re.compile(
     r"[^/]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|data/sample_inputs/model\.pt"
     r"|data/(weights|constants)/((weight|tensor)_\d+|model_(weights|constants)_config\.json))"
 )
-OPERATORS = re.compile(r"torch\.ops\.aten\.\w+\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|eq|ne|lt|le|gt|ge|getitem)|torch\.sym_m(ax|in)")
+OPERATORS = re.compile(
+    r"torch\.ops\.aten\.\w+\.\w+|torch\.sym_(max|min)|_operator\.(add|sub|mul|floordiv|mod|neg|eq|ne|lt|le|gt|ge|getitem)"
+)
 SIZE_NAMES = {"Add", "Mul", "Pow", "Mod", "Min", "Max", "Integer", "Symbol", "FloorDiv", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Rational"}
 GUARD_NAMES = {"L", "min", "max"}
 ARITHMETIC = (
