@@ -129,7 +129,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return HeadMap({site: row for site, row in self.items() if site.kind in chosen})
 
     def l2_per_layer(self) -> "HeadMap":
-        """Each site's values divided by their l2 norm (Michel et al. 2019, appendix B); a site of zeros stays zeros."""
+        """Each site's values divided by their l2 norm (Michel et al. 2019, section 4.1); a site of zeros stays zeros."""
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
     def lowest(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> "HeadMap":

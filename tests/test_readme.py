@@ -1,4 +1,4 @@
-"""What the README tells people to type is right: flags parse, make targets, scripts, files and names exist."""
+"""What the README and its pages tell people to type is right: flags parse, make targets, scripts, files and names exist."""
 
 import ast
 import importlib
@@ -20,8 +20,13 @@ from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
 from configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-ROOMS = ("analysis", "configs", "data", "gates", "lightning_modules", "models", "pruning", "sweeps")
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), ROOT / "results/README.md"]
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}
+ALL = "\n".join(TEXTS.values())
+ROOMS = (
+    *("analysis", "configs", "data", "gates", "lightning_modules", "models", "protocol"),
+    *("pruning", "report", "runfolder", "speed", "sweeps", "tasks"),
+)
 CONFIGS = {
     "fit.py": FitConfig,
     "prune.py": PruneConfig,
@@ -36,12 +41,12 @@ ELSEWHERE = {"git", "cd", "pip", "source", "sudo", "apt-get", "ls", "cat", "head
 INTERPRETERS = ("python", "python3", ".venv/bin/python")
 
 
-def blocks(language: str, text: str = README) -> list[str]:
+def blocks(language: str, text: str = ALL) -> list[str]:
     """The fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def commands(text: str = README) -> list[str]:
+def commands(text: str = ALL) -> list[str]:
     """Every command of the bash blocks: continued lines joined, `a && b` and `a | b` taken apart, comments off."""
     found = []
     for block in blocks("(?:bash|sh)", text):
@@ -106,13 +111,15 @@ def script_problem(words: list[str]) -> str:
     return f"{script} --help does not list {missing}" if missing or done.returncode else ""
 
 
-def named_paths() -> list[str]:
+def named_paths(page: str) -> dict[str, Path]:
     """Targets of links and pictures, and paths in code: with a known suffix or below a room; not what a run makes."""
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", README) for link in link if link]
+    text = TEXTS[page]
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     links = [link for link in links if link and "://" not in link and not link.startswith("mailto:")]
-    code = re.findall(r"`([\w./-]+)`", README) + [word for command in commands() for word in shlex.split(command)]
-    inside = re.compile(rf"(?:{'|'.join(ROOMS)}|benchmarks|results|tests|notebooks|examples)/[\w./-]*|[\w-]+\.(?:py|md|toml|cff)")
-    return sorted({*links, *(word for word in code if inside.fullmatch(word))})
+    code = re.findall(r"`([\w./-]+)`", text) + [word for command in commands(text) for word in shlex.split(command)]
+    inside = re.compile(rf"(?:{'|'.join(ROOMS)}|benchmarks|results|tests|notebooks|examples)/[\w./-]*|[\w-]+\.(?:py|toml|cff)")
+    own = {word for word in code if inside.fullmatch(word) and "/foo" not in word}
+    return {link: (ROOT / page).parent / link for link in links} | {word: ROOT / word for word in own}
 
 
 def imports() -> list[tuple[str, str]]:
@@ -122,20 +129,25 @@ def imports() -> list[tuple[str, str]]:
     return [(node.module, alias.name) for node in nodes if node.module and node.module.split(".")[0] in ROOMS for alias in node.names]
 
 
-def test_the_readme_shows_the_two_commands():
-    assert {"make fit", "make test"} <= set(commands())
+def test_the_readme_is_a_first_screen_with_the_two_commands():
+    assert {"make fit", "make test"} <= set(commands(TEXTS["README.md"]))
+    assert len(TEXTS["README.md"].splitlines()) <= 130
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(commands()))
-def test_a_command_of_the_readme_can_be_typed(command):
+COMMANDS = [command for page, text in TEXTS.items() if page != "docs/runs-and-sweeps.md" for command in commands(text)]  # it has a test
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
+def test_a_command_can_be_typed(command):
     assert problem(command) == ""
 
 
-def test_paths_named_in_the_readme_exist():
-    assert [path for path in named_paths() if not (ROOT / path).exists()] == []
+@pytest.mark.parametrize("page", [page for page in TEXTS if page != "docs/runs-and-sweeps.md"])  # it names metrics like paths
+def test_paths_that_a_page_names_exist(page):
+    assert [name for name, path in named_paths(page).items() if not path.exists()] == []
 
 
-def test_names_imported_in_the_readme_exist():
+def test_names_that_are_imported_exist():
     missing = [(module, name) for module, name in imports() if not hasattr(importlib.import_module(module), name)]
     assert missing == []
 
@@ -172,7 +184,7 @@ def test_the_tables_hold_the_numbers_of_the_results_folder():
             heads = f"{row['heads_open']}/{row['heads_total']}"
             key = (row["system"], "" if row["system"].startswith("base") else lam, heads)
             written.setdefault(key, set()).add((f"{row['bleu']:.2f}", f"{row['chrf']:.2f}"))
-    lines = [line for line in README.splitlines() if re.match(r"\| [a-z0-9-]+ \| [\d.]* \| \d+/", line)]
+    lines = [line for line in ALL.splitlines() if re.match(r"\| [a-z0-9-]+ \| [\d.]* \| \d+/", line)]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert len(cells) > 10
     for system, lam, heads, _, _, _, bleu, chrf, *_ in cells:
