@@ -17,7 +17,7 @@ from configs.cli import parse
 from configs.translate import TranslateConfig
 from models.line_translator import LineTranslator
 from models.progress import Progress
-from models.stream import as_text, read_chunks, split_lines, translated, whole_file, windows
+from models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def translate(config: TranslateConfig) -> None:
     with ExitStack() as stack:
         # both ends are tried before a model is loaded
         fd = input_descriptor(config.input, stack)
-        out = stack.enter_context(whole_file(config.output)) if config.output else standard_output()
+        out = stack.enter_context(output_file(config.output)) if config.output else standard_output()
         name = config.input or "standard input"
         translator, longest, limit = load(config)
         beam = config.beam or translator.search.beam

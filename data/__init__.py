@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from configs.did_you_mean import did_you_mean
 from data.named import multi30k
-from data.parallel import Corpus, DataError, nearest, read_files, read_folder
+from data.parallel import Corpus, DataError, read_files, read_folder
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
@@ -53,6 +54,6 @@ def load_corpus(
             return read_folder(folder, src=src, tgt=tgt)
     where = " or ".join(str(folder) for folder in folders)
     raise DataError(
-        f"no corpus named {str(data)!r}{nearest(str(data), list(CORPORA))} and no folder {where}; "
+        f"no corpus named {str(data)!r}{did_you_mean(str(data), list(CORPORA))} and no folder {where}; "
         f"the named corpora are {', '.join(CORPORA)}"
     )

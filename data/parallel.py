@@ -5,13 +5,14 @@ which every later line is paired with the wrong translation."""
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from configs.did_you_mean import did_you_mean
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}  # names a folder may use, the first one found wins
 
@@ -49,7 +50,7 @@ class Corpus:
         """The split called train, valid, test, or by one of the extra test sets' names; DataError for any other name."""
         splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
         if name not in splits:
-            raise DataError(f"{self.name} has no split {name!r}{nearest(name, list(splits))}; it has {', '.join(splits)}")
+            raise DataError(f"{self.name} has no split {name!r}{did_you_mean(name, list(splits))}; it has {', '.join(splits)}")
         return splits[name]
 
     def digest(self) -> str:
@@ -64,12 +65,6 @@ def digest_lines(*texts: Sequence[str]) -> str:
         sha.update("\n".join(lines).encode())
         sha.update(b"\0")
     return sha.hexdigest()[:12]
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """' (did you mean X?)' for the name most like `name`, or nothing where none is like it."""
-    close = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -162,7 +157,8 @@ def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corp
         raise DataError(f"--src and --tgt are both {src!r}; {folder} has {', '.join(languages)}")
     for language in (src, tgt):
         if language not in languages:
-            raise DataError(f"{folder} has no file for language {language!r}{nearest(language, languages)}; it has {', '.join(languages)}")
+            hint = did_you_mean(language, languages)
+            raise DataError(f"{folder} has no file for language {language!r}{hint}; it has {', '.join(languages)}")
     texts = {}
     for split, names in SPLIT_NAMES.items():
         name = next((n for n in names if {src, tgt} <= found.get(n, {}).keys()), None)
@@ -203,7 +199,7 @@ def _read_bytes(path: Path) -> bytes:
             raise DataError(f"no file {path}: there is no folder {path.parent}") from None
         there = sorted(entry.name for entry in path.parent.iterdir())
         names = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
-        raise DataError(f"no file {path}{nearest(path.name, there)}; {path.parent} has {names or 'no files'}") from None
+        raise DataError(f"no file {path}{did_you_mean(path.name, there)}; {path.parent} has {names or 'no files'}") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; expected a text file, plain or .gz") from error
     if raw.startswith(b"\x1f\x8b"):

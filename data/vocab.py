@@ -7,7 +7,6 @@ went in."""
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from typing import Protocol
 
 import sentencepiece
 
+from data.atomic_file import atomic_file
 from data.parallel import DataError
 from data.special_tokens import SpecialTokens
 
@@ -63,9 +63,8 @@ class Vocab:
         if not kept:
             raise DataError("no text to train a vocabulary on: expected at least one line that is not empty")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with temporary.open("wb") as file:
+            with atomic_file(path) as file:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=iter(kept),
                     model_writer=file,
@@ -81,11 +80,8 @@ class Vocab:
                     num_threads=1,  # the model file differs with the number of threads
                     minloglevel=2,
                 )
-            temporary.replace(path)
         except RuntimeError as error:
             raise DataError(_why_not(str(error), size)) from error
-        finally:
-            temporary.unlink(missing_ok=True)
         vocab = cls.load(path)
         if len(vocab) < size:
             warnings.warn(

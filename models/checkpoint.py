@@ -1,7 +1,6 @@
 """Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
 
 import hashlib
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,16 @@ import torch
 from torch import nn
 
 from configs.schema import ModelConfig
+from data.atomic_file import atomic_file
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
 
 
 def save_file(path: str | Path, content: dict[str, Any]) -> None:
-    """torch.save to a temporary name, then rename: a crash leaves the old file whole."""
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
-    try:
-        torch.save(content, partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write a dict of plain tensors and plain values with torch.save, whole or not at all (data/atomic_file.py)."""
+    with atomic_file(path) as file:
+        torch.save(content, file)
 
 
 def load_file(path: str | Path) -> dict[str, Any]:

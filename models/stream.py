@@ -12,10 +12,11 @@ wrong with a line raises DataError after everything before that line has come ou
 import os
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
+from data.atomic_file import atomic_file
 from data.parallel import DataError
 from models.line_translator import LineTranslator, Translation
 
@@ -157,22 +158,12 @@ def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores
     return "".join(written)
 
 
-@contextmanager
-def whole_file(path: str) -> Iterator[BinaryIO]:
-    """A file that has its name only once it is whole: written beside it, then renamed; nothing is left after an exception.
-    Raises ValueError where no file can be put there."""
-    target = Path(path).resolve()  # through a link, not in its place
+def output_file(path: str) -> AbstractContextManager[BinaryIO]:
+    """Return the `atomic_file` of translate.py's --output; a symbolic link stays, and the file that it points to is replaced.
+
+    Raises ValueError if `path` is a folder, a device or a pipe."""
+    target = Path(path).resolve()
     if target.exists() and not target.is_file():
         kind = "folder" if target.is_dir() else "device or pipe, which > writes to"
         raise ValueError(f"--output {path} is a {kind}; expected the name of a file")
-    partial = target.with_name(target.name + ".part")
-    try:
-        file = partial.open("wb")
-    except OSError as error:
-        raise ValueError(f"--output {path}: {error.strerror}; expected a name in a folder that can be written to") from error
-    try:
-        with file:
-            yield file
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    return atomic_file(target)

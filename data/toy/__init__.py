@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from data.parallel import Corpus, DataError, ParallelText, nearest
+from configs.did_you_mean import did_you_mean
+from data.parallel import Corpus, DataError, ParallelText
 from data.toy.grammar import draw_sentence
 from data.toy.writing import LABELS, PUNCTUATION, English, German, join
 
@@ -73,7 +74,7 @@ def _splits(seed: int, train: int, valid: int, test: int) -> dict[str, list[ToyP
 def toy_pairs(split: str, *, seed: int = SEED, train: int = 16000, valid: int = 500, test: int = 1000) -> list[ToyPair]:
     """The pairs of a split with trees and alignments, in the order of `toy_corpus` with the same arguments. DataError for another split."""
     if split not in SPLITS:
-        raise DataError(f"no split {split!r} in the toy corpus{nearest(split, SPLITS)}; it has {', '.join(SPLITS)}")
+        raise DataError(f"no split {split!r} in the toy corpus{did_you_mean(split, SPLITS)}; it has {', '.join(SPLITS)}")
     return _splits(seed, train, valid, test)[split]
 
 

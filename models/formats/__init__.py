@@ -13,13 +13,12 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from configs.did_you_mean import did_you_mean
 from gates import GateBank, detach, remove
-from gates.headmap import write_json
 from gates.sites import BANK
 from models.checkpoint import architecture
 from models.formats.parity import parity as compare  # under another name: `models.formats.parity` stays the module
@@ -80,9 +79,7 @@ FORMATS: dict[str, Format] = {
 def format_named(name: str) -> Format:
     """A line of `FORMATS`. Raises ValueError, naming the nearest, if there is none of that name."""
     if name not in FORMATS:
-        nearest = get_close_matches(name, FORMATS, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(FORMATS)}"
-        raise ValueError(f"unknown format {name!r}; {hint}")
+        raise ValueError(f"unknown format {name!r}{did_you_mean(name, FORMATS)}; expected one of {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
@@ -131,13 +128,13 @@ def export(
             "search": asdict(translator.search),
             "architecture": architecture(ungated.model),
         }
-        write_json(part / ABOUT, about)
+        (part / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         copy_vocabs(ungated, part)
         chosen.write(ungated, part)
         files = sorted(path for path in part.rglob("*") if path.is_file() and path != part / ABOUT)
         about["files"] = {path.relative_to(part).as_posix(): path.stat().st_size for path in files}
         about["parity"] = compare(translator, open_exported(part), lines, references)
-        write_json(part / ABOUT, about)
+        (part / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         publish(part, folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)

@@ -208,7 +208,7 @@ def test_a_broken_export_json_is_one_line(tmp_path, text, error):
 
 
 def test_an_unknown_format_names_the_nearest(translator, export_here, tmp_path):
-    with pytest.raises(ValueError, match="unknown format 'onyx'; did you mean 'onnx'"):
+    with pytest.raises(ValueError, match=r"unknown format 'onyx' \(did you mean 'onnx'\?\); expected one of torch, onnx, ct2"):
         export_here(translator, format="onyx")
     with pytest.raises(ValueError, match="unknown format 'tflite'; expected one of torch, onnx, ct2"):
         export_here(translator, format="tflite")
