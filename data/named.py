@@ -60,7 +60,7 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
 
     train = pairs("train", skip_empty=False)  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
     if "de" in (src, tgt):
-        train = _without(train, MULTI30K_BROKEN_GERMAN, reason="broken in the original")
+        train = train.only([i for i in range(len(train)) if i + 1 not in MULTI30K_BROKEN_GERMAN], reason="broken in the original")
     return Corpus(
         train=train,
         valid=pairs("val", skip_empty=True),
@@ -73,22 +73,14 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
     )
 
 
-def _without(text: ParallelText, lines: tuple[int, ...], *, reason: str) -> ParallelText:
-    """The text without these lines, numbered from 1, which are counted under `reason`."""
-    kept = [i for i in range(len(text)) if i + 1 not in lines]
-    skipped = {**text.skipped, reason: len(text) - len(kept)}
-    return ParallelText([text.sources[i] for i in kept], [text.targets[i] for i in kept], skipped)
-
-
 def _obtain(corpus: str, file: str, *, home: str, sha256: dict[str, str], data_dir: str | Path | None) -> Path:
-    """Where the file is: DATA_DIR/CORPUS/FILE, DATA_DIR/FILE, or freshly downloaded to DATA_DIR/CORPUS/FILE; without data_dir the user's
-    cache, $HEADGATES_CACHE or ~/.cache/headgates, stands for it. $HEADGATES_MIRROR replaces the public home: files are asked for at
-    MIRROR/CORPUS/FILE.
+    """Return the path of DATA_DIR/CORPUS/FILE or DATA_DIR/FILE, or download the file to DATA_DIR/CORPUS/FILE.
 
-    DataError where a file has another SHA-256 than the published one, or cannot be had."""
+    Without data_dir the user's cache takes its place: $HEADGATES_CACHE or ~/.cache/headgates. Files are downloaded from
+    $HEADGATES_MIRROR/CORPUS/FILE if this variable is set. Raises DataError if the SHA-256 is not the published one or a download fails."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache")
-    root = Path(data_dir) if data_dir is not None else _cache()
+    root = Path(data_dir or os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
     for path in (root / corpus / file, root / file):
         if path.is_file():
             found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -105,14 +97,9 @@ def _obtain(corpus: str, file: str, *, home: str, sha256: dict[str, str], data_d
     return target
 
 
-def _cache() -> Path:
-    """Where downloads are kept between runs."""
-    return Path(os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
-
-
 def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
-    """Puts the file at `target`, whole and checked, or leaves nothing there and raises DataError."""
-    cure = "get the files yourself, put them in DIR/multi30k, and say --data-dir DIR".replace("multi30k", target.parent.name)
+    """Download a file to `target` and check it; raise DataError, and leave no file, if that fails."""
+    cure = f"get the files yourself, put them in DIR/{target.parent.name}, and say --data-dir DIR"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as file:

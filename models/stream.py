@@ -1,4 +1,4 @@
-"""Lines in, lines out: a stream of any length translated in bounded memory, in order.
+"""Translate a stream of lines of any length, in order and in bounded memory.
 
     chunks = read_chunks(fd)                    bytes as they come; b"" says that nothing more is there yet
     lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None where nothing more is there yet
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from data.atomic_file import atomic_file
-from data.parallel import DataError
+from data.parallel import DataError, decode_line
 from models.line_translator import LineTranslator, Translation
 
 CHUNK = 1 << 16  # bytes of one read: what a pipe holds
@@ -72,13 +72,8 @@ def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Ite
 def _decode(raw: bytes, number: int, name: str) -> str:
     if len(raw) > LONGEST_LINE:
         raise DataError(f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, each ended by a newline")
-    try:
-        return (raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw).decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        cure = NOT_TEXT.get(raw[:2]) if number == 1 else None
-        cure = cure or "correct that line, or convert the text if it is in another encoding: iconv -f ISO-8859-1 -t UTF-8"
-        byte = error.object[error.start]
-        raise DataError(f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}") from None
+    cure = NOT_TEXT.get(raw[:2], "") if number == 1 else ""
+    return decode_line(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, number, name, cure).removesuffix("\r")
 
 
 def windows(lines: Iterable[str | None], *, most: int, first: int = FIRST_WINDOW) -> Iterator[list[str]]:
@@ -150,11 +145,11 @@ def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores
     table = ONE_CELL if n_best or scores else ONE_LINE
     written = []
     for rank in range(n_best or 1):
-        one = best[rank] if rank < len(best) else None
+        translation = best[rank] if rank < len(best) else None
         cells = [str(number)] if n_best else []
         if scores:
-            cells += [f"{one.score:.4f}", f"{one.log_prob:.4f}"] if one else ["-inf", "-inf"]
-        written.append("\t".join([*cells, one.text.translate(table) if one else ""]) + "\n")
+            cells += [f"{translation.score:.4f}", f"{translation.log_prob:.4f}"] if translation else ["-inf", "-inf"]
+        written.append("\t".join([*cells, translation.text.translate(table) if translation else ""]) + "\n")
     return "".join(written)
 
 

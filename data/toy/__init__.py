@@ -1,7 +1,7 @@
 """`toy`: a language pair generated from a seed, English into a small regular German, with gold dependency trees and word alignments.
 
 Built so that attention has known work: agreement in gender, case and number, verbs at the end of clauses, words whose translation depends
-on a subject or object far away. The words are in toy_lexicon.py, what is said in toy_grammar.py, how it is written in toy_writing.py.
+on a subject or object far away. The words are in lexicon.py, what is said in grammar.py, how it is written in writing.py.
 The same seed gives the same pairs on every Python and machine."""
 
 from dataclasses import dataclass
@@ -95,9 +95,9 @@ def toy_corpus(
     pairs = {split: toy_pairs(split, seed=seed, train=train, valid=valid, test=test) for split in SPLITS}
     texts = {split: ParallelText([p.source for p in some], [p.target for p in some]) for split, some in pairs.items()}
     return Corpus(
-        train=texts["train"],
-        valid=texts["valid"],
-        test=texts["test"],
+        texts["train"],
+        texts["valid"],
+        texts["test"],
         name="toy",
         description=f"built-in toy language pair en-de, seed {seed}: {train} training, {valid} validation and {test} test sentences",
         src="en",

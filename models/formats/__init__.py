@@ -135,7 +135,11 @@ def export(
         about["files"] = {path.relative_to(part).as_posix(): path.stat().st_size for path in files}
         about["parity"] = compare(translator, open_exported(part), lines, references)
         (part / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        publish(part, folder)
+        old = folder.with_name(f"{part.name}.old")
+        if folder.exists():  # the old folder is removed only when the new one has its name
+            folder.rename(old)
+        part.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         for parent in made:  # the deepest first
@@ -153,15 +157,6 @@ def check_target_folder(folder: Path, fresh: bool) -> None:
         raise ValueError(f"{folder} exists already; --fresh replaces it, --out takes another folder")
     if not (folder / ABOUT).is_file():
         raise ValueError(f"{folder} is not an exported folder (it holds no {ABOUT}), so --fresh leaves it; --out takes another folder")
-
-
-def publish(part: Path, folder: Path) -> None:
-    """Rename `part` to `folder`; one that is there goes only when the new one stands."""
-    old = folder.with_name(f"{part.name}.old")
-    if folder.exists():
-        folder.rename(old)
-    part.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def copy_vocabs(translator: Translator, folder: Path) -> None:

@@ -35,10 +35,10 @@ from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.checkpoint import special_tokens
 from models.formats import read_about
-from models.line_translator import Translation
+from models.line_translator import LineTranslator, Translation
 from models.search import Hypothesis
 from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
-from models.translator import Translator, load_vocabs, search_batches
+from models.translator import Translator, load_vocabs
 
 SINUSOIDS = 1024  # rows of their table; learned positions have their own
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
@@ -163,7 +163,7 @@ def open(folder: Path, threads: int = 0, *, compute_type: str = "float32") -> "C
     return CTranslate2Model(folder, threads, compute_type)
 
 
-class CTranslate2Model:
+class CTranslate2Model(LineTranslator):
     """An exported folder, opened: answers as `Translator` does."""
 
     def __init__(self, folder: Path, threads: int, compute_type: str):
@@ -187,19 +187,11 @@ class CTranslate2Model:
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"{folder} is not a whole CTranslate2 model ({error}); export the run again") from error
 
-    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
-        """One line for every line; an empty line stays empty."""
-        return [best[0].text for best in self.translate_n_best(lines, beam=beam, length_penalty=length_penalty)]
-
     def translate_n_best(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[list[Translation]]:
-        """The `beam` best translations of every line, best first, with their scores. Raises ValueError at a beam below 1, or at a line that
-        is longer than the positions of the model."""
-        beam = self.search.beam if beam is None else beam
-        penalty = self.search.length_penalty if length_penalty is None else length_penalty
-        if beam < 1:
-            raise ValueError(f"expected a beam of at least 1, got {beam}")
+        """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the model."""
+        beam, penalty = self.search_options(beam, length_penalty)
         k = min(beam, len(self.target_names) - 1)
         ids = self.source_vocab.encode(list(lines))
         self.check_lengths(ids, "source")
@@ -208,7 +200,7 @@ class CTranslate2Model:
         limits = self.length_limits(lengths)
         results: list[list[Hypothesis]] = [[] for _ in ids]
         again: dict[tuple[int, bool], list[int]] = defaultdict(list)
-        for chosen in self.batches(lengths, k):
+        for chosen in self.search_batches(lengths, k):
             found = self.run([sources[i] for i in chosen], k, penalty, max(limits[i] for i in chosen))
             for i, hypotheses in zip(chosen, found, strict=True):
                 results[i] = [one for one, _ in hypotheses]
@@ -216,7 +208,7 @@ class CTranslate2Model:
                 if too_long or any(self.ruled_out(one.ids) for one in results[i]):
                     again[limits[i], too_long].append(i)
         for (limit, too_long), group in again.items():
-            for chosen in self.batches([lengths[i] for i in group], k):
+            for chosen in self.search_batches([lengths[i] for i in group], k):
                 rows = [group[j] for j in chosen]
                 for i, best in zip(rows, self.run_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True):
                     results[i] = best
@@ -246,9 +238,9 @@ class CTranslate2Model:
             suppress_sequences=[[self.target_names[token]] for token in self.never_produced] if suppress else None,
         )
         results = []
-        for one in found:
+        for result in found:
             hypotheses = []
-            for tokens, score in zip(one.hypotheses, one.scores, strict=True):
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [self.target_ids[token] for token in tokens]
                 if score > LOWEST:
                     ended = ids[-1] == self.end
@@ -285,11 +277,8 @@ class CTranslate2Model:
         return results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """Natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ, or at a line
-        that is longer than the positions of the model."""
-        if len(sources) != len(targets):
-            raise ValueError(f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets")
-        source_ids, target_ids = self.source_vocab.encode(list(sources)), self.target_vocab.encode(list(targets))
+        """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the model."""
+        source_ids, target_ids = self.encode_pairs(sources, targets)
         self.check_lengths(source_ids, "source")
         self.check_lengths(target_ids, "target")
         return self.log_probs(source_ids, target_ids)
@@ -297,14 +286,14 @@ class CTranslate2Model:
     def log_probs(self, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log probabilities of the targets' ids and their ends, given as many sources."""
         results: list[list[float]] = [[] for _ in source_ids]
-        for chosen in self.batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
+        for chosen in self.search_batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
             found = self.translator.score_batch(
                 [[self.source_names[i] for i in source_ids[row]] for row in chosen],
                 [[self.target_names[i] for i in target_ids[row]] for row in chosen],
                 max_input_length=0,
             )
-            for row, one in zip(chosen, found, strict=True):
-                results[row] = list(one.log_probs)
+            for row, scored in zip(chosen, found, strict=True):
+                results[row] = list(scored.log_probs)
         return results
 
     def length_limits(self, lengths: Sequence[int]) -> list[int]:
@@ -319,9 +308,6 @@ class CTranslate2Model:
                     f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} positions that were exported; "
                     "split it, or train with a larger --model.max-positions"
                 )
-
-    def batches(self, lengths: Sequence[int], k: int) -> list[list[int]]:
-        return search_batches(lengths, k, self.search.batch_tokens)
 
     def ruled_out(self, ids: Sequence[int]) -> bool:
         """Whether a hypothesis holds padding or beginning, which CTranslate2 does not rule out unless asked to."""
