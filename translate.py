@@ -40,7 +40,7 @@ def main() -> int:
         code = 130
     else:
         return 0
-    let_go_of_output()
+    drop_output()
     return code
 
 
@@ -79,7 +79,7 @@ def translate(config: TranslateConfig) -> None:
 
 
 def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
-    """The model of SOURCE, the pieces that it takes in a line, and what this limit is called. Raises ValueError."""
+    """Return the model of SOURCE, the most pieces that a line may have, and the words for this limit in errors."""
     # here, because torch takes seconds to import, and --help and a wrong flag or file need none of it
     import torch
 
@@ -115,7 +115,7 @@ def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
 
 
 def input_descriptor(path: str | None, stack: ExitStack) -> int:
-    """A descriptor to read from, of the file or of standard input. Raises ValueError if there is none."""
+    """Return the file descriptor of the input file or of standard input. Raises ValueError if it cannot be read."""
     if path is None:
         if sys.stdin is None:
             raise ValueError("standard input is closed; give --input FILE")
@@ -127,7 +127,7 @@ def input_descriptor(path: str | None, stack: ExitStack) -> int:
 
 
 def standard_output() -> BinaryIO:
-    """Where bytes go without --output. Raises ValueError if it is closed."""
+    """Return the binary standard output. Raises ValueError if it is closed."""
     if sys.stdout is None:
         raise ValueError("standard output is closed; give --output FILE")
     return sys.stdout.buffer
@@ -137,8 +137,8 @@ def out_is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def let_go_of_output() -> None:
-    """Write what still can be; what cannot is dropped, or Python would try again, and complain, at its end."""
+def drop_output() -> None:
+    """Flush standard output; if that fails, point it at the null device, or Python would fail again when it exits."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Text in: corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that every --help answers at
+"""Corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that every --help answers at
 once; batches are in data.batching and data.corpus, vocabularies in data.vocab."""
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def load_corpus(
     test_files: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Corpus:
-    """The corpus meant by --data and its companions.
+    """Return the corpus that --data and the flags about files name.
 
-    Explicit files, each [SOURCE, TARGET], go before everything; then a name in CORPORA (write ./toy for a folder called toy); then a
-    folder, as given or inside data_dir. `seed` is for corpora that are generated, and has a default so that the text stays the same when
-    the training seed changes. DataError for an unknown name, with the nearest known one."""
+    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called toy); then a folder, as
+    given or inside data_dir. seed: of corpora that are generated; it does not follow the training seed, so that the text stays the same.
+    Raises DataError at an unknown name."""
     if train_files or valid_files or test_files:
         return read_files(train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt)
     if data is None:

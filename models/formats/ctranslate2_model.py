@@ -53,7 +53,7 @@ def write(translator: Translator, folder: Path) -> None:
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
         raise ValueError("the model has gates; remove its closed heads first (gates.remove, or models.formats.without_gates)")
-    source, target = names(translator.source_vocab), names(translator.target_vocab)
+    source, target = piece_names(translator.source_vocab), piece_names(translator.target_vocab)
     ids = astuple(model.source_specials), astuple(model.target_specials)
     source_names, target_names = [source[i] for i in ids[0]], [target[i] for i in ids[1]]
     if source_names != target_names:
@@ -70,8 +70,8 @@ def write(translator: Translator, folder: Path) -> None:
     spec.save(str(folder))
 
 
-def names(vocab: Vocabulary) -> list[str]:
-    """The piece of every id. CTranslate2 knows tokens by name, so ValueError if two are named alike."""
+def piece_names(vocab: Vocabulary) -> list[str]:
+    """Return the piece of every id. Raises ValueError if two are alike, because CTranslate2 knows tokens by their names."""
     pieces = vocab.pieces(range(len(vocab)))
     if len(set(pieces)) < len(pieces):
         twice = next(piece for i, piece in enumerate(pieces) if piece in pieces[:i])
@@ -80,7 +80,7 @@ def names(vocab: Vocabulary) -> list[str]:
 
 
 def specification(model: Transformer) -> Any:
-    """The weights as CTranslate2 orders them, a `TransformerSpec`."""
+    """Return a `TransformerSpec` with the weights of the model."""
     config = model.config
     encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
@@ -98,17 +98,17 @@ def specification(model: Transformer) -> Any:
         fill_attention(spec.attention, layer.cross_attention, layer.cross_residual.norm, decoder_heads)
         fill_feed_forward(spec.ffn, layer.feed_forward, layer.feed_residual.norm)
     # both multiply embeddings by sqrt(D), as the models here do, unless told otherwise
-    encoder.embeddings[0].weight = array(model.source_embedding.weight)
-    decoder.embeddings.weight = array(model.target_embedding.weight)
-    decoder.projection.weight = array(model.output.weight)
+    encoder.embeddings[0].weight = to_numpy(model.source_embedding.weight)
+    decoder.embeddings.weight = to_numpy(model.target_embedding.weight)
+    decoder.projection.weight = to_numpy(model.output.weight)
     if config.norm == "pre":
         fill_norm(encoder.layer_norm, cast(nn.LayerNorm, model.encoder.norm))
         fill_norm(decoder.layer_norm, cast(nn.LayerNorm, model.decoder.norm))
     if config.positions == "learned":
-        encoder.position_encodings.encodings = array(model.source_positions.weight)
-        decoder.position_encodings.encodings = array(model.target_positions.weight)
+        encoder.position_encodings.encodings = to_numpy(model.source_positions.weight)
+        decoder.position_encodings.encodings = to_numpy(model.target_positions.weight)
     else:  # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
-        table = array(sinusoids(positions(config), config.d_model))
+        table = to_numpy(sinusoids(positions(config), config.d_model))
         encoder.position_encodings.encodings = decoder.position_encodings.encodings = table
     spec = transformer_spec.TransformerSpec(encoder, decoder)
     (spec.config.layer_norm_epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
@@ -116,41 +116,41 @@ def specification(model: Transformer) -> Any:
 
 
 def positions(config: ModelConfig) -> int:
-    """Tokens of the longest sequence."""
+    """Return how many tokens a sequence may have."""
     return config.max_positions if config.positions == "learned" else max(config.max_positions, SINUSOIDS)
 
 
 def fill_attention(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, norm: nn.LayerNorm, heads: int) -> None:
-    """The attention's heads, and zeros up to `heads`."""
+    """Copy the heads of an attention into `spec`, and fill it with heads of zeros up to `heads`."""
     width = attention.head_width if attention.heads else 1
     q, k, v = (padded(linear, heads * width) for linear in (attention.q_proj, attention.k_proj, attention.v_proj))
     fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]  # self-attention projects all three at once
     for linear, parts in zip(spec.linear, fused, strict=False):
         linear.weight, linear.bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    weight = array(attention.out_proj.weight)  # (D, H * K)
+    weight = to_numpy(attention.out_proj.weight)  # (D, H * K)
     spec.linear[-1].weight = np.pad(weight, ((0, 0), (0, heads * width - weight.shape[1])))
-    spec.linear[-1].bias = array(attention.out_proj.bias)
+    spec.linear[-1].bias = to_numpy(attention.out_proj.bias)
     spec.head_dim = np.int32(width)
     fill_norm(spec.layer_norm, norm)
 
 
 def padded(linear: nn.Linear, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias of a projection into heads with rows of zeros up to `rows`."""
+    """Return the weight and bias of a projection into heads, filled with rows of zeros up to `rows`."""
     missing = rows - linear.out_features
-    return np.pad(array(linear.weight), ((0, missing), (0, 0))), np.pad(array(linear.bias), (0, missing))
+    return np.pad(to_numpy(linear.weight), ((0, missing), (0, 0))), np.pad(to_numpy(linear.bias), (0, missing))
 
 
 def fill_feed_forward(spec: transformer_spec.FeedForwardSpec, feed_forward: FeedForward, norm: nn.LayerNorm) -> None:
     for linear, ours in ((spec.linear_0, feed_forward.inner), (spec.linear_1, feed_forward.outer)):
-        linear.weight, linear.bias = array(ours.weight), array(ours.bias)
+        linear.weight, linear.bias = to_numpy(ours.weight), to_numpy(ours.bias)
     fill_norm(spec.layer_norm, norm)
 
 
 def fill_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = array(norm.weight), array(norm.bias)
+    spec.gamma, spec.beta = to_numpy(norm.weight), to_numpy(norm.bias)
 
 
-def array(tensor: Tensor) -> np.ndarray:
+def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
@@ -164,7 +164,7 @@ def open(folder: Path, threads: int = 0, *, compute_type: str = "float32") -> "C
 
 
 class CTranslate2Model(LineTranslator):
-    """An exported folder, opened: answers as `Translator` does."""
+    """The model of an exported folder; it has the same methods as `Translator`."""
 
     def __init__(self, folder: Path, threads: int, compute_type: str):
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
@@ -178,7 +178,7 @@ class CTranslate2Model(LineTranslator):
             raise ValueError(f"cannot read the export.json of {folder} ({error}); export the run again with this version") from error
         self.source_vocab, self.target_vocab = load_vocabs(folder, *specials)
         self.end, self.never_produced = specials[1].end, specials[1].never_produced
-        self.source_names, self.target_names = names(self.source_vocab), names(self.target_vocab)
+        self.source_names, self.target_names = piece_names(self.source_vocab), piece_names(self.target_vocab)
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
         try:
             self.translator = ctranslate2.Translator(
@@ -210,7 +210,7 @@ class CTranslate2Model(LineTranslator):
         for (limit, too_long), group in again.items():
             for chosen in self.search_batches([lengths[i] for i in group], k):
                 rows = [group[j] for j in chosen]
-                for i, best in zip(rows, self.run_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True):
+                for i, best in zip(rows, self.search_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True):
                     results[i] = best
         texts = iter(self.target_vocab.decode([one.ids for best in results for one in best]))
         return [
@@ -221,9 +221,9 @@ class CTranslate2Model(LineTranslator):
     def run(
         self, sources: list[list[str]], k: int, length_penalty: float, limit: int, *, patience: int = 1, suppress: bool = False
     ) -> list[list[tuple[Hypothesis, bool]]]:
-        """CTranslate2's best k * patience hypotheses of every source, best first, and whether each has ended within `limit` tokens.
+        """Return CTranslate2's best k * patience hypotheses of every source, best first, and whether each has ended within `limit` tokens.
 
-        The score of one that has not is without its end. Raises ValueError where none has a score."""
+        The score of a hypothesis that has not ended is without its end. Raises ValueError if no hypothesis has a score."""
         found = self.translator.translate_batch(
             sources,
             beam_size=k,
@@ -250,10 +250,10 @@ class CTranslate2Model(LineTranslator):
             results.append(hypotheses)
         return results
 
-    def run_again(self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool) -> list[list[Hypothesis]]:
-        """The k best hypotheses of every source without padding and beginning; one that has not ended before `limit` is ended there.
+    def search_again(self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool) -> list[list[Hypothesis]]:
+        """Return the k best hypotheses of every source without padding and beginning; those that have not ended before `limit` end there.
 
-        cut: whether the sources are known to reach the limit; then all hypotheses are looked at that have ended before."""
+        cut: whether the sources are known to reach the limit; then all hypotheses that have ended before it are compared."""
         sources = [[self.source_names[i] for i in row] for row in source_ids]
         patience = 2 if cut and k > 1 else 1  # fewer than k have ended when the limit is reached, so these are all
         found: list[list[list[int]]] = [[[]] for _ in sources]
@@ -284,7 +284,7 @@ class CTranslate2Model(LineTranslator):
         return self.log_probs(source_ids, target_ids)
 
     def log_probs(self, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log probabilities of the targets' ids and their ends, given as many sources."""
+        """Return the log probabilities of every target's ids and its end."""
         results: list[list[float]] = [[] for _ in source_ids]
         for chosen in self.search_batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
             found = self.translator.score_batch(
@@ -297,7 +297,7 @@ class CTranslate2Model(LineTranslator):
         return results
 
     def length_limits(self, lengths: Sequence[int]) -> list[int]:
-        """Longest target of sources of so many pieces, the end included, as models.search limits it, and within the positions."""
+        """Return the longest target, end included, of sources of so many pieces, as in models.search and within the positions."""
         limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
         return limits.clamp(max=self.positions).tolist()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.formats.steps import StepTranslator, quiet, step_translator, trace
+from models.formats.steps import StepTranslator, step_translator, trace, without_warnings
 from models.translator import Translator
 
 
@@ -18,7 +18,7 @@ def write(translator: Translator, folder: Path) -> None:
     """encoder.pt2 and decoder.pt2 of a model without gates."""
     for name, program in trace(translator.model).items():
         try:
-            with quiet():
+            with without_warnings():
                 torch.export.save(program.traced, folder / f"{name}.pt2")
         except RuntimeError as error:  # torch's writer has no other word for a disk that is full
             raise OSError(f"cannot write {name}.pt2 in {folder.parent}: {str(error).splitlines()[0]}") from error
@@ -42,7 +42,7 @@ def load(path: Path) -> torch.fx.GraphModule:
     if not path.is_file():
         raise ValueError(f"{path} is missing; export the run again")
     try:
-        with quiet():
+        with without_warnings():
             return torch.export.load(path).module()
     except Exception as error:  # strange bytes send the reader anywhere
         reason = str(error).strip().split("\n")[0] or type(error).__name__
