@@ -34,17 +34,17 @@ def write(config: ExportConfig) -> None:
     import torch
 
     from configs.methods import method_of
-    from models.formats import check_target_folder, export, format_named, need
+    from models.formats import check_target_folder, export, format_named, require_packages
     from runfolder.provenance import device_name, provenance
     from runfolder.source import find_run, open_source
 
     assert config.to is not None  # ExportConfig: no report, so a format
-    need(format_named(config.to).packages)
+    require_packages(format_named(config.to).packages)
     if config.threads:
         torch.set_num_threads(config.threads)
     folder = find_run(config.source)
-    method, there = method_of(folder.config()), folder.systems()
-    removed = method.removed if method and method.removed in there else None  # without its closed heads, unless --system says otherwise
+    method, systems = method_of(folder.config()), folder.systems()
+    removed = method.removed if method and method.removed in systems else None  # without its closed heads, unless --system says otherwise
     source = open_source(folder.path, config.system or removed, finished=True, device="cpu", data_dir=config.data_dir)
     system, translator = source.system, source.translator
     out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"

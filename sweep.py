@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configs.cli import parse
+from configs.did_you_mean import did_you_mean
 from configs.schema import FitConfig
 from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
-from data.parallel import nearest
 from models.progress import say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ABOUT = "Run the trials of a W&B sweep file on this machine. Also: sweep.py pare
 
 def main() -> int:
     first, *rest = sys.argv[1:] or [""]
-    hint = "" if first.startswith("-") or os.path.exists(first) else nearest(first, ["pareto", "dashboard"])
+    hint = "" if first.startswith("-") or os.path.exists(first) else did_you_mean(first, ["pareto", "dashboard"])
     command: Callable[[], int]
     if first == "pareto":
         command = partial(pareto, parse(ParetoConfig, rest, prog="sweep.py pareto"))

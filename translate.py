@@ -17,7 +17,7 @@ from configs.cli import parse
 from configs.translate import TranslateConfig
 from models.line_translator import LineTranslator
 from models.progress import Progress
-from models.stream import as_text, read_chunks, split_lines, translated, whole_file, windows
+from models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
         code = 130
     else:
         return 0
-    let_go_of_output()
+    drop_output()
     return code
 
 
@@ -49,7 +49,7 @@ def translate(config: TranslateConfig) -> None:
     with ExitStack() as stack:
         # both ends are tried before a model is loaded
         fd = input_descriptor(config.input, stack)
-        out = stack.enter_context(whole_file(config.output)) if config.output else standard_output()
+        out = stack.enter_context(output_file(config.output)) if config.output else standard_output()
         name = config.input or "standard input"
         translator, longest, limit = load(config)
         beam = config.beam or translator.search.beam
@@ -79,7 +79,7 @@ def translate(config: TranslateConfig) -> None:
 
 
 def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
-    """The model of SOURCE, the pieces that it takes in a line, and what this limit is called. Raises ValueError."""
+    """Return the model of SOURCE, the most pieces that a line may have, and the words for this limit in errors."""
     # here, because torch takes seconds to import, and --help and a wrong flag or file need none of it
     import torch
 
@@ -115,7 +115,7 @@ def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
 
 
 def input_descriptor(path: str | None, stack: ExitStack) -> int:
-    """A descriptor to read from, of the file or of standard input. Raises ValueError if there is none."""
+    """Return the file descriptor of the input file or of standard input. Raises ValueError if it cannot be read."""
     if path is None:
         if sys.stdin is None:
             raise ValueError("standard input is closed; give --input FILE")
@@ -127,7 +127,7 @@ def input_descriptor(path: str | None, stack: ExitStack) -> int:
 
 
 def standard_output() -> BinaryIO:
-    """Where bytes go without --output. Raises ValueError if it is closed."""
+    """Return the binary standard output. Raises ValueError if it is closed."""
     if sys.stdout is None:
         raise ValueError("standard output is closed; give --output FILE")
     return sys.stdout.buffer
@@ -137,8 +137,8 @@ def out_is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def let_go_of_output() -> None:
-    """Write what still can be; what cannot is dropped, or Python would try again, and complain, at its end."""
+def drop_output() -> None:
+    """Flush standard output; if that fails, point it at the null device, or Python would fail again when it exits."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

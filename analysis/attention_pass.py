@@ -13,12 +13,12 @@ Where keys tie for the largest weight, the first one has it. Letters: B pairs, H
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
+from configs.did_you_mean import did_you_mean
 from data.batch import Batch
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, find_sites
@@ -130,9 +130,8 @@ def check_exclude(exclude: str) -> Exclude:
     for known in get_args(Exclude):
         if exclude == known:
             return known
-    nearest = get_close_matches(exclude, get_args(Exclude), n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-    raise ValueError(f"unknown exclude {exclude!r}{hint} Known: {', '.join(get_args(Exclude))}")
+    choices = get_args(Exclude)
+    raise ValueError(f"unknown exclude {exclude!r}{did_you_mean(exclude, choices)}; expected one of {', '.join(choices)}")
 
 
 def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what: str) -> HeadMap:

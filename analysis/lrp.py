@@ -47,8 +47,8 @@ from analysis.linear_pass import LinearPass
 from analysis.lrp_alpha_beta import AlphaBeta
 from analysis.lrp_rules import Account, Gradient, Ratio, Rule
 from analysis.lrp_walk import Walk, top_logits
+from configs.did_you_mean import did_you_mean
 from data.batch import Batch
-from data.parallel import nearest
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
 from models.transformer import Transformer
@@ -264,4 +264,4 @@ def share_signed(R: Tensor) -> Tensor:
 def check_choice(name: str, names: Iterable[str], what: str) -> None:
     """Raises ValueError unless `name` is one of the names."""
     if name not in (names := list(names)):
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)}; expected {', '.join(names)}")
+        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, names)}; expected {', '.join(names)}")

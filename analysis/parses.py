@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from configs.did_you_mean import did_you_mean
 from data.conllu import Tree, read_conllu, shorten
-from data.parallel import DataError, nearest
+from data.parallel import DataError
 
 NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textcat", "textcat_multilabel")
 
@@ -28,7 +29,7 @@ def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
         return match(read_conllu(where), lines, origin=where)
     if spec == "gold":
         return match(toy_trees(), lines, origin="the toy language (gold)")
-    hint = nearest(kind, ("spacy", "conllu", "gold"))
+    hint = did_you_mean(kind, ("spacy", "conllu", "gold"))
     raise DataError(f"cannot get parses from {spec!r}{hint}; expected spacy:MODEL_OR_PATH, conllu:FILE or gold")
 
 

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from analysis.attention_pass import Seen
+from configs.did_you_mean import did_you_mean
 from data.conllu import Tree
-from data.parallel import DataError, nearest
+from data.parallel import DataError
 from gates import HeadMap, HeadSite
 
 LABELS = ("nsubj", "dobj", "amod", "advmod")  # those of the paper
@@ -280,7 +281,9 @@ def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
     known = sorted({label for label, _ in own})
     for label in labels:
         if CLEAR_NAMES.get(label, label) not in {name for _, name in own}:
-            raise DataError(f"no word of the parses has the label {label!r}{nearest(label, known)}; they have {', '.join(known) or 'none'}")
+            raise DataError(
+                f"no word of the parses has the label {label!r}{did_you_mean(label, known)}; they have {', '.join(known) or 'none'}"
+            )
 
 
 def bootstrap(right: np.ndarray, positional: np.ndarray, n: np.ndarray, *, samples: int, seed: int) -> np.ndarray:

@@ -16,12 +16,13 @@ import sys
 import textwrap
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
+from configs.did_you_mean import did_you_mean
 from configs.fields import SPELT, Setting, to_dict, walk
 from configs.yaml_file import ConfigError, load_yaml
 
@@ -226,8 +227,7 @@ def _of_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[s
 
 
 def _wrong(name: str, setting: Setting, value: Any) -> str:
-    near = get_close_matches(str(value), setting.choices, n=1)
-    return f"{name}: expected {setting.expected()}, got {_shown(value)}" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{name}: expected {setting.expected()}, got {_shown(value)}{did_you_mean(str(value), setting.choices)}"
 
 
 def _shown(value: Any) -> str:
@@ -281,5 +281,3 @@ def _instance(config_class: type[C], values: Namespace) -> C:
         return config_class(**arguments)
     except ValueError as error:  # of __post_init__: out of range, or at odds with another setting
         raise ConfigError(str(error)) from None
-
-

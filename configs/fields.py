@@ -5,8 +5,9 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from typing import Any, Literal
+
+from configs.did_you_mean import did_you_mean
 
 SPELT = {"lam": "lambda"}  # field -> its name in flags and YAML: `lambda` is a reserved word in Python alone
 REQUIRED = dataclasses.MISSING  # for `setting`: a default that is none
@@ -55,18 +56,14 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
                 raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
         choices = each.metadata.get("choices")
         if choices is not None and value not in choices:
-            raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{_nearest([value], list(choices))}")
+            raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}")
         if items is not None:
             unknown = [item for item in value if item not in items]
             may_be_empty = each.default_factory is not dataclasses.MISSING and not each.default_factory()
             if unknown or not (value or may_be_empty) or len(set(value)) < len(value):
+                hint = did_you_mean(unknown[0], items) if unknown else ""
                 expected = f"expected some of {', '.join(items)}, each once and separated by commas"
-                raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{_nearest(unknown, items)}")
-
-
-def _nearest(unknown: list[str], items: list[str]) -> str:
-    near = get_close_matches(unknown[0], items, n=1) if unknown else []
-    return f"; did you mean {near[0]}?" if near else ""
+                raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{hint}")
 
 
 @dataclasses.dataclass(frozen=True)

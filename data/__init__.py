@@ -1,4 +1,4 @@
-"""Text in: corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that every --help answers at
+"""Corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that every --help answers at
 once; batches are in data.batching and data.corpus, vocabularies in data.vocab."""
 
 from __future__ import annotations
@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from configs.did_you_mean import did_you_mean
 from data.named import multi30k
-from data.parallel import Corpus, DataError, nearest, read_files, read_folder
+from data.parallel import Corpus, DataError, read_files, read_folder
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
@@ -34,11 +35,11 @@ def load_corpus(
     test_files: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Corpus:
-    """The corpus meant by --data and its companions.
+    """Return the corpus that --data and the flags about files name.
 
-    Explicit files, each [SOURCE, TARGET], go before everything; then a name in CORPORA (write ./toy for a folder called toy); then a
-    folder, as given or inside data_dir. `seed` is for corpora that are generated, and has a default so that the text stays the same when
-    the training seed changes. DataError for an unknown name, with the nearest known one."""
+    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called toy); then a folder, as
+    given or inside data_dir. seed: of corpora that are generated; it does not follow the training seed, so that the text stays the same.
+    Raises DataError at an unknown name."""
     if train_files or valid_files or test_files:
         return read_files(train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt)
     if data is None:
@@ -53,6 +54,6 @@ def load_corpus(
             return read_folder(folder, src=src, tgt=tgt)
     where = " or ".join(str(folder) for folder in folders)
     raise DataError(
-        f"no corpus named {str(data)!r}{nearest(str(data), list(CORPORA))} and no folder {where}; "
+        f"no corpus named {str(data)!r}{did_you_mean(str(data), list(CORPORA))} and no folder {where}; "
         f"the named corpora are {', '.join(CORPORA)}"
     )

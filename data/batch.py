@@ -16,9 +16,9 @@ from data.special_tokens import SpecialTokens
 
 @dataclass
 class Batch:
-    """index holds the pairs' numbers in their split (line numbers from 0, after skipped empty lines).
-    step_tokens counts the target_out tokens, padding excluded, of the whole optimiser step this batch belongs to: all
-    micro-batches and all ranks. A loss summed over this batch and divided by step_tokens is its share of the step's loss."""
+    """A padded batch. index: the pairs' numbers in their split, from 0, skipped pairs not counted; step_tokens: the target_out tokens
+    of the whole optimiser step, over all micro-batches and ranks, without padding. The loss summed over this batch and divided by
+    step_tokens is the batch's share of the step's loss."""
 
     source: Tensor  # (B, S) int64: pieces, end
     target_in: Tensor  # (B, T) int64: beginning, pieces
@@ -45,7 +45,7 @@ class Batch:
 
 
 def pad(sentences: Sequence[Sequence[int]], specials: SpecialTokens, *, begin: bool = False, end: bool = False) -> Tensor:
-    """(B, L) int64, padded on the right; each sentence has the beginning before it and the end after it where asked for."""
+    """Return sentences of ids as one tensor (B, L), int64, padded on the right; begin, end: add the beginning or the end to each."""
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=0))
     out = np.full((len(sentences), begin + width + end), specials.padding, dtype=np.int64)  # (B, L)
@@ -66,7 +66,7 @@ def collate(
     source_specials: SpecialTokens = SpecialTokens(),
     target_specials: SpecialTokens = SpecialTokens(),
 ) -> Batch:
-    """A Batch of (source pieces, target pieces) without special tokens; `index` are their numbers in the split."""
+    """Return the `Batch` of some (source ids, target ids) without special tokens, which are added; index: their numbers in the split."""
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
     return Batch(

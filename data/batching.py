@@ -67,7 +67,7 @@ class TokenBatches:
         self._cuts = self._cut()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration gives the batches of this epoch, from 0."""
+        """Set the epoch, from 0, whose batches the next iteration gives."""
         self.epoch = epoch
 
     @property
@@ -93,7 +93,7 @@ class TokenBatches:
                 yield batch.tolist(), step_tokens
 
     def _order(self, rng: np.random.Generator) -> np.ndarray:
-        """All pairs, longest first."""
+        """Return the numbers of all pairs, longest first."""
         if not self.shuffle:
             return np.lexsort((-self.target_lengths, -self._longer))
         shuffled = rng.permutation(len(self._longer))
@@ -101,7 +101,7 @@ class TokenBatches:
         return shuffled[np.lexsort((-mixed[shuffled], -self._longer[shuffled]))]
 
     def _cut(self) -> np.ndarray:
-        """Where batches begin in the sorted pairs, and the end: (batches + 1,)."""
+        """Return the positions (batches + 1,) in the sorted pairs at which batches begin, and the end."""
         longest_first = -np.sort(-self._longer)
         cuts = [0]
         while cuts[-1] < len(longest_first):

@@ -17,10 +17,10 @@ _NUMBER = re.compile(r"(\d+)(?:([-.])(\d+))?")
 
 @dataclass(frozen=True)
 class Tree:
-    """One sentence. heads: per word, 1-based, 0 for a root; text: as one reads it.
+    """The dependency tree of a sentence. heads: for each word its head's number, from 1, or 0 for a root; text: as written.
 
-    written: what of the text is each word's, the words themselves unless given. They differ where a contraction is not its parts side by
-    side (`du` is de + le): the first part has all of it, the others have ''."""
+    written: the characters of the text that belong to each word; by default the word itself. They differ for a contraction that is not
+    its parts side by side: of French `du` (de + le) the first part has all characters and the second has ''."""
 
     words: tuple[str, ...]
     heads: tuple[int, ...]
@@ -38,9 +38,9 @@ class Tree:
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """Per word the characters [begin, end) of `text` that are its own; begin = end for a word of which nothing is written.
+    """Return for each word the range [begin, end) of its characters in `text`; begin = end for a word without characters.
 
-    White space does not count: side by side, the words must be the text without it. DataError names the first word that is not next."""
+    White space is ignored, and the words must cover the rest of the text. Raises DataError at the first word that does not follow."""
     spans, at = [], 0
     for number, word in enumerate(words, start=1):
         begin = None
@@ -61,13 +61,14 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """The first `width` characters, with dots where there are more."""
+    """Return the text, cut to `width` characters, the last three of them dots, if it is longer."""
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
 def read_conllu(path: str | Path) -> list[Tree]:
-    """The trees of a CoNLL-U file, plain or gzip, in its order. The text is the comment `# text =`, or the forms put together where there
-    is none. DataError names the file and the line that is not as the format has it."""
+    """Return the trees of a CoNLL-U file, plain or gzip. A sentence's text is its comment `# text =`, or else its forms put together.
+
+    Raises DataError, naming file and line, at a line that breaks the format."""
     trees: list[Tree] = []
     rows: list[tuple[int, list[str]]] = []
     text: str | None = None
@@ -91,9 +92,9 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
     words: list[str] = []
     heads: list[int] = []
     labels: list[str] = []
-    places: list[int] = []  # the lines of the words
+    line_numbers: list[int] = []  # of each word, in the file
     tokens: list[tuple[int, str, bool]] = []  # number of its first word, as written, a space after it
-    inside = 0  # the last word of the present contraction
+    contraction_end = 0  # the number of the last word of the current contraction
     for line, columns in rows:
         if len(columns) != COLUMNS:
             raise _error(path, line, f"expected {COLUMNS} columns with tabs between them, got {len(columns)}")
@@ -103,26 +104,26 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
             raise _error(path, line, f"expected a word's number such as 3, 3-4 or 3.1 in the first column, got {columns[ID]!r}")
         if match[2] == ".":
             continue
-        first, here = int(match[1]), len(words) + 1
-        if first != here or (match[2] and (int(match[3]) < first or inside >= here)):
-            raise _error(path, line, f"expected word {here}, got {columns[ID]!r}; words are numbered from 1 in each sentence")
+        first, next_word = int(match[1]), len(words) + 1
+        if first != next_word or (match[2] and (int(match[3]) < first or contraction_end >= next_word)):
+            raise _error(path, line, f"expected word {next_word}, got {columns[ID]!r}; words are numbered from 1 in each sentence")
         if match[2]:
-            inside = int(match[3])
-            tokens.append((here, form, space))
+            contraction_end = int(match[3])
+            tokens.append((next_word, form, space))
             continue
-        if here > inside:
-            tokens.append((here, form, space))
+        if next_word > contraction_end:
+            tokens.append((next_word, form, space))
         if not columns[HEAD].isdecimal():
             raise _error(path, line, f"expected the number of the head of {form!r} in column 7 (0 for the root), got {columns[HEAD]!r}")
         words.append(form)
         heads.append(int(columns[HEAD]))
         labels.append(columns[LABEL])
-        places.append(line)
-    for number, (head, line) in enumerate(zip(heads, places, strict=True), start=1):
+        line_numbers.append(line)
+    for number, (head, line) in enumerate(zip(heads, line_numbers, strict=True), start=1):
         if head == number or head > len(words):
             raise _error(path, line, f"the head of word {number} is {head}; expected another of the {len(words)} words, or 0")
     last, sentence = rows[-1][0], "".join(form + " " * space for _, form, space in tokens).strip()
-    if inside > len(words) or not words:
+    if contraction_end > len(words) or not words:
         raise _error(path, last, f"the sentence ends after word {len(words)}; expected word {len(words) + 1}")
     tree = Tree(tuple(words), tuple(heads), tuple(labels), sentence if text is None else text, _written(words, tokens))
     try:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -40,8 +39,9 @@ def _load_or_train(path: Path, lines: list[str], *, size: int) -> Vocab:
 
 @dataclass(eq=False)  # a Dataset is hashable
 class EncodedSplit(Dataset[Batch]):
-    """The pairs of a split as pieces, without the special tokens, which batches have. numbers[i] is where pair i stands in the corpus'
-    split; skipped counts what does not stand here."""
+    """The pairs of a split as ids of pieces, without special tokens, which `collate` adds.
+
+    numbers[i]: the number of pair i in the corpus' split; skipped: reason -> how many pairs were left out for it."""
 
     pairs: list[Pair]
     numbers: list[int]
@@ -60,19 +60,13 @@ class EncodedSplit(Dataset[Batch]):
 
     @property
     def unknown_pieces(self) -> int:
-        """How often the unknown piece stands in the pairs."""
+        """How many pieces of the pairs are unknown to their vocabulary."""
         source, target = self.source_specials.unknown, self.target_specials.unknown
         return sum(pair[0].count(source) + pair[1].count(target) for pair in self.pairs)
 
-    @property
-    def source_lengths(self) -> np.ndarray:
-        """Pieces and end of sentence, (pairs,)."""
-        return np.array([len(source) + 1 for source, _ in self.pairs])
-
-    @property
-    def target_lengths(self) -> np.ndarray:
-        """Pieces and end of sentence, (pairs,)."""
-        return np.array([len(target) + 1 for _, target in self.pairs])
+    def sampler(self, **options: Any) -> TokenBatches:
+        """Return the `TokenBatches` of these pairs, whose lengths count the end of sentence."""
+        return TokenBatches([len(source) + 1 for source, _ in self.pairs], [len(target) + 1 for _, target in self.pairs], **options)
 
 
 class TranslationData(pl.LightningDataModule):
@@ -117,8 +111,7 @@ class TranslationData(pl.LightningDataModule):
 
     @property
     def report(self) -> dict[str, Any]:
-        """For the run's record: pairs used and skipped, pieces and unknown pieces of training and validation, and the vocabularies'
-        sizes."""
+        """What result.json says of the text: pairs, skipped pairs, pieces and unknown pieces, and the sizes of the vocabularies."""
         return {
             **{name: _count(self._splits[name]) for name in ("train", "valid")},
             "test": {"pairs": len(self.corpus.test), "skipped": dict(self.corpus.test.skipped)},
@@ -133,16 +126,8 @@ class TranslationData(pl.LightningDataModule):
 
     def sampler(self, *, world: int = 1, rank: int = 0) -> TokenBatches:
         """The training batches' sampler; its `steps` is the number of optimiser steps in an epoch."""
-        split = self._splits["train"]
-        return TokenBatches(
-            split.source_lengths,
-            split.target_lengths,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            accumulate=self.accumulate,
-            world=world,
-            rank=rank,
-        )
+        options = {"max_tokens": self.max_tokens, "seed": self.seed, "accumulate": self.accumulate}
+        return self._splits["train"].sampler(**options, world=world, rank=rank)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         world, rank = self._world()
@@ -155,16 +140,12 @@ class TranslationData(pl.LightningDataModule):
         """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the ranks' batches together."""
         world, rank = self._world()
         split = self._splits["valid"]
-        sampler = TokenBatches(
-            split.source_lengths, split.target_lengths, max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False
-        )
-        return _loader(split, sampler)
+        return _loader(split, split.sampler(max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False))
 
     def batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
         """Every pair of a split once, longest first, always in the same order; step_tokens are the batch's own target tokens."""
         encoded = self.split(split)
-        sampler = TokenBatches(encoded.source_lengths, encoded.target_lengths, max_tokens=max_tokens, seed=self.seed, shuffle=False)
-        return (encoded[item] for item in sampler)
+        return (encoded[item] for item in encoded.sampler(max_tokens=max_tokens, seed=self.seed, shuffle=False))
 
     def _encode(self, text: ParallelText, name: str, *, skip_long: bool) -> EncodedSplit:
         pairs = list(zip(self.source_vocab.encode(text.sources), self.target_vocab.encode(text.targets), strict=True))

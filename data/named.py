@@ -12,8 +12,11 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import BinaryIO
 
-from data.parallel import Corpus, DataError, ParallelText, nearest, read_pairs
+from configs.did_you_mean import did_you_mean
+from data.atomic_file import atomic_file
+from data.parallel import Corpus, DataError, ParallelText, read_pairs
 
 MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -43,7 +46,7 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
     for language in (src, tgt):
         if language not in MULTI30K_LANGUAGES:
             raise DataError(
-                f"multi30k has no language {language!r}{nearest(language, MULTI30K_LANGUAGES)}; it has {', '.join(MULTI30K_LANGUAGES)}"
+                f"multi30k has no language {language!r}{did_you_mean(language, MULTI30K_LANGUAGES)}; it has {', '.join(MULTI30K_LANGUAGES)}"
             )
     if src == tgt:
         raise DataError(f"--src and --tgt are both {src!r}; multi30k has {', '.join(MULTI30K_LANGUAGES)}")
@@ -57,7 +60,7 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
 
     train = pairs("train", skip_empty=False)  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
     if "de" in (src, tgt):
-        train = _without(train, MULTI30K_BROKEN_GERMAN, reason="broken in the original")
+        train = train.only([i for i in range(len(train)) if i + 1 not in MULTI30K_BROKEN_GERMAN], reason="broken in the original")
     return Corpus(
         train=train,
         valid=pairs("val", skip_empty=True),
@@ -70,22 +73,14 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
     )
 
 
-def _without(text: ParallelText, lines: tuple[int, ...], *, reason: str) -> ParallelText:
-    """The text without these lines, numbered from 1, which are counted under `reason`."""
-    kept = [i for i in range(len(text)) if i + 1 not in lines]
-    skipped = {**text.skipped, reason: len(text) - len(kept)}
-    return ParallelText([text.sources[i] for i in kept], [text.targets[i] for i in kept], skipped)
-
-
 def _obtain(corpus: str, file: str, *, home: str, sha256: dict[str, str], data_dir: str | Path | None) -> Path:
-    """Where the file is: DATA_DIR/CORPUS/FILE, DATA_DIR/FILE, or freshly downloaded to DATA_DIR/CORPUS/FILE; without data_dir the user's
-    cache, $HEADGATES_CACHE or ~/.cache/headgates, stands for it. $HEADGATES_MIRROR replaces the public home: files are asked for at
-    MIRROR/CORPUS/FILE.
+    """Return the path of DATA_DIR/CORPUS/FILE or DATA_DIR/FILE, or download the file to DATA_DIR/CORPUS/FILE.
 
-    DataError where a file has another SHA-256 than the published one, or cannot be had."""
+    Without data_dir the user's cache takes its place: $HEADGATES_CACHE or ~/.cache/headgates. Files are downloaded from
+    $HEADGATES_MIRROR/CORPUS/FILE if this variable is set. Raises DataError if the SHA-256 is not the published one or a download fails."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache")
-    root = Path(data_dir) if data_dir is not None else _cache()
+    root = Path(data_dir or os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
     for path in (root / corpus / file, root / file):
         if path.is_file():
             found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -102,25 +97,18 @@ def _obtain(corpus: str, file: str, *, home: str, sha256: dict[str, str], data_d
     return target
 
 
-def _cache() -> Path:
-    """Where downloads are kept between runs."""
-    return Path(os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
-
-
 def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
-    """Puts the file at `target`, whole and checked, or leaves nothing there and raises DataError."""
-    cure = "get the files yourself, put them in DIR/multi30k, and say --data-dir DIR".replace("multi30k", target.parent.name)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    """Download a file to `target` and check it; raise DataError, and leave no file, if that fails."""
+    cure = f"get the files yourself, put them in DIR/{target.parent.name}, and say --data-dir DIR"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _stream(url, temporary, label=label)
-        found = hashlib.sha256(temporary.read_bytes()).hexdigest()
-        if found != sha256:
-            raise DataError(
-                f"{url} is not the published file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; nothing was kept; "
-                f"try again later, or {cure}"
-            )
-        temporary.replace(target)
+        with atomic_file(target) as file:
+            found = _stream(url, file, label=label)
+            if found != sha256:
+                raise DataError(
+                    f"{url} is not the published file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; nothing was kept; "
+                    f"try again later, or {cure}"
+                )
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -129,20 +117,21 @@ def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
         raise DataError(
             f"could not download {url} to {target.parent}: {reason}{code}; files already there are kept: run again, or {cure}"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def _stream(url: str, path: Path, *, label: str) -> None:
-    """Copies the URL's bytes to `path`, with a line on stderr that grows where stderr is a terminal. OSError where they break off."""
-    with urllib.request.urlopen(url, timeout=30) as reply, path.open("wb") as file:
+def _stream(url: str, file: BinaryIO, *, label: str) -> str:
+    """Copy the bytes of a URL to `file` and return their SHA-256; standard error shows how far it is. Raises OSError if they break off."""
+    sha = hashlib.sha256()
+    with urllib.request.urlopen(url, timeout=30) as reply:
         expected = int(reply.headers.get("Content-Length") or 0)
         received = 0
         while block := reply.read(1 << 16):
             file.write(block)
+            sha.update(block)
             received += len(block)
             if sys.stderr.isatty():
                 print(f"\rdownloading {label}: {received / 1e6:.2f} of {expected / 1e6:.2f} MB", end="", file=sys.stderr, flush=True)
     if expected and received < expected:
         raise OSError(f"the connection broke off after {received:,} of {expected:,} bytes")
     print(f"{chr(13) if sys.stderr.isatty() else ''}downloaded {label}, {received / 1e6:.2f} MB" + " " * 12, file=sys.stderr)
+    return sha.hexdigest()

@@ -5,13 +5,14 @@ which every later line is paired with the wrong translation."""
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from configs.did_you_mean import did_you_mean
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}  # names a folder may use, the first one found wins
 
@@ -22,7 +23,7 @@ class DataError(ValueError):
 
 @dataclass
 class ParallelText:
-    """sources[i] and targets[i] are one pair. skipped says how many pairs of the files are not here, by reason."""
+    """Sentence pairs: targets[i] translates sources[i]. skipped: reason -> how many pairs of the files were left out for it."""
 
     sources: list[str]
     targets: list[str]
@@ -31,10 +32,15 @@ class ParallelText:
     def __len__(self) -> int:
         return len(self.sources)
 
+    def only(self, kept: Sequence[int], *, reason: str) -> ParallelText:
+        """Return the pairs with these numbers; the others are counted under `reason`."""
+        skipped = self.skipped | ({reason: len(self) - len(kept)} if len(kept) < len(self) else {})
+        return ParallelText([self.sources[i] for i in kept], [self.targets[i] for i in kept], skipped)
+
 
 @dataclass
 class Corpus:
-    """extra holds further test sets, whole, by name."""
+    """A parallel corpus with its three splits. extra: name -> a further test set."""
 
     train: ParallelText
     valid: ParallelText
@@ -46,19 +52,19 @@ class Corpus:
     extra: dict[str, ParallelText] = field(default_factory=dict)
 
     def split(self, name: str) -> ParallelText:
-        """The split called train, valid, test, or by one of the extra test sets' names; DataError for any other name."""
+        """Return the split train, valid or test, or the extra test set of this name. Raises DataError at any other name."""
         splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
         if name not in splits:
-            raise DataError(f"{self.name} has no split {name!r}{nearest(name, list(splits))}; it has {', '.join(splits)}")
+            raise DataError(f"{self.name} has no split {name!r}{did_you_mean(name, list(splits))}; it has {', '.join(splits)}")
         return splits[name]
 
     def digest(self) -> str:
-        """Which text a model was trained on: `digest_lines` of the training and validation text."""
+        """Return the `digest_lines` of the training and validation text, which says what text a model was trained on."""
         return digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
 
 
 def digest_lines(*texts: Sequence[str]) -> str:
-    """12 hexadecimal digits of the SHA-256 of texts, each a list of lines."""
+    """Return 12 hexadecimal digits of the SHA-256 of some texts, each a list of lines."""
     sha = hashlib.sha256()
     for lines in texts:
         sha.update("\n".join(lines).encode())
@@ -66,51 +72,44 @@ def digest_lines(*texts: Sequence[str]) -> str:
     return sha.hexdigest()[:12]
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """' (did you mean X?)' for the name most like `name`, or nothing where none is like it."""
-    close = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a plain or gzip text file, white space at both ends removed, empty ones included, a byte-order mark dropped.
+    """Return the lines of a text file, plain or gzip, without white space at their ends; empty lines stay, a byte-order mark does not.
 
-    gzip is known by its first two bytes, whatever the file is called. DataError for a missing or unreadable file, and for a line that is
-    not UTF-8."""
+    A gzip file is recognised by its first two bytes. Raises DataError if the file is missing or unreadable, or a line is not UTF-8."""
     path = Path(path)
-    raw = _read_bytes(path)
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    raw = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
     lines = raw.split(b"\n")
     if lines[-1] == b"":
         lines.pop()  # what stands after the last line end is no line
+    return [decode_line(line, number, str(path)).strip() for number, line in enumerate(lines, start=1)]
+
+
+def decode_line(line: bytes, number: int, name: str, cure: str = "") -> str:
+    """Return the text of a line of UTF-8. Raises DataError, naming the file, the line's number and the byte, at anything else."""
     try:
-        return [line.decode("utf-8").strip() for line in lines]
-    except UnicodeDecodeError:
-        number, error = _first_bad_line(lines)
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        cure = cure or "correct that line, or convert the text if it is in another encoding: iconv -f ISO-8859-1 -t UTF-8"
         byte = error.object[error.start]
-        raise DataError(
-            f"{path}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; correct that line, or convert the file if it "
-            f"is in another encoding: iconv -f ISO-8859-1 -t UTF-8"
-        ) from None
+        raise DataError(f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}") from None
 
 
 def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> ParallelText:
-    """The pairs of two aligned files. With skip_empty a pair with an empty side is left out and counted under 'empty'; a test set is read
-    without it, so that it keeps its line numbers. DataError where the files have different numbers of lines, or none."""
+    """Return the sentence pairs of two aligned files.
+
+    skip_empty: leave out pairs with an empty side and count them under 'empty'; test sets are read without it, to keep their line numbers.
+    Raises DataError if the files have different numbers of lines, or no text."""
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
         raise DataError(
             f"{source} has {len(sources):,} lines and {target} has {len(targets):,}: aligned files have the same number; "
             f"check that both are whole and that line {min(len(sources), len(targets)):,} of one translates that of the other"
         )
-    if not skip_empty:
-        text = ParallelText(sources, targets)
-    else:
-        kept = [(s, t) for s, t in zip(sources, targets, strict=True) if s and t]
-        dropped = len(sources) - len(kept)
-        text = ParallelText([s for s, _ in kept], [t for _, t in kept], {"empty": dropped} if dropped else {})
+    text = ParallelText(sources, targets)
+    if skip_empty:
+        text = text.only([i for i in range(len(text)) if sources[i] and targets[i]], reason="empty")
     if not len(text):
         raise DataError(f"{source} and {target} have no pair of lines with text on both sides; expected one sentence a line")
     return text
@@ -124,7 +123,7 @@ def read_files(
     src: str | None,
     tgt: str | None,
 ) -> Corpus:
-    """A corpus of six named files, each argument [SOURCE, TARGET]. DataError says which are missing."""
+    """Return the corpus of six files, two for each argument: [SOURCE, TARGET]. Raises DataError if some are missing."""
     given = {"--train-files": train_files, "--valid-files": valid_files, "--test-files": test_files}
     missing = [flag for flag, files in given.items() if not files]
     if missing:
@@ -148,9 +147,9 @@ def read_files(
 
 
 def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corpus:
-    """The corpus in a folder of {train,valid,test}.{src,tgt}, plain or .gz; validation may also be called val or dev.
+    """Return the corpus of a folder with {train,valid,test}.{src,tgt}, plain or .gz; the validation files may also be called val or dev.
 
-    DataError where a language or a split is not there, with the ones that are."""
+    Raises DataError, which lists what the folder has, if a language or a split is missing."""
     folder = Path(folder)
     found = _files_by_split(folder)
     languages = sorted(set().union(*(by_language.keys() for by_language in found.values())))
@@ -162,26 +161,18 @@ def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corp
         raise DataError(f"--src and --tgt are both {src!r}; {folder} has {', '.join(languages)}")
     for language in (src, tgt):
         if language not in languages:
-            raise DataError(f"{folder} has no file for language {language!r}{nearest(language, languages)}; it has {', '.join(languages)}")
+            hint = did_you_mean(language, languages)
+            raise DataError(f"{folder} has no file for language {language!r}{hint}; it has {', '.join(languages)}")
     texts = {}
     for split, names in SPLIT_NAMES.items():
         name = next((n for n in names if {src, tgt} <= found.get(n, {}).keys()), None)
         if name is None:
-            there = sorted(path.name for n in names for path in found.get(n, {}).values())
+            present = ", ".join(sorted(path.name for n in names for path in found.get(n, {}).values())) or "none"
             expected = " or ".join(f"{n}.{src} and {n}.{tgt}" for n in names)
-            raise DataError(
-                f"{folder} has no {split} text for {src}-{tgt}: expected {expected}, plain or .gz; found {', '.join(there) or 'none'}"
-            )
+            raise DataError(f"{folder} has no {split} text for {src}-{tgt}: expected {expected}, plain or .gz; found {present}")
         texts[split] = read_pairs(found[name][src], found[name][tgt], skip_empty=split != "test")
-    return Corpus(
-        train=texts["train"],
-        valid=texts["valid"],
-        test=texts["test"],
-        name=folder.resolve().name,
-        description=f"parallel text in {folder}, {src} to {tgt}",
-        src=src,
-        tgt=tgt,
-    )
+    about = f"parallel text in {folder}, {src} to {tgt}"
+    return Corpus(texts["train"], texts["valid"], texts["test"], name=folder.resolve().name, description=about, src=src, tgt=tgt)
 
 
 def _files_by_split(folder: Path) -> Mapping[str, Mapping[str, Path]]:
@@ -201,9 +192,9 @@ def _read_bytes(path: Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         if not path.parent.is_dir():
             raise DataError(f"no file {path}: there is no folder {path.parent}") from None
-        there = sorted(entry.name for entry in path.parent.iterdir())
-        names = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
-        raise DataError(f"no file {path}{nearest(path.name, there)}; {path.parent} has {names or 'no files'}") from None
+        entries = sorted(entry.name for entry in path.parent.iterdir())
+        names = ", ".join(entries[:12]) + (", ..." if len(entries) > 12 else "")
+        raise DataError(f"no file {path}{did_you_mean(path.name, entries)}; {path.parent} has {names or 'no files'}") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; expected a text file, plain or .gz") from error
     if raw.startswith(b"\x1f\x8b"):
@@ -212,12 +203,3 @@ def _read_bytes(path: Path) -> bytes:
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(f"{path} is a damaged gzip file ({error}); copy or download it again") from error
     return raw
-
-
-def _first_bad_line(lines: Sequence[bytes]) -> tuple[int, UnicodeDecodeError]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return number, error
-    raise AssertionError("called only where a line is not UTF-8")

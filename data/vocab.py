@@ -7,7 +7,6 @@ went in."""
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from typing import Protocol
 
 import sentencepiece
 
+from data.atomic_file import atomic_file
 from data.parallel import DataError
 from data.special_tokens import SpecialTokens
 
@@ -23,7 +23,7 @@ NORMALIZATION = "nmt_nfkc"
 
 
 class Vocabulary(Protocol):
-    """What a model needs of a tokenizer. Ids are those of the model's embedding."""
+    """The methods that a model needs of a tokenizer. Ids are those of the model's embedding."""
 
     @property
     def path(self) -> Path:
@@ -36,10 +36,10 @@ class Vocabulary(Protocol):
     def __len__(self) -> int: ...
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of each line, no specials added; an empty line is an empty list."""
+        """Return the ids of each line without special tokens; an empty line gives an empty list."""
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each list of ids; padding, beginning and end leave no trace."""
+        """Return the text of each list of ids; padding, beginning and end are left out."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each id as written in the vocabulary."""
@@ -53,19 +53,17 @@ class Vocab:
 
     @classmethod
     def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> Vocab:
-        """Trains on `lines` and saves the model at `path` (written under a temporary name, then renamed). The same lines give the same
-        file.
+        """Train a vocabulary on `lines`, save it at `path` and return it. The same lines give the same file.
 
-        `size` counts the four specials. Where the text cannot fill it (every word is one piece already) the vocabulary is smaller, with a
-        warning. DataError where there is no text, or where `size` has no room for every character of it."""
+        `size` counts the four specials. If the text has too few different words for it, the vocabulary is smaller, with a warning. Raises
+        DataError if there is no text, or if `size` is too small for the characters of the text."""
         path, specials = Path(path), SpecialTokens()
         kept = [line for line in lines if line.strip()]
         if not kept:
             raise DataError("no text to train a vocabulary on: expected at least one line that is not empty")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with temporary.open("wb") as file:
+            with atomic_file(path) as file:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=iter(kept),
                     model_writer=file,
@@ -81,11 +79,8 @@ class Vocab:
                     num_threads=1,  # the model file differs with the number of threads
                     minloglevel=2,
                 )
-            temporary.replace(path)
         except RuntimeError as error:
             raise DataError(_why_not(str(error), size)) from error
-        finally:
-            temporary.unlink(missing_ok=True)
         vocab = cls.load(path)
         if len(vocab) < size:
             warnings.warn(
@@ -116,17 +111,14 @@ class Vocab:
         return int(self.processor.get_piece_size())
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of each line, no specials added; an empty line is an empty list."""
         return self.processor.encode(list(lines), out_type=int)
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
-        """Plain text of each list of ids. Padding, begin and end leave no trace; an unknown piece is written as SentencePiece's question
-        marks."""
+        """As in `Vocabulary`; an unknown piece becomes SentencePiece's two question marks."""
         return self.processor.decode([list(map(int, ids)) for ids in ids_list])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The piece of each id as written in the vocabulary: a word's first piece starts with U+2581, specials are <pad>, <s>, </s>,
-        <unk>."""
+        """As in `Vocabulary`; a word's first piece starts with U+2581, and the specials are <pad>, <s>, </s> and <unk>."""
         return [self.processor.id_to_piece(int(i)) for i in ids]
 
 

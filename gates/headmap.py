@@ -203,8 +203,19 @@ class HeadMap(Mapping[HeadSite, Tensor]):
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write to a temporary name, then rename: a crash leaves the old file whole."""
-    path = Path(path)
+    """Write JSON under a temporary name, then rename it: after a crash the old file is whole.
+
+    The repository's data/atomic_file.py does the same for files of any kind; the wheel has `gates` alone, and so lines of its own."""
+    path, text = Path(path), json.dumps(content, indent=1) + "\n"
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs write scores of one base
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.unlink(missing_ok=True)
+        with partial.open("x", encoding="utf-8") as file:  # x: a symbolic link of this name is not followed
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror}; free some space or choose another folder") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import RichProgressBar
 
+from data.atomic_file import atomic_file
 from gates import GateBank
 from lightning_modules.loggers import MetricsFile
 from lightning_modules.module import StageModule
@@ -68,10 +70,10 @@ class Checkpoints(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, StageModule)
         self.steps, self.stopped = trainer.global_step, module.stopped
-        partial = self.folder / (self.last_name + ".part")
-        trainer.save_checkpoint(partial, weights_only=False)  # False: the optimiser's state too
+        last = self.folder / self.last_name
+        with atomic_file(last) if trainer.is_global_zero else nullcontext() as file:  # every process takes part, the first one writes
+            trainer.save_checkpoint(file.name if file else last, weights_only=False)  # False: the optimiser's state too
         if trainer.is_global_zero:
-            partial.replace(self.folder / self.last_name)
             for logger in trainer.loggers:
                 logger.save()
 
@@ -114,9 +116,9 @@ class GateHistory(pl.Callback):
         if not trainer.is_global_zero:  # gates are the same in all processes
             return
         heads = [f"{site.name}.{head}" for site in bank_of(module).sites for head in range(site.heads)]
-        partial = self.path.with_name("part." + self.path.name)
-        np.savez_compressed(partial, steps=np.array(self.steps), log_alpha=np.array(self.values, dtype=np.float32), heads=np.array(heads))
-        partial.replace(self.path)
+        log_alpha = np.array(self.values, dtype=np.float32)
+        with atomic_file(self.path) as file:
+            np.savez_compressed(file, steps=np.array(self.steps), log_alpha=log_alpha, heads=np.array(heads))
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "values": self.values}

@@ -1,7 +1,7 @@
 """Where logged numbers go: always the run folder's metrics.csv, beside it TensorBoard, or the W&B run of wandb_run.py, on request."""
 
 import csv
-import os
+import io
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,8 @@ from typing import Any
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
+
+from data.atomic_file import atomic_file
 
 
 class MetricsFile(Logger):
@@ -51,12 +53,12 @@ class MetricsFile(Logger):
     def save(self) -> None:
         rows = [*self.before, *(self.rows[step] for step in sorted(self.rows))]
         columns = ["stage", "step", "epoch", *sorted({name for row in rows for name in row} - {"stage", "step", "epoch"})]
-        partial = self.path.with_name(self.path.name + ".part")
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
-        os.replace(partial, self.path)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+        with atomic_file(self.path) as file:
+            file.write(text.getvalue().encode())
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -35,8 +35,8 @@ class MultiHeadAttention(nn.Module):
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """k and v (B, H, S, K) of x (B, S, D)."""
         if self.heads == 0:
-            nothing = x.new_empty(x.shape[0], 0, x.shape[1], self.head_width)
-            return nothing, nothing
+            empty = x.new_empty(x.shape[0], 0, x.shape[1], self.head_width)
+            return empty, empty
         return self.split(self.k_proj(x)), self.split(self.v_proj(x))
 
     def forward(
@@ -50,10 +50,10 @@ class MultiHeadAttention(nn.Module):
         span: tuple[int, int] | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The attention's output (B, L, D) for queries x (B, L, D), and on request the weights (B, H, L, S), else None.
+        """Return the attention's output (B, L, D) for queries x (B, L, D), and the weights (B, H, L, S) if they are needed, else None.
 
-        bias: added to the scores, broadcast to (B, H, L, S); -inf where a key is not to be seen. rows (B,), span (start, length): the
-        sentence of each row and the positions of the queries, for gates that differ by them; the plain batch unless given."""
+        bias: added to the scores, broadcast to (B, H, L, S); -inf where a key must not be seen. rows (B,), span (start, length): the
+        sentence of each row and the positions of the queries, for gates that differ by sentence or position."""
         if self.heads == 0:
             weights = x.new_empty(x.shape[0], 0, x.shape[1], keys.shape[2]) if need_weights else None
             return self.out_proj.bias.expand_as(x), weights
@@ -79,7 +79,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
-    """An nn.Linear. One without a weight stands for heads that were removed: no warning, and no gradient to wait for."""
+    """Return an nn.Linear; an empty one, which stands for removed heads, gives no warning and needs no gradient."""
     if inputs and outputs:
         return nn.Linear(inputs, outputs)
     with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(q k^T + bias) over the keys, (B, H, L, S)."""
+    """Return softmax(q k^T + bias) over the keys, (B, H, L, S)."""
     if q.device.type != "cpu" or keys.shape[2] >= VECTOR or q.shape[2] == 1:
         scores = torch.matmul(q, keys.transpose(-1, -2))
         return torch.softmax(scores if bias is None else scores + bias, dim=-1)
@@ -105,6 +105,8 @@ def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def written_out(q: Tensor) -> bool:
-    """Whether two batched products and a softmax beat the fused kernel: they do on a CPU for sentences (the fused backward is slow
-    there; benchmarks/attention_paths.py measures it), the fused one wins on a GPU and on long inputs, where it saves memory."""
+    """Return whether two batched products and a softmax are faster than the fused kernel for queries q (B, H, L, K).
+
+    They are on a CPU for sentences, where the fused backward pass is slow (benchmarks/attention_paths.py measures it); the fused kernel
+    is faster on a GPU, and on long inputs, where it also saves memory."""
     return q.device.type == "cpu" and q.shape[2] <= 512

@@ -1,7 +1,6 @@
 """Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
 
 import hashlib
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,20 @@ import torch
 from torch import nn
 
 from configs.schema import ModelConfig
+from data.atomic_file import atomic_file
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
 
 
 def save_file(path: str | Path, content: dict[str, Any]) -> None:
-    """torch.save to a temporary name, then rename: a crash leaves the old file whole."""
-    path = Path(path)
-    partial = path.with_name(path.name + ".part")
-    try:
-        torch.save(content, partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write a dict of plain tensors and plain values with torch.save, whole or not at all (data/atomic_file.py)."""
+    with atomic_file(path) as file:
+        torch.save(content, file)
 
 
 def load_file(path: str | Path) -> dict[str, Any]:
-    """The dict of `save_file`. Raises ValueError at a file that is missing, cut short or holds more than plain tensors."""
+    """Return the dict that `save_file` wrote. Raises ValueError if the file is missing, cut short or holds more than plain tensors."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no checkpoint at {path}; is the run finished? (fit.py ... --resume continues it)")
@@ -42,8 +37,8 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def architecture(model: Transformer) -> dict[str, Any]:
-    """What `build` needs to make the same model again. `heads_left` is there if heads were removed: which of the first ones remain."""
-    left = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
+    """Return the description from which `build` makes the same model. heads_left: the heads that remain, if some were removed."""
+    remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
     return {
         "model": asdict(model.config),
         "source_vocab": model.source_vocab,
@@ -51,17 +46,17 @@ def architecture(model: Transformer) -> dict[str, Any]:
         "source_specials": asdict(model.source_specials),
         "target_specials": asdict(model.target_specials),
         "heads": model.heads,
-        **({"heads_left": left} if left else {}),
+        **({"heads_left": remaining} if remaining else {}),
     }
 
 
 def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialTokens]:
-    """The special tokens of source and target in what `architecture` wrote; files from before they were written have the defaults."""
+    """Return the special tokens of source and target in a description; those of older files, which lack them, are the defaults."""
     return SpecialTokens(**description.get("source_specials", {})), SpecialTokens(**description.get("target_specials", {}))
 
 
 def build(description: dict[str, Any]) -> Transformer:
-    """An untrained model from what `architecture` wrote. Raises ValueError at a description that is not one."""
+    """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it lacks something."""
     try:
         config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
         sizes = description["source_vocab"], description["target_vocab"]
@@ -73,12 +68,12 @@ def build(description: dict[str, Any]) -> Transformer:
 
 
 def save_model(path: str | Path, model: Transformer, **extra: Any) -> None:
-    """Weights and architecture of a model without gates (detach first)."""
+    """Save the weights and architecture of a model without gates (detach them first)."""
     save_file(path, {"architecture": architecture(model), "model": model.state_dict(), **extra})
 
 
 def load_model(path: str | Path) -> Transformer:
-    """The model of `save_model`, in evaluation mode. Raises ValueError at a broken file."""
+    """Return the model that `save_model` wrote, in evaluation mode. Raises ValueError at a broken file."""
     content = load_file(path)
     if "architecture" not in content or "model" not in content:
         raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model'")
@@ -91,7 +86,7 @@ def load_model(path: str | Path) -> Transformer:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """12 hexadecimal digits of the SHA-256 of the model's weights."""
+    """Return 12 hexadecimal digits of the SHA-256 of the model's weights."""
     sha = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         sha.update(name.encode() + tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers do not cost more than the layer they fall on.
+"""Dropout with cheap random numbers on a CPU.
 
 On a CPU `bernoulli_` draws one double for every unit and takes as long as a small matrix product. Here eight units share one 64-bit random
 number, a byte each, so the probability is a multiple of 1/256; the scale uses that probability, so the expectation is exact.

@@ -1,4 +1,4 @@
-"""What a reader of another library's files gives: a model of ours with its tokenizer, from which an ordinary run folder is made."""
+"""The result of reading another library's model: a `Translator` of ours, from which an ordinary run folder is made."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

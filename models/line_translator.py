@@ -1,4 +1,4 @@
-"""What everything that translates lines has in common: a `Translator`, and an exported folder that is open."""
+"""What all that translates lines has in common: the `Translator` of a run, and the opened model of an exported folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,20 +23,45 @@ class LineTranslator(Protocol):
     """A model with its vocabularies and search settings, whatever runs it."""
 
     search: "SearchConfig"
-
-    @property
-    def source_vocab(self) -> "Vocabulary": ...
-
-    @property
-    def target_vocab(self) -> "Vocabulary": ...
+    source_vocab: "Vocabulary"
+    target_vocab: "Vocabulary"
 
     def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
-        """One line for every line; an empty line stays empty. What is None is as `search` says."""
+        """Return one translation for every line; an empty line stays empty. What is None is as `search` says."""
+        return [best[0].text for best in self.translate_n_best(lines, beam=beam, length_penalty=length_penalty)]
 
     def translate_n_best(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[list[Translation]]:
-        """The `beam` best translations of every line, best first. Raises ValueError at a beam below 1."""
+        """Return the `beam` best translations of every line, best first. Raises ValueError at a beam below 1."""
+        raise NotImplementedError
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """Natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ."""
+        """Return the natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ."""
+        raise NotImplementedError
+
+    def search_options(self, beam: int | None, length_penalty: float | None) -> tuple[int, float]:
+        """Return the beam width and length penalty, as `search` says where they are None. Raises ValueError at a beam below 1."""
+        beam = self.search.beam if beam is None else beam
+        if beam < 1:
+            raise ValueError(f"expected a beam of at least 1, got {beam}")
+        return beam, self.search.length_penalty if length_penalty is None else length_penalty
+
+    def encode_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the ids of sources and targets, without special tokens. Raises ValueError if the numbers of lines differ."""
+        if len(sources) != len(targets):
+            raise ValueError(f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets")
+        return self.source_vocab.encode(sources), self.target_vocab.encode(targets)
+
+    def search_batches(self, lengths: Sequence[int], beam: int) -> list[list[int]]:
+        """Return the numbers of the lines that are not empty, longest first, in batches of `search.batch_tokens` padded pieces times beam.
+
+        lengths: pieces of each line. Every batch has a line at least."""
+        order = sorted((i for i, length in enumerate(lengths) if length > 0), key=lambda i: -lengths[i])
+        batches: list[list[int]] = []
+        begin = 0
+        while begin < len(order):
+            size = max(1, self.search.batch_tokens // ((lengths[order[begin]] + 1) * beam))
+            batches.append(order[begin : begin + size])
+            begin += size
+        return batches

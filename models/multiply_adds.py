@@ -1,4 +1,4 @@
-"""Multiply-adds of a model, counted exactly, so that the gain of a smaller one has something to be held against.
+"""Exact numbers of multiply-adds of a model, to compare the measured gain of a smaller model with.
 
 Counted are the products: projections of attention, scores q k^T, weights times values, feed-forward, output projection. Not counted: norms,
 softmaxes, embeddings, biases and gates. What is computed and masked afterwards counts: padding, and the future in whole sequences.
@@ -55,5 +55,5 @@ def count(model: Transformer, queries: Mapping[str, int], keys: Mapping[str, int
 
 
 def saved_share(whole: Mapping[str, int], less: Mapping[str, int]) -> float:
-    """The share of the multiply-adds of `whole` that `less` does without; negative where it asks for more."""
+    """Return the share of the multiply-adds of `whole` that `less` saves; negative if it needs more."""
     return 1 - sum(less.values()) / sum(whole.values())

@@ -1,4 +1,4 @@
-"""How far a long command is: lines for the person at the terminal, and a counter of translated lines on standard error."""
+"""Progress of a long command: lines for the user, and a counter of translated lines on standard error."""
 
 import math
 import sys
@@ -19,8 +19,10 @@ def minutes(seconds: float) -> str:
 
 
 class Progress:
-    """Lines done and lines a second on standard error: on a terminal one counter in place, else a line every ten seconds; a last line at
-    the end. lines_seen: the translations go to a terminal themselves, so that a counter would only stand between them."""
+    """Shows on standard error how many lines are translated, and how many per second.
+
+    On a terminal it is one counter that is overwritten, elsewhere a line every ten seconds, and `finish` writes a last line. lines_seen:
+    the translations themselves appear on the terminal, so there is no counter between them."""
 
     def __init__(self, *, quiet: bool, lines_seen: bool):
         self.quiet, self.in_place = quiet, sys.stderr.isatty()
@@ -39,7 +41,7 @@ class Progress:
         return f"{self.lines:,} line{'s' if self.lines != 1 else ''}, {self.lines / max(seconds, 1e-3):,.1f} lines/s"
 
     def add(self, lines: int) -> None:
-        """So many lines more are written."""
+        """Count this many more translated lines, and show the count if it is time to."""
         self.lines += lines
         if self.quiet or time.monotonic() - self.shown < self.every:
             return
@@ -49,18 +51,18 @@ class Progress:
         self.width = len(text) if self.in_place else 0
 
     def say(self, text: str) -> None:
-        """A line of its own, the counter left standing above it."""
+        """Print a line below the counter."""
         self.leave_line()
         print(text, file=sys.stderr, flush=True)
 
     def leave_line(self) -> None:
-        """Go on below the counter, if one is on the screen."""
+        """Move to the line below the counter, if one is shown."""
         if self.width:
             print(file=sys.stderr, flush=True)
         self.width = 0
 
     def finish(self) -> None:
-        """The last line: all lines, and their number a second."""
+        """Print the final count and speed."""
         if not self.quiet:
             print(("\r" if self.width else "") + str(self).ljust(self.width), file=sys.stderr, flush=True)
         self.width = 0

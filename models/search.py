@@ -1,4 +1,4 @@
-"""Greedy and beam search with keys and values kept, finished sentences dropped from the batch.
+"""Greedy and beam search. Keys and values are kept from step to step, and finished sentences leave the batch.
 
 A hypothesis of n tokens (end of sentence counted) scores log p / n ** length_penalty. A sentence is finished when `beam` of its
 hypotheses have ended, or at its length limit, where the end is forced.
@@ -60,7 +60,7 @@ class Hypothesis:
 
 
 def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
-    """(B,) longest target of each source in pieces, the end included: max_ratio * source pieces + max_extra, or all learned positions."""
+    """Return the longest target (B,) of each source, end included: max_ratio * its pieces + max_extra, within learned positions."""
     pieces = (source != model.source_specials.padding).sum(1) - 1
     limits = (pieces * max_ratio).long() + max_extra
     return limits.clamp(max=model.config.max_positions) if model.config.positions == "learned" else limits
@@ -70,7 +70,7 @@ def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra:
 def greedy_search(
     model: StepModel, source: Tensor, *, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
 ) -> list[Hypothesis]:
-    """The most probable next token at every step, for every source (B, S)."""
+    """Return for every source (B, S) the hypothesis that takes the most probable token at every step."""
     specials = model.target_specials
     limits = length_limits(model, source, max_ratio, max_extra)
     state = model.start(source)
@@ -100,7 +100,7 @@ def greedy_search(
 def beam_search(
     model: StepModel, source: Tensor, *, beam: int, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
 ) -> list[list[Hypothesis]]:
-    """For every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam below 1."""
+    """Return for every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam below 1."""
     if beam < 1:
         raise ValueError(f"expected a beam of at least 1, got {beam}")
     k = min(beam, model.target_vocab - 1)
@@ -152,13 +152,12 @@ def beam_search(
 
 
 def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
-    """(N, V) log probabilities in nats, fp32; padding and beginning are never produced."""
-    log_p = model.step(ids, state).float().log_softmax(-1)
-    return rule_out(log_p, model.target_specials)
+    """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning are -inf."""
+    return rule_out(model.step(ids, state).float().log_softmax(-1), model.target_specials)
 
 
 def rule_out(scores: Tensor, specials: SpecialTokens) -> Tensor:
-    """The scores (..., V), changed in place: -inf at the tokens that are never produced."""
+    """Set the scores (..., V) of the tokens that are never produced to -inf, in place, and return them."""
     for token in specials.never_produced:
         scores[..., token] = -torch.inf
     return scores

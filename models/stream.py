@@ -1,4 +1,4 @@
-"""Lines in, lines out: a stream of any length translated in bounded memory, in order.
+"""Translate a stream of lines of any length, in order and in bounded memory.
 
     chunks = read_chunks(fd)                    bytes as they come; b"" says that nothing more is there yet
     lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None where nothing more is there yet
@@ -12,11 +12,12 @@ wrong with a line raises DataError after everything before that line has come ou
 import os
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from data.parallel import DataError
+from data.atomic_file import atomic_file
+from data.parallel import DataError, decode_line
 from models.line_translator import LineTranslator, Translation
 
 CHUNK = 1 << 16  # bytes of one read: what a pipe holds
@@ -71,13 +72,8 @@ def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Ite
 def _decode(raw: bytes, number: int, name: str) -> str:
     if len(raw) > LONGEST_LINE:
         raise DataError(f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, each ended by a newline")
-    try:
-        return (raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw).decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        cure = NOT_TEXT.get(raw[:2]) if number == 1 else None
-        cure = cure or "correct that line, or convert the text if it is in another encoding: iconv -f ISO-8859-1 -t UTF-8"
-        byte = error.object[error.start]
-        raise DataError(f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}") from None
+    cure = NOT_TEXT.get(raw[:2], "") if number == 1 else ""
+    return decode_line(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, number, name, cure).removesuffix("\r")
 
 
 def windows(lines: Iterable[str | None], *, most: int, first: int = FIRST_WINDOW) -> Iterator[list[str]]:
@@ -149,30 +145,20 @@ def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores
     table = ONE_CELL if n_best or scores else ONE_LINE
     written = []
     for rank in range(n_best or 1):
-        one = best[rank] if rank < len(best) else None
+        translation = best[rank] if rank < len(best) else None
         cells = [str(number)] if n_best else []
         if scores:
-            cells += [f"{one.score:.4f}", f"{one.log_prob:.4f}"] if one else ["-inf", "-inf"]
-        written.append("\t".join([*cells, one.text.translate(table) if one else ""]) + "\n")
+            cells += [f"{translation.score:.4f}", f"{translation.log_prob:.4f}"] if translation else ["-inf", "-inf"]
+        written.append("\t".join([*cells, translation.text.translate(table) if translation else ""]) + "\n")
     return "".join(written)
 
 
-@contextmanager
-def whole_file(path: str) -> Iterator[BinaryIO]:
-    """A file that has its name only once it is whole: written beside it, then renamed; nothing is left after an exception.
-    Raises ValueError where no file can be put there."""
-    target = Path(path).resolve()  # through a link, not in its place
+def output_file(path: str) -> AbstractContextManager[BinaryIO]:
+    """Return the `atomic_file` of translate.py's --output; a symbolic link stays, and the file that it points to is replaced.
+
+    Raises ValueError if `path` is a folder, a device or a pipe."""
+    target = Path(path).resolve()
     if target.exists() and not target.is_file():
         kind = "folder" if target.is_dir() else "device or pipe, which > writes to"
         raise ValueError(f"--output {path} is a {kind}; expected the name of a file")
-    partial = target.with_name(target.name + ".part")
-    try:
-        file = partial.open("wb")
-    except OSError as error:
-        raise ValueError(f"--output {path}: {error.strerror}; expected a name in a folder that can be written to") from error
-    try:
-        with file:
-            yield file
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    return atomic_file(target)

@@ -97,7 +97,7 @@ class DecoderLayer(nn.Module):
         return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), self_weights, cross_weights
 
     def step(self, x: Tensor, state: "DecoderState", layer: int) -> Tensor:
-        """One position of every row, x (N, 1, D), with the keys and values of the earlier positions from `state`."""
+        """Return the layer's output for one new position of every row, x (N, 1, D); `state` has the earlier keys and values."""
         span = (state.length, 1)
         h = self.self_residual.before(x)
         keys, values = state.grow(layer, *self.self_attention.keys_values(h))
@@ -112,7 +112,7 @@ class DecoderLayer(nn.Module):
 
 @dataclass
 class Trace:
-    """What a pass over whole sequences leaves on request, layer by layer, so that another pass can begin inside it."""
+    """The inputs, keys and values of every layer in a pass over whole sequences, from which another pass can start at a later layer."""
 
     inputs: list[Tensor] = field(default_factory=list)  # (B, L, D)
     past: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
@@ -121,7 +121,7 @@ class Trace:
 
 @dataclass
 class DecoderState:
-    """What decoding remembers: the source's keys and values (a sentence each), the target's so far (a row each)."""
+    """The keys and values that decoding keeps: those of the source for each sentence, and those of the target so far for each row."""
 
     cross: list[KeysValues]  # per layer k, v (B, H, S, K)
     cross_bias: Tensor  # (B, 1, 1, S): 0, or -inf at padding
@@ -140,7 +140,7 @@ class DecoderState:
         return past[0][:, :, : self.length + 1], past[1][:, :, : self.length + 1]
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others are dropped."""
+        """Replace row n by row rows[n]; with `sentences`, indices into the remaining sentences, drop all others."""
         self.past = [past and (past[0].index_select(0, rows), past[1].index_select(0, rows)) for past in self.past]
         self.row_sentences = self.row_sentences[rows]
         if sentences is not None:
@@ -150,7 +150,7 @@ class DecoderState:
 
 
 def with_room(past: Tensor) -> Tensor:
-    """(N, H, L, K) with room for more positions: to add one is then a small write, not a copy of all."""
+    """Return a copy of past (N, H, L, K) with room for ROOM more positions, so that adding one does not copy all others."""
     rows, heads, length, width = past.shape
     larger = past.new_empty(rows, heads, length + ROOM, width)
     larger[:, :, :length] = past
@@ -166,7 +166,7 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
     def forward(self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None) -> Tensor:
-        """Memory (B, S, D) of x (B, S, D), the input of layer `first`."""
+        """Return the memory (B, S, D), given the input x (B, S, D) of layer `first`."""
         for i, layer in enumerate(self.layers):
             if i < first:
                 continue
@@ -197,9 +197,9 @@ class Decoder(nn.Module):
         weights: Weights | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """States (B, T, D), normed and ready for the output, of x (B, T, D), the input of layer `first`.
+        """Return the normed states (B, T, D), given the input x (B, T, D) of layer `first`.
 
-        memory: (B, S, D), or every layer's keys and values of it where they are known."""
+        memory: (B, S, D), or the keys and values that every layer computes from it."""
         length = x.shape[1]
         causal = torch.full((length, length), -torch.inf, device=x.device).triu(1)
         for i, layer in enumerate(self.layers):
@@ -270,7 +270,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
 
     def embed(self, ids: Tensor, side: str, start: int = 0) -> Tensor:
-        """(B, L) ids at positions start.. to (B, L, D)."""
+        """Return the embeddings (B, L, D) of ids (B, L) at positions start, start + 1, ..."""
         table: nn.Embedding = getattr(self, f"{side}_embedding")
         end = start + ids.shape[1]
         if self.config.positions == "learned":
@@ -287,16 +287,16 @@ class Transformer(nn.Module):
         return self.dropout(table(ids) * math.sqrt(self.config.d_model) + positions)
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
-        """Memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). A dict given as `weights` is filled."""
+        """Return the memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). `weights` is filled as in `forward`."""
         bias = padding_bias(source, self.source_specials.padding)
         return self.encoder(self.embed(source, "source"), bias, weights=weights), bias
 
     def decode(self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
-        """Decoder states (B, T, D), normed and ready for `output`."""
+        """Return the normed decoder states (B, T, D), to which `output` is applied."""
         return self.decoder(self.embed(target_in, "target"), memory, bias, weights=weights)
 
     def forward(self, source: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
-        """Logits (B, T, V). With a dict as `weights`, it is filled with every site's attention weights (B, H, L, S)."""
+        """Return the logits (B, T, V), and fill `weights`, if given, with the attention weights (B, H, L, S) of every site."""
         memory, bias = self.encode(source, weights)
         return self.output(self.decode(memory, bias, target_in, weights))
 
@@ -317,7 +317,7 @@ class Transformer(nn.Module):
 
 
 def padding_bias(ids: Tensor, padding: int) -> Tensor:
-    """(B, S) ids to (B, 1, 1, S): 0, or -inf at padding."""
+    """Return the additive mask (B, 1, 1, S) of ids (B, S): 0, or -inf at padding."""
     return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == padding, -torch.inf)[:, None, None, :]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,21 +16,19 @@ from data.batch import pad
 from data.special_tokens import SpecialTokens
 from data.vocab import Vocab, Vocabulary
 from gates import HeadSite, find_sites
-from models.line_translator import Translation
+from models.line_translator import LineTranslator, Translation
 from models.search import Hypothesis, beam_search, greedy_search
 from models.transformer import Transformer
 
 
-class Translator:
+class Translator(LineTranslator):
     """A model with its vocabularies and search settings: the `LineTranslator` that holds a model of ours.
 
     Raises ValueError where model and vocabularies number their special tokens differently."""
 
     def __init__(self, model: Transformer, source_vocab: Vocabulary, target_vocab: Vocabulary, search: SearchConfig | None = None):
-        for side, model_specials, vocab in (
-            ("source", model.source_specials, source_vocab),
-            ("target", model.target_specials, target_vocab),
-        ):
+        sides = (("source", model.source_specials, source_vocab), ("target", model.target_specials, target_vocab))
+        for side, model_specials, vocab in sides:
             if model_specials != vocab.specials:
                 raise ValueError(
                     f"the model numbers the {side} side's special tokens as {model_specials}, its vocabulary as {vocab.specials}; "
@@ -52,18 +49,10 @@ class Translator:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self.source_vocab.encode(list(lines))
 
-    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
-        """One line for every line; an empty line stays empty."""
-        return [best[0].text for best in self.translate_n_best(lines, beam=beam, length_penalty=length_penalty)]
-
     def translate_n_best(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[list[Translation]]:
-        """The `beam` best translations of every line, best first, with their scores."""
-        beam = self.search.beam if beam is None else beam
-        penalty = self.search.length_penalty if length_penalty is None else length_penalty
-        if beam < 1:
-            raise ValueError(f"expected a beam of at least 1, got {beam}")
+        beam, penalty = self.search_options(beam, length_penalty)
         ids = self.encode(lines)
         results: list[list[Translation]] = [[Translation("", 0.0, 0.0, 0)] for _ in ids]
         was_training = self.model.training
@@ -72,24 +61,18 @@ class Translator:
             source = pad([ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
             options: dict[str, Any] = {"length_penalty": penalty, "max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
             if beam == 1:
-                found: list[list[Hypothesis]] = [[one] for one in greedy_search(self.model, source, **options)]
+                n_best: list[list[Hypothesis]] = [[hypothesis] for hypothesis in greedy_search(self.model, source, **options)]
             else:
-                found = beam_search(self.model, source, beam=beam, **options)
-            texts = iter(self.target_vocab.decode([hypothesis.ids for best in found for hypothesis in best]))
-            for i, best in zip(chosen, found, strict=True):
-                results[i] = [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
+                n_best = beam_search(self.model, source, beam=beam, **options)
+            texts = iter(self.target_vocab.decode([hypothesis.ids for best in n_best for hypothesis in best]))
+            for i, best in zip(chosen, n_best, strict=True):
+                results[i] = [Translation(next(texts), h.log_prob, h.score, len(h.ids) + 1) for h in best]
         self.model.train(was_training)
         return results
 
-    def search_batches(self, lengths: Sequence[int], beam: int) -> list[list[int]]:
-        return search_batches(lengths, beam, self.search.batch_tokens)
-
     @torch.inference_mode()
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """Natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ."""
-        if len(sources) != len(targets):
-            raise ValueError(f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets")
-        source_ids, target_ids = self.encode(sources), self.target_vocab.encode(list(targets))
+        source_ids, target_ids = self.encode_pairs(sources, targets)
         results: list[list[float]] = [[] for _ in sources]
         was_training = self.model.training
         self.model.eval()
@@ -104,20 +87,8 @@ class Translator:
         return results
 
 
-def search_batches(lengths: Sequence[int], beam: int, tokens: int) -> list[list[int]]:
-    """Numbers of the lines that are not empty, longest first, as many at once as `tokens` padded pieces, times beam, allow."""
-    order = [int(i) for i in np.argsort([-n for n in lengths], kind="stable") if lengths[int(i)] > 0]
-    batches: list[list[int]] = []
-    begin = 0
-    while begin < len(order):
-        size = max(1, tokens // ((lengths[order[begin]] + 1) * beam))
-        batches.append(order[begin : begin + size])
-        begin += size
-    return batches
-
-
 def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
-    """(B, T) natural-log probability of each token of targets (B, T + 1) that begin with the beginning; 0 at padding."""
+    """Return the natural-log probability (B, T) of each token after the first of target (B, T + 1); 0 at padding."""
     logits = model(source, target[:, :-1]).float()
     out = target[:, 1:]
     log_p = torch.log_softmax(logits, -1).gather(2, out[:, :, None]).squeeze(2)
@@ -127,8 +98,9 @@ def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tenso
 def load_vocabs(
     folder: Path, source_specials: SpecialTokens | None = None, target_specials: SpecialTokens | None = None
 ) -> tuple[Vocab, Vocab]:
-    """The source and target vocabulary stored with a run or an exported model, one object twice when joint. Special tokens are numbered as
-    given, which should be as the model does, else as the files do."""
+    """Return the source and target vocabulary of a run folder or an exported folder; a joint one is the same object twice.
+
+    The special tokens are numbered as given, which should be as the model numbers them, or else as the files do."""
     if (folder / "vocab.model").is_file():
         both = Vocab.load(folder / "vocab.model", target_specials)
         return both, both

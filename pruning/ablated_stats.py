@@ -12,9 +12,7 @@ What the columns are: tasks/metrics.py. Letters: A ablations, N lines, n changed
 """
 
 import hashlib
-import io
 import json
-import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from data.atomic_file import atomic_file
 from gates import HeadMap, attach, detach
 from models.checkpoint import weights_digest
 from models.progress import Report
@@ -131,13 +130,10 @@ def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, f
             for metric in base.statistics
         },
     }
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for allow_pickle
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    partial.write_bytes(content.getvalue())
-    os.replace(partial, path)
+    with atomic_file(path) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for allow_pickle
 
 
 def read(

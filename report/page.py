@@ -6,13 +6,13 @@ become whole thousandths, gate paths at most PATH_POINTS points with two decimal
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from data.atomic_file import atomic_file
 from report.palette import css_variables, page_looks
 
 HERE = Path(__file__).parent
@@ -29,9 +29,8 @@ def write_page(data: Mapping[str, Any], path: str | Path) -> None:
     path = Path(path)
     text = page(data)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs fill the page of their base
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)  # a crash leaves the page as it was
+    with atomic_file(path) as file:
+        file.write(text.encode())
 
 
 def page(data: Mapping[str, Any]) -> str:

@@ -1,18 +1,18 @@
 """The run folder: what every script writes and reads.   One run is one base, or one gate setting on a base.
 
-    config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json metrics.csv hypotheses/ scores/ result.json
+config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json metrics.csv hypotheses/ scores/ result.json
 """
 
 import json
 import os
 import warnings
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gates.headmap import write_json
+from configs.did_you_mean import did_you_mean
+from data.atomic_file import atomic_file
 from runfolder.row import ResultRow
 
 
@@ -31,9 +31,8 @@ class RunFolder:
         folder = cls(path)
         if not (folder / "config.yaml").is_file():
             siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
-            nearest = get_close_matches(Path(path).name, siblings, n=1)
-            hint = f"; did you mean {Path(path).parent / nearest[0]}?" if nearest else ""
-            raise ValueError(f"no run at {path} (a run folder holds config.yaml){hint}")
+            hint = did_you_mean(Path(path).name, siblings, prefix=f"{Path(path).parent}{os.sep}")
+            raise ValueError(f"no run at {path}, where a run folder would hold config.yaml{hint}")
         return folder
 
     def config(self) -> dict[str, Any]:
@@ -63,15 +62,13 @@ class RunFolder:
             raise ValueError(f"{self / name} is broken ({error}); repeat the run with --fresh") from error
 
     def write_json(self, name: str, content: Any) -> None:
-        (self / name).parent.mkdir(parents=True, exist_ok=True)
-        write_json(self / name, content)
+        self.write_text(name, json.dumps(content, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
         path = self / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs share a base
-        partial.write_bytes(text.encode())
-        os.replace(partial, path)
+        with atomic_file(path) as file:
+            file.write(text.encode())
 
     def result(self) -> dict[str, Any] | None:
         """result.json, or None while no stage has ended."""

@@ -10,13 +10,13 @@ reads PLACE into a ForeignModel, and a line in SOURCES.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from configs.did_you_mean import did_you_mean
 from configs.registry import imported
 from data import Corpus
 from data.batch import Batch
@@ -104,9 +104,7 @@ def open_source(
     name = system or folder.own_system()
     systems = folder.systems()
     if name not in systems:
-        nearest = get_close_matches(name, systems, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {sorted(systems)}"
-        raise ValueError(f"run {folder.path} has no system {name!r}; {hint}")
+        raise ValueError(f"run {folder.path} has no system {name!r}{did_you_mean(name, systems)}; it has {', '.join(sorted(systems))}")
     config = folder.config()
     task = task_of(config)
     predictor = task.load_predictor(folder.path, folder / systems[name]["weights"], config)

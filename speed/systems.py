@@ -9,7 +9,7 @@ import torch
 
 from configs.methods import GateMethod, method_of
 from models.checkpoint import save_model
-from models.formats import FORMATS, export, need, open_exported, without_gates
+from models.formats import FORMATS, export, open_exported, require_packages, without_gates
 from models.line_translator import LineTranslator
 from models.transformer import Transformer
 from runfolder.folder import RunFolder
@@ -70,7 +70,7 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
     left_out: dict[str, str] = {}
     for suffix, (format, options, words) in ENGINES.items():
         try:
-            need(FORMATS[format].packages)
+            require_packages(FORMATS[format].packages)
         except ValueError as error:
             left_out[words] = str(error)
             continue

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs.cli import read
+from configs.did_you_mean import did_you_mean
 from configs.schema import FitConfig
-from data.parallel import nearest
 
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 INTERPRETERS = ("${interpreter}", "python", "python3")
@@ -37,7 +37,7 @@ def check_command(command: Any) -> None:
     for word in after:
         macro = _MACRO.fullmatch(word)
         if macro and macro[1] not in MACROS:  # an agent would leave an unknown one out without a word
-            raise ValueError(f"command: {word} gives fit.py no flags; take ${{args}}{nearest(macro[1], MACROS)}")
+            raise ValueError(f"command: {word} gives fit.py no flags; take ${{args}}{did_you_mean(macro[1], MACROS)}")
 
 
 def agent_command(command: Sequence[Any], program: str, values: Mapping[str, Any], *, interpreter: str = "python") -> list[str]:

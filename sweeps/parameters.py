@@ -14,9 +14,9 @@ from itertools import accumulate, count, islice, product
 from statistics import NormalDist
 from typing import Any
 
+from configs.did_you_mean import did_you_mean
 from configs.fields import walk
 from configs.schema import FitConfig
-from data.parallel import nearest
 
 PROGRAM = "fit.py"
 NOT_OF_A_TRIAL = ("name", "runs", "logger", "threads", "resume", "unique", "fresh")  # flags that describe the machine, not the trial
@@ -113,16 +113,18 @@ def parse_parameter(name: Any, entry: Any) -> Parameter:
     if flag in NOT_OF_A_TRIAL:
         raise ValueError(f"{where}: not a property of a trial; give it to sweep.py where it has such a flag, or write it into command:")
     if flag not in flags:
-        raise ValueError(f"{where}: {PROGRAM} has no flag --{name}{nearest(flag, flags)}")
+        raise ValueError(f"{where}: {PROGRAM} has no flag --{name}{did_you_mean(flag, flags)}")
     distribution = entry.get("distribution") or implied_distribution(entry, where)
     if distribution in INSTEAD:
         raise ValueError(f"{where}: distribution {distribution} is not supported locally; take {INSTEAD[distribution]}")
     if distribution not in DISTRIBUTIONS:
-        raise ValueError(f"{where}.distribution: W&B has no {shown(distribution)}{nearest(str(distribution), list(DISTRIBUTIONS))}")
+        raise ValueError(f"{where}.distribution: W&B has no {shown(distribution)}{did_you_mean(str(distribution), list(DISTRIBUTIONS))}")
     rule = DISTRIBUTIONS[distribution]
     for key in entry:
         if key not in (*rule.keys, "distribution"):
-            raise ValueError(f"{where}: distribution {distribution} takes {', '.join(rule.keys)}, got {key}{nearest(str(key), rule.keys)}")
+            raise ValueError(
+                f"{where}: distribution {distribution} takes {', '.join(rule.keys)}, got {key}{did_you_mean(str(key), rule.keys)}"
+            )
     for key in rule.required:
         if entry.get(key) is None:
             why = "null cannot be given on a command line" if key == "value" and key in entry else f"{key} is missing"

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from configs.did_you_mean import did_you_mean
 from configs.metrics import known_metrics
-from data.parallel import nearest
 from sweeps.command import DEFAULT_COMMAND, check_command
 from sweeps.parameters import PROGRAM, Draw, Parameter, draws, is_int, parse_parameter, shown
 
@@ -72,7 +72,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         files = {file.stem: file for folder in (Path("configs/sweeps"), path.parent) for file in sorted(folder.glob("*.yaml"))}
-        hint = nearest(path.stem, list(files)) or (f"; there are {', '.join(map(str, files.values()))}" if files else "")
+        hint = did_you_mean(path.stem, list(files)) or (f"; there are {', '.join(map(str, files.values()))}" if files else "")
         raise ValueError(f"no sweep file at {path}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {path}: {error}; give a sweep file, e.g. configs/sweeps/lambda.yaml") from None
@@ -89,7 +89,7 @@ def parse_sweep(content: Mapping[str, Any], path: Path) -> SweepFile:
         if key in NOT_HERE:
             raise ValueError(f"{key} is not supported locally: {NOT_HERE[key]}; leave it out, or run the file with wandb agent")
         if key not in (*RUN_HERE, *NO_EFFECT):
-            raise ValueError(f"unknown key {key}{nearest(str(key), (*RUN_HERE, *NO_EFFECT, *NOT_HERE))}")
+            raise ValueError(f"unknown key {key}{did_you_mean(str(key), (*RUN_HERE, *NO_EFFECT, *NOT_HERE))}")
     for key in ("program", "method", "parameters"):
         if content.get(key) is None:
             raise ValueError(f"{key} is missing; a sweep file needs program, method and parameters")
@@ -114,7 +114,7 @@ def parse_sweep(content: Mapping[str, Any], path: Path) -> SweepFile:
 
 def one_of(allowed: tuple[str, ...], value: Any, key: str) -> str:
     if value not in allowed:
-        raise ValueError(f"{key}: expected one of {', '.join(allowed)}, got {shown(value)}{nearest(str(value), allowed)}")
+        raise ValueError(f"{key}: expected one of {', '.join(allowed)}, got {shown(value)}{did_you_mean(str(value), allowed)}")
     return str(value)
 
 
@@ -129,7 +129,7 @@ def check_metric(metric: Any) -> None:
             raise ValueError(f"metric.{key} is not supported locally; leave it out, or run the file with wandb agent")
         one_of(("name", "goal"), key, "metric")
     if metric["name"] not in known_metrics():
-        hint = nearest(str(metric["name"]), known_metrics()) or "; configs/metrics.py lists them"
+        hint = did_you_mean(str(metric["name"]), known_metrics()) or "; configs/metrics.py lists them"
         raise ValueError(f"metric.name: no run logs {shown(metric['name'])}{hint}")
     one_of(("minimize", "maximize"), metric.get("goal", "minimize"), "metric.goal")
 

@@ -197,7 +197,7 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(ba
     assert code == 1
     assert_one_line(error, "not one base", str(base.path), str(other))
     code, _, error = analyze_here(runs / "toy-en-de-non-s1")
-    assert_one_line(error, "no run at", f"did you mean {base.path}")
+    assert_one_line(error, "no run at", f"did you mean '{base.path}'")
     result = gated.result()
     gated.write_json("result.json", {**result, "finished": False})
     code, _, error = analyze_here(gated.path)
@@ -225,7 +225,7 @@ def test_what_does_not_fit_the_run_is_one_line(base, analyze_here, words, expect
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "--what", "confidense"], "did you mean confidence?"),
+        (["run", "--what", "confidense"], "did you mean 'confidence'?"),
         (["run", "--what", "rare", "--parses", "gold"], "--parses is for syntax, but --what is rare"),
         (["run", "--text", "lines.txt", "--kinds", "cross"], "--text has no translations"),
         (["run", "--out", "../up"], "expected the name of a folder"),

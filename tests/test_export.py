@@ -156,7 +156,7 @@ def test_a_failed_parity_check_is_one_line_and_leaves_no_folder(run, export_here
 def test_an_unknown_format_names_the_nearest(run, export_here):
     code, _, error = export_here(run.path, "--to", "onyx")
     assert code == 2
-    assert "--to: expected one of torch, onnx, ct2 or null, got 'onyx'; did you mean onnx?" in error
+    assert "--to: expected one of torch, onnx, ct2 or null, got 'onyx' (did you mean 'onnx'?)" in error
 
 
 def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
@@ -187,7 +187,7 @@ def test_the_report_gets_the_settings(run, export_here, monkeypatch):
 def test_a_system_that_the_run_lacks_names_the_nearest(run, export_here):
     code, _, error = export_here(run.path, "--to", "torch", "--system", "bse")
     assert code == 1
-    assert_one_line(error, "has no system 'bse'; did you mean 'base'?")
+    assert_one_line(error, "has no system 'bse' (did you mean 'base'?); it has")
 
 
 def test_a_run_that_does_not_exist_names_the_nearest(run, export_here):

@@ -252,8 +252,8 @@ def test_an_ablation_is_repeated_on_other_test_sets_and_correlated(base, prune_h
     ("words", "parts"),
     [
         (["--step", "0"], ["--step", "above 0 and at most 1"]),
-        (["--kinds", "enc-slef"], ["--kinds", "did you mean enc-self?"]),
-        (["--by", "gradeint"], ["--by", "did you mean gradient?"]),
+        (["--kinds", "enc-slef"], ["--kinds", "did you mean 'enc-self'?"]),
+        (["--by", "gradeint"], ["--by", "did you mean 'gradient'?"]),
         (["--ablate", "two"], ["--ablate", "one, all-but-one"]),
     ],
 )

@@ -225,7 +225,7 @@ def assert_one_line(error, *words):
     ("changes", "words"),
     [
         ({"parameters": {"lambda": {"values": [0.1, "abc"]}}}, ["trial 2 (lambda abc)", "--lambda: expected a number, got 'abc'"]),
-        ({"parameters": {"lambda": {"value": 0.1}, "kinds": {"value": "crss"}}}, ["trial 1", "kinds crss", "did you mean cross?"]),
+        ({"parameters": {"lambda": {"value": 0.1}, "kinds": {"value": "crss"}}}, ["trial 1", "kinds crss", "did you mean 'cross'?"]),
         ({"parameters": {"lamda": {"value": 0.1}}}, ["parameters.lamda", "did you mean 'lambda'?"]),
         ({"parameters": {"config": {"value": "no/such.yaml"}}}, ["trial 1", "no/such.yaml: No such file"]),
         ({"parameters": {"data": {"value": "mutli30k"}}}, ["mutli30k", "multi30k"]),

@@ -223,7 +223,7 @@ def test_a_line_longer_than_is_allowed_is_named(run, translate_here):
         (["--beam", "-1"], ["--beam", "at least 0"]),
         (["--length-penalty", "-1"], ["--length-penalty", "at least 0"]),
         (["--beam", "3", "--n-best", "4"], ["--n-best", "at most the beam width, 3", "--beam 4"]),
-        (["--too-long", "empti"], ["--too-long", "did you mean empty?"]),
+        (["--too-long", "empti"], ["--too-long", "did you mean 'empty'?"]),
         (["--bema", "2"], ["unknown flag --bema", "--beam"]),
     ],
 )

@@ -1,7 +1,7 @@
 """`toy`: a language pair generated from a seed, English into a small regular German, with gold dependency trees and word alignments.
 
 Built so that attention has known work: agreement in gender, case and number, verbs at the end of clauses, words whose translation depends
-on a subject or object far away. The words are in toy_lexicon.py, what is said in toy_grammar.py, how it is written in toy_writing.py.
+on a subject or object far away. The words are in lexicon.py, what is said in grammar.py, how it is written in writing.py.
 The same seed gives the same pairs on every Python and machine."""
 
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from data.parallel import Corpus, DataError, ParallelText, nearest
+from configs.did_you_mean import did_you_mean
+from data.parallel import Corpus, DataError, ParallelText
 from data.toy.grammar import draw_sentence
 from data.toy.writing import LABELS, PUNCTUATION, English, German, join
 
@@ -73,7 +74,7 @@ def _splits(seed: int, train: int, valid: int, test: int) -> dict[str, list[ToyP
 def toy_pairs(split: str, *, seed: int = SEED, train: int = 16000, valid: int = 500, test: int = 1000) -> list[ToyPair]:
     """The pairs of a split with trees and alignments, in the order of `toy_corpus` with the same arguments. DataError for another split."""
     if split not in SPLITS:
-        raise DataError(f"no split {split!r} in the toy corpus{nearest(split, SPLITS)}; it has {', '.join(SPLITS)}")
+        raise DataError(f"no split {split!r} in the toy corpus{did_you_mean(split, SPLITS)}; it has {', '.join(SPLITS)}")
     return _splits(seed, train, valid, test)[split]
 
 
@@ -94,9 +95,9 @@ def toy_corpus(
     pairs = {split: toy_pairs(split, seed=seed, train=train, valid=valid, test=test) for split in SPLITS}
     texts = {split: ParallelText([p.source for p in some], [p.target for p in some]) for split, some in pairs.items()}
     return Corpus(
-        train=texts["train"],
-        valid=texts["valid"],
-        test=texts["test"],
+        texts["train"],
+        texts["valid"],
+        texts["test"],
         name="toy",
         description=f"built-in toy language pair en-de, seed {seed}: {train} training, {valid} validation and {test} test sentences",
         src="en",

@@ -1,4 +1,4 @@
-"""The grammar of the toy language pair: draws what a sentence says. `toy_writing.py` writes it down in English and in German.
+"""The grammar of the toy language pair: draws what a sentence says. `writing.py` writes it down in English and in German.
 
 Why the translation is a function: a `Clause` says everything about a sentence, German is computed from it without chance, and English can
 be read back into it in one way only:

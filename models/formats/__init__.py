@@ -13,13 +13,12 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from configs.did_you_mean import did_you_mean
 from gates import GateBank, detach, remove
-from gates.headmap import write_json
 from gates.sites import BANK
 from models.checkpoint import architecture
 from models.formats.parity import parity as compare  # under another name: `models.formats.parity` stays the module
@@ -39,7 +38,7 @@ class Format:
     packages: tuple[str, ...]  # what writing and opening need beside torch
 
 
-def need(packages: Sequence[str]) -> None:
+def require_packages(packages: Sequence[str]) -> None:
     """Import the packages. Raises ValueError, with the pip line, if one is missing or broken."""
     for package in packages:
         try:
@@ -50,27 +49,32 @@ def need(packages: Sequence[str]) -> None:
             raise ValueError(f"this format needs {', '.join(packages)}; {package} {state}: python -m pip install {package}") from error
 
 
-def lazy(module: str, name: str, *packages: str) -> Callable[..., Any]:
-    """The function of a module in this folder, which is imported when it is called: nobody needs the packages of all formats."""
+def imported_when_called(module: str, name: str, *packages: str) -> Callable[..., Any]:
+    """Return a function of a module in this folder. The module and its packages are imported only when the function is called."""
 
     def call(*arguments: Any, **options: Any) -> Any:
-        need(packages)
+        require_packages(packages)
         return getattr(import_module(f"models.formats.{module}"), name)(*arguments, **options)
 
     return call
 
 
 FORMATS: dict[str, Format] = {
-    "torch": Format(lazy("torch_program", "write"), lazy("torch_program", "open"), "torch.export programs (.pt2), run by torch alone", ()),
+    "torch": Format(
+        imported_when_called("torch_program", "write"),
+        imported_when_called("torch_program", "open"),
+        "torch.export programs (.pt2), run by torch alone",
+        (),
+    ),
     "onnx": Format(
-        lazy("onnx_graph", "write", "onnx", "onnxscript", "onnxruntime"),
-        lazy("onnx_graph", "open", "onnxruntime"),
+        imported_when_called("onnx_graph", "write", "onnx", "onnxscript", "onnxruntime"),
+        imported_when_called("onnx_graph", "open", "onnxruntime"),
         "ONNX graphs, run by onnxruntime",
         ("onnx", "onnxscript", "onnxruntime"),
     ),
     "ct2": Format(
-        lazy("ctranslate2_model", "write", "ctranslate2"),
-        lazy("ctranslate2_model", "open", "ctranslate2"),
+        imported_when_called("ctranslate2_model", "write", "ctranslate2"),
+        imported_when_called("ctranslate2_model", "open", "ctranslate2"),
         "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8",
         ("ctranslate2",),
     ),
@@ -78,17 +82,15 @@ FORMATS: dict[str, Format] = {
 
 
 def format_named(name: str) -> Format:
-    """A line of `FORMATS`. Raises ValueError, naming the nearest, if there is none of that name."""
+    """Return the format of this name. Raises ValueError at an unknown name."""
     if name not in FORMATS:
-        nearest = get_close_matches(name, FORMATS, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(FORMATS)}"
-        raise ValueError(f"unknown format {name!r}; {hint}")
+        raise ValueError(f"unknown format {name!r}{did_you_mean(name, FORMATS)}; expected one of {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def without_gates(translator: Translator) -> Translator:
-    """The translator with a copy of its model, on the CPU and without gates: closed heads removed, fractional gates folded into W_O. Its
-    weights ask for no gradient."""
+    """Return the translator with a copy of its model, on the CPU and without gates: closed heads are removed, fractional gates are
+    folded into W_O, and the weights need no gradient."""
     model = copy.deepcopy(translator.model).cpu().eval()
     bank = cast("GateBank | None", getattr(model, BANK, None))
     if bank is not None:
@@ -114,12 +116,12 @@ def export(
     The folder appears whole or not at all; with `fresh` it takes the place of an exported folder. Raises ValueError at an unknown format,
     a package that is missing, a folder that is there already or cannot be made, or a failed parity check; OSError when a disk is full."""
     chosen, folder = format_named(format), Path(folder)
-    need(chosen.packages)
+    require_packages(chosen.packages)
     check_target_folder(folder, fresh)
-    part = folder.with_name(f".{folder.name}.{os.getpid()}")  # beside it: a rename stays within the file system
-    made = [parent for parent in part.parents if not parent.exists()]
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")  # beside it: a rename stays within the file system
+    made = [parent for parent in draft.parents if not parent.exists()]
     try:
-        part.mkdir(parents=True)
+        draft.mkdir(parents=True)
     except OSError as error:
         raise ValueError(f"cannot write in {folder.parent} ({error.strerror}); --out takes another folder") from error
     try:
@@ -131,16 +133,20 @@ def export(
             "search": asdict(translator.search),
             "architecture": architecture(ungated.model),
         }
-        write_json(part / ABOUT, about)
-        copy_vocabs(ungated, part)
-        chosen.write(ungated, part)
-        files = sorted(path for path in part.rglob("*") if path.is_file() and path != part / ABOUT)
-        about["files"] = {path.relative_to(part).as_posix(): path.stat().st_size for path in files}
-        about["parity"] = compare(translator, open_exported(part), lines, references)
-        write_json(part / ABOUT, about)
-        publish(part, folder)
+        (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        copy_vocabs(ungated, draft)
+        chosen.write(ungated, draft)
+        files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / ABOUT)
+        about["files"] = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
+        about["parity"] = compare(translator, open_exported(draft), lines, references)
+        (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        old = folder.with_name(f"{draft.name}.old")
+        if folder.exists():  # the old folder is removed only when the new one has its name
+            folder.rename(old)
+        draft.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
         for parent in made:  # the deepest first
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
@@ -158,17 +164,8 @@ def check_target_folder(folder: Path, fresh: bool) -> None:
         raise ValueError(f"{folder} is not an exported folder (it holds no {ABOUT}), so --fresh leaves it; --out takes another folder")
 
 
-def publish(part: Path, folder: Path) -> None:
-    """Rename `part` to `folder`; one that is there goes only when the new one stands."""
-    old = folder.with_name(f"{part.name}.old")
-    if folder.exists():
-        folder.rename(old)
-    part.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def copy_vocabs(translator: Translator, folder: Path) -> None:
-    """The vocabularies as `load_vocabs` looks for them."""
+    """Copy the vocabularies into `folder` under the names that `load_vocabs` expects."""
     source, target = translator.source_vocab, translator.target_vocab
     names = {"vocab.model": source} if source is target else {"vocab.src.model": source, "vocab.tgt.model": target}
     for name, vocab in names.items():
@@ -181,7 +178,7 @@ def is_exported(folder: str | Path) -> bool:
 
 
 def read_about(folder: str | Path) -> dict[str, Any]:
-    """What export.json says. Raises ValueError if there is none, or it is broken."""
+    """Return the content of export.json. Raises ValueError if the file is missing or broken."""
     path = Path(folder) / ABOUT
     try:
         about = json.loads(path.read_text(encoding="utf-8"))

@@ -35,10 +35,10 @@ from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.checkpoint import special_tokens
 from models.formats import read_about
-from models.line_translator import Translation
+from models.line_translator import LineTranslator, Translation
 from models.search import Hypothesis
 from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
-from models.translator import Translator, load_vocabs, search_batches
+from models.translator import Translator, load_vocabs
 
 SINUSOIDS = 1024  # rows of their table; learned positions have their own
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
@@ -53,7 +53,7 @@ def write(translator: Translator, folder: Path) -> None:
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
         raise ValueError("the model has gates; remove its closed heads first (gates.remove, or models.formats.without_gates)")
-    source, target = names(translator.source_vocab), names(translator.target_vocab)
+    source, target = piece_names(translator.source_vocab), piece_names(translator.target_vocab)
     ids = astuple(model.source_specials), astuple(model.target_specials)
     source_names, target_names = [source[i] for i in ids[0]], [target[i] for i in ids[1]]
     if source_names != target_names:
@@ -70,8 +70,8 @@ def write(translator: Translator, folder: Path) -> None:
     spec.save(str(folder))
 
 
-def names(vocab: Vocabulary) -> list[str]:
-    """The piece of every id. CTranslate2 knows tokens by name, so ValueError if two are named alike."""
+def piece_names(vocab: Vocabulary) -> list[str]:
+    """Return the piece of every id. Raises ValueError if two are alike, because CTranslate2 knows tokens by their names."""
     pieces = vocab.pieces(range(len(vocab)))
     if len(set(pieces)) < len(pieces):
         twice = next(piece for i, piece in enumerate(pieces) if piece in pieces[:i])
@@ -80,7 +80,7 @@ def names(vocab: Vocabulary) -> list[str]:
 
 
 def specification(model: Transformer) -> Any:
-    """The weights as CTranslate2 orders them, a `TransformerSpec`."""
+    """Return a `TransformerSpec` with the weights of the model."""
     config = model.config
     encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
@@ -98,17 +98,17 @@ def specification(model: Transformer) -> Any:
         fill_attention(spec.attention, layer.cross_attention, layer.cross_residual.norm, decoder_heads)
         fill_feed_forward(spec.ffn, layer.feed_forward, layer.feed_residual.norm)
     # both multiply embeddings by sqrt(D), as the models here do, unless told otherwise
-    encoder.embeddings[0].weight = array(model.source_embedding.weight)
-    decoder.embeddings.weight = array(model.target_embedding.weight)
-    decoder.projection.weight = array(model.output.weight)
+    encoder.embeddings[0].weight = to_numpy(model.source_embedding.weight)
+    decoder.embeddings.weight = to_numpy(model.target_embedding.weight)
+    decoder.projection.weight = to_numpy(model.output.weight)
     if config.norm == "pre":
         fill_norm(encoder.layer_norm, cast(nn.LayerNorm, model.encoder.norm))
         fill_norm(decoder.layer_norm, cast(nn.LayerNorm, model.decoder.norm))
     if config.positions == "learned":
-        encoder.position_encodings.encodings = array(model.source_positions.weight)
-        decoder.position_encodings.encodings = array(model.target_positions.weight)
+        encoder.position_encodings.encodings = to_numpy(model.source_positions.weight)
+        decoder.position_encodings.encodings = to_numpy(model.target_positions.weight)
     else:  # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
-        table = array(sinusoids(positions(config), config.d_model))
+        table = to_numpy(sinusoids(positions(config), config.d_model))
         encoder.position_encodings.encodings = decoder.position_encodings.encodings = table
     spec = transformer_spec.TransformerSpec(encoder, decoder)
     (spec.config.layer_norm_epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
@@ -116,41 +116,41 @@ def specification(model: Transformer) -> Any:
 
 
 def positions(config: ModelConfig) -> int:
-    """Tokens of the longest sequence."""
+    """Return how many tokens a sequence may have."""
     return config.max_positions if config.positions == "learned" else max(config.max_positions, SINUSOIDS)
 
 
 def fill_attention(spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, norm: nn.LayerNorm, heads: int) -> None:
-    """The attention's heads, and zeros up to `heads`."""
+    """Copy the heads of an attention into `spec`, and fill it with heads of zeros up to `heads`."""
     width = attention.head_width if attention.heads else 1
     q, k, v = (padded(linear, heads * width) for linear in (attention.q_proj, attention.k_proj, attention.v_proj))
     fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]  # self-attention projects all three at once
     for linear, parts in zip(spec.linear, fused, strict=False):
         linear.weight, linear.bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    weight = array(attention.out_proj.weight)  # (D, H * K)
+    weight = to_numpy(attention.out_proj.weight)  # (D, H * K)
     spec.linear[-1].weight = np.pad(weight, ((0, 0), (0, heads * width - weight.shape[1])))
-    spec.linear[-1].bias = array(attention.out_proj.bias)
+    spec.linear[-1].bias = to_numpy(attention.out_proj.bias)
     spec.head_dim = np.int32(width)
     fill_norm(spec.layer_norm, norm)
 
 
 def padded(linear: nn.Linear, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias of a projection into heads with rows of zeros up to `rows`."""
+    """Return the weight and bias of a projection into heads, filled with rows of zeros up to `rows`."""
     missing = rows - linear.out_features
-    return np.pad(array(linear.weight), ((0, missing), (0, 0))), np.pad(array(linear.bias), (0, missing))
+    return np.pad(to_numpy(linear.weight), ((0, missing), (0, 0))), np.pad(to_numpy(linear.bias), (0, missing))
 
 
 def fill_feed_forward(spec: transformer_spec.FeedForwardSpec, feed_forward: FeedForward, norm: nn.LayerNorm) -> None:
     for linear, ours in ((spec.linear_0, feed_forward.inner), (spec.linear_1, feed_forward.outer)):
-        linear.weight, linear.bias = array(ours.weight), array(ours.bias)
+        linear.weight, linear.bias = to_numpy(ours.weight), to_numpy(ours.bias)
     fill_norm(spec.layer_norm, norm)
 
 
 def fill_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = array(norm.weight), array(norm.bias)
+    spec.gamma, spec.beta = to_numpy(norm.weight), to_numpy(norm.bias)
 
 
-def array(tensor: Tensor) -> np.ndarray:
+def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
@@ -163,8 +163,8 @@ def open(folder: Path, threads: int = 0, *, compute_type: str = "float32") -> "C
     return CTranslate2Model(folder, threads, compute_type)
 
 
-class CTranslate2Model:
-    """An exported folder, opened: answers as `Translator` does."""
+class CTranslate2Model(LineTranslator):
+    """The model of an exported folder; it has the same methods as `Translator`."""
 
     def __init__(self, folder: Path, threads: int, compute_type: str):
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
@@ -178,7 +178,7 @@ class CTranslate2Model:
             raise ValueError(f"cannot read the export.json of {folder} ({error}); export the run again with this version") from error
         self.source_vocab, self.target_vocab = load_vocabs(folder, *specials)
         self.end, self.never_produced = specials[1].end, specials[1].never_produced
-        self.source_names, self.target_names = names(self.source_vocab), names(self.target_vocab)
+        self.source_names, self.target_names = piece_names(self.source_vocab), piece_names(self.target_vocab)
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
         try:
             self.translator = ctranslate2.Translator(
@@ -187,19 +187,11 @@ class CTranslate2Model:
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"{folder} is not a whole CTranslate2 model ({error}); export the run again") from error
 
-    def translate(self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None) -> list[str]:
-        """One line for every line; an empty line stays empty."""
-        return [best[0].text for best in self.translate_n_best(lines, beam=beam, length_penalty=length_penalty)]
-
     def translate_n_best(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[list[Translation]]:
-        """The `beam` best translations of every line, best first, with their scores. Raises ValueError at a beam below 1, or at a line that
-        is longer than the positions of the model."""
-        beam = self.search.beam if beam is None else beam
-        penalty = self.search.length_penalty if length_penalty is None else length_penalty
-        if beam < 1:
-            raise ValueError(f"expected a beam of at least 1, got {beam}")
+        """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the model."""
+        beam, penalty = self.search_options(beam, length_penalty)
         k = min(beam, len(self.target_names) - 1)
         ids = self.source_vocab.encode(list(lines))
         self.check_lengths(ids, "source")
@@ -208,7 +200,7 @@ class CTranslate2Model:
         limits = self.length_limits(lengths)
         results: list[list[Hypothesis]] = [[] for _ in ids]
         again: dict[tuple[int, bool], list[int]] = defaultdict(list)
-        for chosen in self.batches(lengths, k):
+        for chosen in self.search_batches(lengths, k):
             found = self.run([sources[i] for i in chosen], k, penalty, max(limits[i] for i in chosen))
             for i, hypotheses in zip(chosen, found, strict=True):
                 results[i] = [one for one, _ in hypotheses]
@@ -216,9 +208,9 @@ class CTranslate2Model:
                 if too_long or any(self.ruled_out(one.ids) for one in results[i]):
                     again[limits[i], too_long].append(i)
         for (limit, too_long), group in again.items():
-            for chosen in self.batches([lengths[i] for i in group], k):
+            for chosen in self.search_batches([lengths[i] for i in group], k):
                 rows = [group[j] for j in chosen]
-                for i, best in zip(rows, self.run_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True):
+                for i, best in zip(rows, self.search_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True):
                     results[i] = best
         texts = iter(self.target_vocab.decode([one.ids for best in results for one in best]))
         return [
@@ -229,9 +221,9 @@ class CTranslate2Model:
     def run(
         self, sources: list[list[str]], k: int, length_penalty: float, limit: int, *, patience: int = 1, suppress: bool = False
     ) -> list[list[tuple[Hypothesis, bool]]]:
-        """CTranslate2's best k * patience hypotheses of every source, best first, and whether each has ended within `limit` tokens.
+        """Return CTranslate2's best k * patience hypotheses of every source, best first, and whether each has ended within `limit` tokens.
 
-        The score of one that has not is without its end. Raises ValueError where none has a score."""
+        The score of a hypothesis that has not ended is without its end. Raises ValueError if no hypothesis has a score."""
         found = self.translator.translate_batch(
             sources,
             beam_size=k,
@@ -246,9 +238,9 @@ class CTranslate2Model:
             suppress_sequences=[[self.target_names[token]] for token in self.never_produced] if suppress else None,
         )
         results = []
-        for one in found:
+        for result in found:
             hypotheses = []
-            for tokens, score in zip(one.hypotheses, one.scores, strict=True):
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [self.target_ids[token] for token in tokens]
                 if score > LOWEST:
                     ended = ids[-1] == self.end
@@ -258,10 +250,10 @@ class CTranslate2Model:
             results.append(hypotheses)
         return results
 
-    def run_again(self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool) -> list[list[Hypothesis]]:
-        """The k best hypotheses of every source without padding and beginning; one that has not ended before `limit` is ended there.
+    def search_again(self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool) -> list[list[Hypothesis]]:
+        """Return the k best hypotheses of every source without padding and beginning; those that have not ended before `limit` end there.
 
-        cut: whether the sources are known to reach the limit; then all hypotheses are looked at that have ended before."""
+        cut: whether the sources are known to reach the limit; then all hypotheses that have ended before it are compared."""
         sources = [[self.source_names[i] for i in row] for row in source_ids]
         patience = 2 if cut and k > 1 else 1  # fewer than k have ended when the limit is reached, so these are all
         found: list[list[list[int]]] = [[[]] for _ in sources]
@@ -285,30 +277,27 @@ class CTranslate2Model:
         return results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """Natural-log probabilities of every target's pieces and its end. Raises ValueError if the numbers of lines differ, or at a line
-        that is longer than the positions of the model."""
-        if len(sources) != len(targets):
-            raise ValueError(f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets")
-        source_ids, target_ids = self.source_vocab.encode(list(sources)), self.target_vocab.encode(list(targets))
+        """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the model."""
+        source_ids, target_ids = self.encode_pairs(sources, targets)
         self.check_lengths(source_ids, "source")
         self.check_lengths(target_ids, "target")
         return self.log_probs(source_ids, target_ids)
 
     def log_probs(self, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log probabilities of the targets' ids and their ends, given as many sources."""
+        """Return the log probabilities of every target's ids and its end."""
         results: list[list[float]] = [[] for _ in source_ids]
-        for chosen in self.batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
+        for chosen in self.search_batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
             found = self.translator.score_batch(
                 [[self.source_names[i] for i in source_ids[row]] for row in chosen],
                 [[self.target_names[i] for i in target_ids[row]] for row in chosen],
                 max_input_length=0,
             )
-            for row, one in zip(chosen, found, strict=True):
-                results[row] = list(one.log_probs)
+            for row, scored in zip(chosen, found, strict=True):
+                results[row] = list(scored.log_probs)
         return results
 
     def length_limits(self, lengths: Sequence[int]) -> list[int]:
-        """Longest target of sources of so many pieces, the end included, as models.search limits it, and within the positions."""
+        """Return the longest target, end included, of sources of so many pieces, as in models.search and within the positions."""
         limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
         return limits.clamp(max=self.positions).tolist()
 
@@ -319,9 +308,6 @@ class CTranslate2Model:
                     f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} positions that were exported; "
                     "split it, or train with a larger --model.max-positions"
                 )
-
-    def batches(self, lengths: Sequence[int], k: int) -> list[list[int]]:
-        return search_batches(lengths, k, self.search.batch_tokens)
 
     def ruled_out(self, ids: Sequence[int]) -> bool:
         """Whether a hypothesis holds padding or beginning, which CTranslate2 does not rule out unless asked to."""

@@ -13,7 +13,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from models.formats.steps import Program, StepTranslator, quiet, step_translator, trace
+from models.formats.steps import Program, StepTranslator, step_translator, trace, without_warnings
 from models.translator import Translator
 
 ERRORS_ONLY = 3  # onnxruntime's severity: what it warns of, its users cannot change
@@ -31,7 +31,7 @@ def write(translator: Translator, folder: Path) -> None:
 
 def graph(program: Program) -> Any:
     """The torch.onnx.ONNXProgram of a traced program."""
-    with quiet(), silenced("torch.onnx", "onnxscript", "onnx_ir"):
+    with without_warnings(), errors_only("torch.onnx", "onnxscript", "onnx_ir"):
         found = torch.onnx.export(
             program.traced,
             dynamo=True,
@@ -47,7 +47,7 @@ def graph(program: Program) -> Any:
 
 
 @contextmanager
-def silenced(*names: str) -> Iterator[None]:
+def errors_only(*names: str) -> Iterator[None]:
     """Loggers of these names let errors alone through."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]

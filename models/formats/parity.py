@@ -60,7 +60,7 @@ def translations(translator: Translator, exported: LineTranslator, lines: Sequen
     other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a.text != b.text]
     apart = 0.0
     for i in other:
-        gap = tie(translator, lines[i], ours[i], theirs[i], greedy=beam == 1)
+        gap = score_gap(translator, lines[i], ours[i], theirs[i], greedy=beam == 1)
         if not gap <= NEAR_TIE:
             raise ValueError(
                 f"parity failed: with beam {beam} {lines[i]!r} becomes {theirs[i].text!r}, the model says {ours[i].text!r}; "
@@ -76,7 +76,7 @@ def translations(translator: Translator, exported: LineTranslator, lines: Sequen
     return {"identical": 1 - len(other) / len(lines), "differing": len(other), "largest_score_gap": apart}
 
 
-def tie(translator: Translator, line: str, ours: Translation, theirs: Translation, *, greedy: bool) -> float:
+def score_gap(translator: Translator, line: str, ours: Translation, theirs: Translation, *, greedy: bool) -> float:
     """How far apart the model's own scores of two translations of a line are, in nats a token."""
     a, b = translator.score([line] * 2, [ours.text, theirs.text])
     if not greedy:

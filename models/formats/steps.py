@@ -67,13 +67,13 @@ def attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tenso
     return attention.out_proj(torch.matmul(weights, values).transpose(1, 2).flatten(2))
 
 
-def lean(module: nn.Module, *unused: str) -> nn.Module:
-    """A copy without the parts that its program does not use: torch.export would save them."""
-    found = copy.deepcopy(module)
+def copy_without(module: nn.Module, *unused: str) -> nn.Module:
+    """Return a copy without the submodules that its program does not use, because torch.export would save them."""
+    smaller = copy.deepcopy(module)
     for name in unused:
-        owner, _, part = name.rpartition(".")
-        delattr(found.get_submodule(owner), part)
-    return found
+        owner, _, attribute = name.rpartition(".")
+        delattr(smaller.get_submodule(owner), attribute)
+    return smaller
 
 
 class EncoderProgram(nn.Module):
@@ -84,15 +84,15 @@ class EncoderProgram(nn.Module):
         self.embed, self.padding = Embed(model, "source"), model.source_specials.padding
         self.layers, self.norm = model.encoder.layers, model.encoder.norm
         self.decoder_cross = nn.ModuleList(
-            lean(cast(DecoderLayer, layer).cross_attention, "q_proj", "out_proj") for layer in model.decoder.layers
+            copy_without(cast(DecoderLayer, layer).cross_attention, "q_proj", "out_proj") for layer in model.decoder.layers
         )
 
     def forward(self, source: Tensor) -> tuple[Tensor, ...]:
         # the smallest number is as good as -inf after softmax, and never makes NaN of a runtime's own way to write it
         bias = (source == self.padding)[:, None, None, :] * torch.finfo(torch.float32).min  # (B, 1, 1, S)
         x = self.embed(source, torch.zeros((), dtype=torch.int64))
-        for each in self.layers:
-            layer = cast(EncoderLayer, each)
+        for module in self.layers:
+            layer = cast(EncoderLayer, module)
             h, attention = layer.self_residual.before(x), layer.self_attention
             y = attend(attention, h, *attention.keys_values(h), bias) if attention.heads else attention.out_proj.bias.expand_as(x)
             x = layer.self_residual.after(x, y)
@@ -109,7 +109,8 @@ class DecoderProgram(nn.Module):
     def __init__(self, model: Transformer):
         super().__init__()
         self.embed = Embed(model, "target")
-        self.layers = nn.ModuleList(lean(layer, "cross_attention.k_proj", "cross_attention.v_proj") for layer in model.decoder.layers)
+        unused = ("cross_attention.k_proj", "cross_attention.v_proj")
+        self.layers = nn.ModuleList(copy_without(layer, *unused) for layer in model.decoder.layers)
         self.norm, self.output = model.decoder.norm, model.output
 
     def forward(self, ids: Tensor, length: Tensor, bias: Tensor, cross: list[Tensor], past: list[Tensor]) -> tuple[Tensor, ...]:
@@ -128,8 +129,8 @@ class DecoderProgram(nn.Module):
         earlier = (torch.arange(past[0].shape[3] + positions) - past[0].shape[3] if past else new)[None, :]
         causal = (earlier > new[:, None]) * torch.finfo(torch.float32).min  # (L, T + L)
         cross_left, past_left, grown = list(cross), list(past), []
-        for each in self.layers:
-            layer = cast(DecoderLayer, each)
+        for module in self.layers:
+            layer = cast(DecoderLayer, module)
             h, attention = layer.self_residual.before(x), layer.self_attention
             if attention.heads:
                 old = past_left.pop(0), past_left.pop(0)
@@ -206,13 +207,13 @@ def traced(module: nn.Module, arguments: tuple[Any, ...], names: tuple[Any, ...]
     """Trace a module over example arguments.   names: as `Program.dimensions`; inputs, outputs: as there."""
     named: dict[str, Dim] = {}
 
-    def dims(part: Any) -> Any:
-        """The names made dimensions, one for each name."""
-        if isinstance(part, dict):
-            return {axis: named.setdefault(name, Dim(name)) for axis, name in part.items()}
-        return type(part)(dims(each) for each in part)
+    def dims(tree: Any) -> Any:
+        """Return the tree with a `Dim` in the place of each name, the same one for the same name."""
+        if isinstance(tree, dict):
+            return {axis: named.setdefault(name, Dim(name)) for axis, name in tree.items()}
+        return type(tree)(dims(branch) for branch in tree)
 
-    with quiet():
+    with without_warnings():
         program = torch.export.export(module, arguments, dynamic_shapes=dims(names))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names files of the machine that exported
@@ -220,8 +221,8 @@ def traced(module: nn.Module, arguments: tuple[Any, ...], names: tuple[Any, ...]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what exporters warn of, which their users cannot change, off the terminal; errors are raised as ever."""
+def without_warnings() -> Iterator[None]:
+    """Hide the warnings of exporters, which their users cannot act on; errors are still raised."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -248,7 +249,7 @@ class State:
 
 
 class StepModel(nn.Module):
-    """The two programs as one model, with the face that models/search.py and `Translator` know. It has no weights of its own."""
+    """The two programs as one model for models/search.py and `Translator`. It has no weights of its own."""
 
     def __init__(self, description: dict[str, Any], encode: Encode, decode: Decode):
         super().__init__()

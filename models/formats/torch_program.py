@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.formats.program_check import check_program
-from models.formats.steps import StepTranslator, quiet, step_translator, trace
+from models.formats.steps import StepTranslator, step_translator, trace, without_warnings
 from models.translator import Translator
 
 
@@ -20,7 +20,7 @@ def write(translator: Translator, folder: Path) -> None:
     """encoder.pt2 and decoder.pt2 of a model without gates."""
     for name, program in trace(translator.model).items():
         try:
-            with quiet():
+            with without_warnings():
                 torch.export.save(program.traced, folder / f"{name}.pt2")
         except RuntimeError as error:  # torch's writer has no other word for a disk that is full
             raise OSError(f"cannot write {name}.pt2 in {folder.parent}: {str(error).splitlines()[0]}") from error
@@ -46,7 +46,7 @@ def load(path: Path) -> torch.fx.GraphModule:
     content = path.read_bytes()  # once: what is checked is what is opened
     try:
         check_program(content)
-        with quiet():
+        with without_warnings():
             return torch.export.load(io.BytesIO(content)).module()
     except Exception as error:  # strange bytes send the reader anywhere
         reason = str(error).strip().split("\n")[0] or type(error).__name__

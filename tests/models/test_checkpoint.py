@@ -1,6 +1,7 @@
 """Checkpoints come back whole, hold plain tensors only, and a broken one is one clear line."""
 
 import pickle
+from io import FileIO
 
 import pytest
 import torch
@@ -125,15 +126,12 @@ def test_saving_leaves_no_temporary_file(model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
 
 
-def test_saving_that_fails_halfway_keeps_the_old_file_alone(tmp_path, monkeypatch):
-    save_file(tmp_path / "best.pt", {"step": 1})
-
-    def full_disk(content, path):
-        path.write_bytes(b"half")
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(torch, "save", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        save_file(tmp_path / "best.pt", {"step": 2})
-    assert load_file(tmp_path / "best.pt") == {"step": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
+def test_saving_on_a_full_disk_is_one_clear_line_and_keeps_the_old_file_alone(tmp_path, monkeypatch):
+    path = tmp_path / "best.pt"
+    save_file(path, {"step": 1})
+    monkeypatch.setattr("data.atomic_file.Path.open", lambda *_: FileIO("/dev/full", "w"))
+    with pytest.raises(OSError, match=f"cannot write {path}: No space left on device; free some space"):
+        save_file(path, {"step": torch.zeros(20_011)})
+    monkeypatch.undo()
+    assert load_file(path) == {"step": 1}
+    assert list(tmp_path.iterdir()) == [path]

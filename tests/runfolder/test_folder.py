@@ -21,7 +21,7 @@ def test_an_existing_run_opens(folder):
 
 
 def test_a_run_that_is_not_there_names_the_nearest(folder):
-    with pytest.raises(ValueError, match=r"no run at .*did you mean .*toy-en-de-base-s1\?"):
+    with pytest.raises(ValueError, match=r"no run at .*did you mean .*toy-en-de-base-s1'\?"):
         RunFolder.open(folder.path.with_name("toy-en-de-bse-s1"))
 
 

@@ -98,12 +98,12 @@ def test_a_joint_vocabulary_serves_both_sides(run, vocabs):
 
 
 def test_an_unknown_system_names_the_nearest(run):
-    with pytest.raises(ValueError, match="has no system 'bse'; did you mean 'base'"):
+    with pytest.raises(ValueError, match=r"has no system 'bse' \(did you mean 'base'\?\); it has base, l0"):
         open_source(run.path, "bse")
 
 
 def test_a_system_like_no_other_lists_those_there_are(run):
-    with pytest.raises(ValueError, match=r"has no system 'zzz'; it has \['base', 'l0'\]"):
+    with pytest.raises(ValueError, match="has no system 'zzz'; it has base, l0"):
         open_source(run.path, "zzz")
 
 

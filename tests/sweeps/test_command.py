@@ -131,7 +131,7 @@ def test_a_later_flag_beats_an_earlier_one_so_that_the_local_runner_has_the_last
     [
         (["${program}", "${args}"], {"lambda": "abc"}, "--lambda: expected a number, got 'abc'"),
         (["${program}", "${args}"], {"lambda": -1}, "--lambda: expected a number at least 0, got -1"),
-        (["${program}", "${args}"], {"kinds": "crss"}, "did you mean cross"),
+        (["${program}", "${args}"], {"kinds": "crss"}, "did you mean 'cross'"),
         (["${program}", "${args}"], {"model.heads": 7}, "--model.heads: expected a divisor of --model.d-model 128, got 7"),
         (["${program}", "--name", "here", "${args}"], {"lambda": 1}, "--name here would give all trials one folder"),
         (["${program}", "--fresh", "${args}"], {"lambda": 1}, "--fresh would begin a trial again"),

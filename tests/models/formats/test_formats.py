@@ -13,7 +13,7 @@ from configs.fields import walk
 from configs.schema import SearchConfig
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import load_model, save_model
-from models.formats import ABOUT, FORMATS, Format, export, is_exported, need, open_exported, read_about, without_gates
+from models.formats import ABOUT, FORMATS, Format, export, is_exported, open_exported, read_about, require_packages, without_gates
 from models.translator import Translator, load_vocabs
 
 FACTS = {"run": "toy-en-de-l0-s1", "system": "l0", "seed": 1}
@@ -208,7 +208,7 @@ def test_a_broken_export_json_is_one_line(tmp_path, text, error):
 
 
 def test_an_unknown_format_names_the_nearest(translator, export_here, tmp_path):
-    with pytest.raises(ValueError, match="unknown format 'onyx'; did you mean 'onnx'"):
+    with pytest.raises(ValueError, match=r"unknown format 'onyx' \(did you mean 'onnx'\?\); expected one of torch, onnx, ct2"):
         export_here(translator, format="onyx")
     with pytest.raises(ValueError, match="unknown format 'tflite'; expected one of torch, onnx, ct2"):
         export_here(translator, format="tflite")
@@ -232,7 +232,7 @@ def test_a_package_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
     (tmp_path / "cracked.py").write_text("import no_such_part\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"cracked cannot be imported \(No module named 'no_such_part'\)"):
-        need(["cracked"])
+        require_packages(["cracked"])
 
 
 def test_the_flag_takes_the_formats_there_are():

@@ -90,17 +90,17 @@ def test_a_tie_of_beam_search_is_of_scores_and_one_of_greedy_search_of_the_first
     a, b = (Translation(text, 0.0, 0.0, 0) for text in ("der Hund schläft .", "der Hund sieht ."))
     scores = translator.score([line] * 2, [a.text, b.text])
     whole = abs(sum(scores[0]) / len(scores[0]) - sum(scores[1]) / len(scores[1]))
-    assert parity_module.tie(translator, line, a, b, greedy=False) == pytest.approx(whole)
+    assert parity_module.score_gap(translator, line, a, b, greedy=False) == pytest.approx(whole)
     ids = translator.target_vocab.encode([a.text, b.text])
     first = next(i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1])
-    assert parity_module.tie(translator, line, a, b, greedy=True) == pytest.approx(abs(scores[0][first] - scores[1][first]))
+    assert parity_module.score_gap(translator, line, a, b, greedy=True) == pytest.approx(abs(scores[0][first] - scores[1][first]))
 
 
 def test_a_translation_that_ends_earlier_is_compared_at_its_end(translator, pairs):
     a, b = (Translation(text, 0.0, 0.0, 0) for text in ("der Hund", "der Hund schläft ."))
     scores = translator.score([pairs[0][0]] * 2, [a.text, b.text])
     gap = abs(scores[0][-1] - scores[1][len(scores[0]) - 1])
-    assert parity_module.tie(translator, pairs[0][0], a, b, greedy=True) == pytest.approx(gap)
+    assert parity_module.score_gap(translator, pairs[0][0], a, b, greedy=True) == pytest.approx(gap)
 
 
 def test_wrong_scores_of_the_right_translation_are_a_failure(translator, pairs):

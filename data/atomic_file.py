@@ -1,0 +1,43 @@
+"""Write a file whole or not at all. Importing this needs the standard library alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield a new binary file beside `path`, and rename it to `path` once the block has ended and its bytes are on the disk.
+
+    After any exception the temporary file is removed and `path` is as it was. The temporary name holds the number of the process, because
+    parallel runs write files of one base. A symbolic link that has this name is removed, not followed. A writer that needs a path can use
+    `file.name`. Raises OSError, naming `path`, if the file cannot be made or the disk is full."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        temporary.unlink(missing_ok=True)
+        file = temporary.open("xb")  # x: fails at a name that somebody else made in the meantime
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror}; choose a folder that can be written to") from error
+    try:
+        with file:
+            yield file
+        with temporary.open("rb+") as whole:  # opened again: a writer that took the name may have put another file there
+            os.fsync(whole.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # torch hides the OSError of a file's `write` behind a RuntimeError
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
+            raise OSError(
+                f"cannot write {path}: {cause.strerror}; free some space and repeat the command"
+            ) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
