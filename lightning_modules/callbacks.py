@@ -86,7 +86,7 @@ class Checkpoints(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
-                logger.forget_after(trainer.global_step)
+                logger.forget_from(trainer.global_step)
 
 
 class GateHistory(pl.Callback):
@@ -155,10 +155,11 @@ class Words(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        numbers = trainer.callback_metrics
         assert isinstance(module, StageModule)
-        shown = ["val/loss", f"val/{module.task.metrics[0].name}", "gates/open_heads"]
-        text = ", ".join(f"{name.split('/')[1].replace('_', ' ')} {float(numbers[name]):.4g}" for name in shown if name in numbers)
+        metric = module.task.metrics[0].name
+        numbers = {name: trainer.callback_metrics.get(f"val/{name}") for name in ("loss", metric)}
+        numbers["open heads"] = module.gating and module.gate_bank.open().count()
+        text = ", ".join(f"{name} {float(number):.4g}" for name, number in numbers.items() if number is not None)
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
 
 

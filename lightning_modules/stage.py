@@ -96,7 +96,7 @@ def run_stage(
         callbacks=callbacks,
         logger=make_loggers(machine.logger, folder.path, name, loggers),
         default_root_dir=folder.path,
-        log_every_n_steps=1,
+        log_every_n_steps=0,  # training rows are logged by StageModule
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         enable_checkpointing=False,

@@ -168,12 +168,11 @@ def complain(text: str) -> None:
 
 
 class StageLogger(Logger):
-    """The numbers of one stage, into the folder's W&B run; what Lightning says again at every step until it changes, once."""
+    """Logs the numbers of one stage into the folder's W&B run."""
 
     def __init__(self, run: WandbRun, stage: str):
         super().__init__()
         self.run, self.stage = run, stage
-        self.last: dict[frozenset[str], dict[str, float]] = {}
 
     @property
     def name(self) -> str:
@@ -188,11 +187,7 @@ class StageLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        row = {name: float(value) for name, value in metrics.items()}
-        names = frozenset(row)
-        if row != self.last.get(names):
-            self.last[names] = row
-            self.run.log(self.stage, row, int(step or 0))
+        self.run.log(self.stage, {name: float(value) for name, value in metrics.items()}, int(step or 0))
 
 
 class GateMaps(pl.Callback):
