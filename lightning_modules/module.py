@@ -24,8 +24,8 @@ LOG_EVERY = 20  # optimiser steps between logged rows
 
 
 class StageModule(pl.LightningModule):
-    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: for a model
-    with gates attached."""
+    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: what gates
+    add to the loss, for a model that has them."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class StageModule(pl.LightningModule):
 
     @property
     def bank(self) -> GateBank | None:
+        """The model's gates; None for a model without."""
         bank = getattr(self.model, "head_gates", None)
         assert bank is None or isinstance(bank, GateBank)
         return bank
@@ -153,9 +154,9 @@ class StageModule(pl.LightningModule):
             self.validator.update(self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
-        found = self.validator.compute()
-        self.check(float(found["loss"]))  # the last step may have spoilt the weights
-        for name, value in found.items():
+        numbers = self.validator.compute()
+        self.check(float(numbers["loss"]))  # the last step may have spoilt the weights
+        for name, value in numbers.items():
             self.log(f"val/{name}", value, sync_dist=True)  # equal on all ranks already
         self.validator.reset()
         sources, references = self.sample
@@ -164,7 +165,7 @@ class StageModule(pl.LightningModule):
                 scored = score(self.task.predict(self.predictor, sources, quick=True), references, self.task.metrics[:1])
             self.log(f"val/{scored.main_name}", torch.tensor(scored.main), sync_dist=True)
         if self.gating is not None:
-            self.log("val/objective", self.gating.objective(self.gate_bank, found["loss"]), sync_dist=True)
+            self.log("val/objective", self.gating.objective(self.gate_bank, numbers["loss"]), sync_dist=True)
 
     # ---------------------------------------------------------------- optimiser
 
