@@ -10,4 +10,4 @@ def imported(path: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"cannot import {path!r} ({error}); expected 'module:name' of a function or class") from error
+        raise ValueError(f"{path!r} is not there ({error}); expected 'module:name' of a function or class") from error
