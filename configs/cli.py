@@ -23,7 +23,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from configs.did_you_mean import did_you_mean
-from configs.fields import SPELT, Setting, to_dict, walk
+from configs.fields import SPELT, Setting, all_settings, to_dict
 from configs.yaml_file import ConfigError, load_yaml
 
 C = TypeVar("C")
@@ -50,22 +50,22 @@ def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str
 
 def read(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
-    settings = {setting.name: setting for setting in walk(config_class)}
+    settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
     flags = _positionals(words, settings) + _flags(words, settings)
     parser = _parser(settings.values())
     config = parser.get_defaults()
     for path in (text for name, text in flags if name == "config"):
-        config = _of_mapping(parser, config, load_yaml(path), settings, origin=f"{path}: ")
-    return _build(config_class, _of_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings), settings)
+        config = _parse_mapping(parser, config, load_yaml(path), settings, origin=f"{path}: ")
+    return _build(config_class, _parse_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings), settings)
 
 
 def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:
     """The configuration of a mapping such as `to_dict` gives or a YAML file holds; what it lacks has the default.   `origin`, a file's
     name, goes into the errors.   Raises ConfigError (ValueError)."""
-    settings = {setting.name: setting for setting in walk(config_class)}
+    settings = {setting.name: setting for setting in all_settings(config_class)}
     parser = _parser(settings.values())
-    values = _of_mapping(parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else "")
+    values = _parse_mapping(parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else "")
     return _build(config_class, values, settings)
 
 
@@ -86,13 +86,14 @@ def help_text(config_class: type, *, prog: str, description: str = "") -> str:
     """Every flag with its help, type and default, in the groups of the dataclass."""
     about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
     about += "\n\n--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
-    settings = list(walk(config_class))
+    settings = list(all_settings(config_class))
     named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
     usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
     parser = _parser((setting for setting in settings if not setting.positional), prog=prog, usage=usage, description=about)
     for setting in settings:
         if setting.positional:  # `read` takes these words itself; here they are only listed
-            parser.add_argument(setting.name, type=str, nargs="+" if setting.is_list else None, metavar=setting.shown, help=setting.help)
+            nargs = "+" if setting.is_list else None
+            parser.add_argument(setting.name, type=str, nargs=nargs, metavar=setting.display_name, help=setting.help)
     headings = {f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)}
     for group in parser._action_groups:
         if heading := headings.get(group.title or ""):
@@ -113,7 +114,7 @@ def _parser(settings: Iterable[Setting], **options: Any) -> ArgumentParser:
 
 
 def _usage(setting: Setting) -> str:
-    words = f"{setting.shown} [{setting.shown} ...]" if setting.is_list else setting.shown
+    words = f"{setting.display_name} [{setting.display_name} ...]" if setting.is_list else setting.display_name
     return words if setting.required else f"[{words}]"
 
 
@@ -132,7 +133,7 @@ def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tupl
 def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     """(name, text) of every flag, names spelt as in YAML, lists as JSON."""
     flags: list[tuple[str, str]] = []
-    first = " and ".join(setting.shown for setting in settings.values() if setting.positional)
+    first = " and ".join(setting.display_name for setting in settings.values() if setting.positional)
     while words:
         word = words.pop(0)
         if not word.startswith("-"):
@@ -172,11 +173,11 @@ def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin
         if name in RECORDED:
             continue
         if name in settings:
-            new = {name: _plain(settings[name], value, origin)}
+            new = {name: _plain_value(settings[name], value, origin)}
         elif any(other.startswith(f"{name}.") for other in settings):
             if not isinstance(value, Mapping):
                 inner = ", ".join(other.removeprefix(f"{name}.") for other in settings if other.startswith(f"{name}."))
-                raise ConfigError(f"{origin}{name}: expected settings below it ({inner}), got {_shown(value)}")
+                raise ConfigError(f"{origin}{name}: expected settings below it ({inner}), got {_shortened(value)}")
             new = _flat(value, settings, origin=origin, prefix=f"{name}.")
         else:
             raise ConfigError(f"{origin}unknown key {prefix}{key}{_nearest(name, settings, flags=False)}")
@@ -186,7 +187,7 @@ def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin
     return values
 
 
-def _plain(setting: Setting, value: Any, origin: str) -> Any:
+def _plain_value(setting: Setting, value: Any, origin: str) -> Any:
     if value is None and not setting.may_be_none:
         raise ConfigError(f"{origin}{setting.name}: expected {setting.expected()}, got nothing")
     if setting.is_list and (isinstance(value, str) or type(value) is int):  # kinds: cross, dynamics: 3
@@ -194,11 +195,11 @@ def _plain(setting: Setting, value: Any, origin: str) -> Any:
     if (setting.inner is str or setting.choices) and type(value) is int:  # precision: 32
         value = str(value)
     if setting.known and isinstance(value, str) and value not in setting.known:
-        raise ConfigError(origin + _wrong(setting.name, setting, value))
+        raise ConfigError(origin + _wrong_value(setting.name, setting, value))
     return value
 
 
-def _of_mapping(
+def _parse_mapping(
     parser: ArgumentParser, config: Namespace, mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str
 ) -> Namespace:
     values = _flat(mapping, settings, origin=origin)
@@ -209,11 +210,11 @@ def _of_mapping(
             try:
                 parser.parse_object(_nested({name: value}))
             except ArgumentError:
-                raise ConfigError(origin + _wrong(name, settings[name], value)) from None
+                raise ConfigError(origin + _wrong_value(name, settings[name], value)) from None
         raise ConfigError(origin + " ".join(str(error).split())) from None
 
 
-def _of_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[str, str]], settings: Mapping[str, Setting]) -> Namespace:
+def _parse_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[str, str]], settings: Mapping[str, Setting]) -> Namespace:
     words = [f"{settings[name].flag}={text}" for name, text in flags]
     try:
         return parser.parse_args(words, namespace=config)
@@ -222,15 +223,15 @@ def _of_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[s
             try:
                 parser.parse_args([word])
             except ArgumentError:
-                raise ConfigError(_wrong(settings[name].shown, settings[name], text)) from None
+                raise ConfigError(_wrong_value(settings[name].display_name, settings[name], text)) from None
         raise ConfigError(" ".join(str(error).split())) from None
 
 
-def _wrong(name: str, setting: Setting, value: Any) -> str:
-    return f"{name}: expected {setting.expected()}, got {_shown(value)}{did_you_mean(str(value), setting.choices)}"
+def _wrong_value(name: str, setting: Setting, value: Any) -> str:
+    return f"{name}: expected {setting.expected()}, got {_shortened(value)}{did_you_mean(str(value), setting.choices)}"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -267,7 +268,7 @@ def _build(config_class: type[C], values: Namespace, settings: Mapping[str, Sett
     """The instance; raises ConfigError where a required setting is missing or __post_init__ refuses."""
     if missing := [setting for setting in settings.values() if setting.required and not values[setting.name]]:
         place = "before the first flag, " if missing[0].positional else ""
-        raise ConfigError(f"{missing[0].shown} is missing: give, {place}{missing[0].help}")
+        raise ConfigError(f"{missing[0].display_name} is missing: give, {place}{missing[0].help}")
     return _instance(config_class, values)
 
 

@@ -41,9 +41,9 @@ def setting(
 
 def check_ranges(config: Any, prefix: str = "--") -> None:
     """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds an unknown or repeated item."""
-    for each in dataclasses.fields(config):
-        value, limits, items = getattr(config, each.name), each.metadata.get("limits", {}), each.metadata.get("items")
-        flag = prefix + SPELT.get(each.name, each.name).replace("_", "-")
+    for field in dataclasses.fields(config):
+        value, limits, items = getattr(config, field.name), field.metadata.get("limits", {}), field.metadata.get("items")
+        flag = prefix + SPELT.get(field.name, field.name).replace("_", "-")
         if dataclasses.is_dataclass(value):
             check_ranges(value, f"{flag}.")
             continue
@@ -54,12 +54,12 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
             if not inside:
                 both = " and ".join(f"{words} {limit:g}" for words, limit in limits.items())
                 raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
-        choices = each.metadata.get("choices")
+        choices = field.metadata.get("choices")
         if choices is not None and value not in choices:
             raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}")
         if items is not None:
             unknown = [item for item in value if item not in items]
-            may_be_empty = each.default_factory is not dataclasses.MISSING and not each.default_factory()
+            may_be_empty = field.default_factory is not dataclasses.MISSING and not field.default_factory()
             if unknown or not (value or may_be_empty) or len(set(value)) < len(value):
                 hint = did_you_mean(unknown[0], items) if unknown else ""
                 expected = f"expected some of {', '.join(items)}, each once and separated by commas"
@@ -88,7 +88,7 @@ class Setting:
         return typing.get_origin(self.hint) is list
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """As it is called in the terminal: --train.lr, or SOURCE for words before the flags."""
         return self.name.upper() if self.positional else self.flag
 
@@ -118,13 +118,13 @@ class Setting:
         return text + (" or null" if self.may_be_none else "")
 
 
-def walk(config_class: type, prefix: str = "", group: str = "") -> Iterator[Setting]:
-    """All leaves of a configuration class and the dataclasses nested in it, in the order of the source."""
+def all_settings(config_class: type, prefix: str = "", group: str = "") -> Iterator[Setting]:
+    """Yield all leaves of a configuration class and the dataclasses nested in it, in the order of the source."""
     hints = typing.get_type_hints(config_class)
     for field in dataclasses.fields(config_class):
         hint, name = hints[field.name], prefix + SPELT.get(field.name, field.name)
         if dataclasses.is_dataclass(hint):
-            yield from walk(typing.cast(type, hint), f"{name}.", name)
+            yield from all_settings(typing.cast(type, hint), f"{name}.", name)
             continue
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         required = default is dataclasses.MISSING

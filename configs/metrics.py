@@ -9,7 +9,7 @@ from configs.schema import KINDS
 from configs.systems import all_systems
 
 HISTORY = {
-    "train/loss": "cross-entropy of a training step, nats per target token, label smoothing and penalty included",
+    "train/loss": "mean cross-entropy of the steps since the last row, nats per target token, with label smoothing, without the penalty",
     "train/learning_rate": "learning rate of the model's weights",
     "val/loss": "cross-entropy of the whole validation set, nats per target token",
     "val/perplexity": "exp of it",

@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import Any
 
 
-def imported(place: str) -> Any:
+def imported(path: str) -> Any:
     """The object at "module:name". Raises ValueError where there is none: a table's line is wrong."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     try:
         return getattr(import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"{place!r} is not there ({error}); expected 'module:name' of a function or class") from error
+        raise ValueError(f"{path!r} is not there ({error}); expected 'module:name' of a function or class") from error

@@ -1,4 +1,4 @@
-"""What happens around training: checkpoints, convergence, the history of the gates, progress in words."""
+"""Callbacks of a stage: checkpoints, the test of convergence, the history of the gates, and lines on its progress."""
 
 import sys
 import time
@@ -88,7 +88,7 @@ class Checkpoints(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
-                logger.forget_after(trainer.global_step)
+                logger.forget_from(trainer.global_step)
 
 
 class GateHistory(pl.Callback):
@@ -133,10 +133,10 @@ def bank_of(module: pl.LightningModule) -> GateBank:
     return module.bank
 
 
-class Words(pl.Callback):
-    """Says at the start how long the stage will take, and one line after every epoch where there is no progress bar."""
+class StageLog(pl.Callback):
+    """Prints an estimate of the stage's duration after its first steps, and one line after every epoch."""
 
-    MEASURE = 20  # steps before the estimate
+    MEASURED_STEPS = 20  # before the estimate
 
     def __init__(self, stage: str, steps_per_epoch: int):
         self.stage, self.steps = stage, steps_per_epoch
@@ -147,20 +147,23 @@ class Words(pl.Callback):
         self._seen += 1
         if self._seen == 3:  # the first steps warm caches up
             self._first = time.perf_counter()
-        if self._seen == 3 + self.MEASURE:
-            a_step = (time.perf_counter() - self._first) / self.MEASURE
+        if self._seen == 3 + self.MEASURED_STEPS:
+            seconds_per_step = (time.perf_counter() - self._first) / self.MEASURED_STEPS
             epochs = (trainer.max_epochs or 0) - trainer.current_epoch
             left = ((trainer.max_epochs or 0) * self.steps - trainer.global_step) * trainer.accumulate_grad_batches
             if trainer.is_global_zero:
-                say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(a_step * left)} and the validations")
+                say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(seconds_per_step * left)} and the validations")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        numbers = trainer.callback_metrics
         assert isinstance(module, StageModule)
-        shown = ["val/loss", f"val/{module.task.metrics[0].name}", "gates/open_heads"]
-        text = ", ".join(f"{name.split('/')[1].replace('_', ' ')} {float(numbers[name]):.4g}" for name in shown if name in numbers)
+        metric = module.task.metrics[0].name
+        logged = trainer.callback_metrics
+        numbers = {name: float(logged[f"val/{name}"]) for name in ("loss", metric) if f"val/{name}" in logged}
+        if module.gating is not None:
+            numbers["open heads"] = module.gate_bank.open().count()
+        text = ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
 
 

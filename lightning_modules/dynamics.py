@@ -24,6 +24,7 @@ from runfolder.source import BATCH_TOKENS
 from runfolder.table import Row, read_table, write_table
 
 NAME = "curves/dynamics"
+TABLE = f"{NAME}.csv"
 TENTHS = range(10)  # of the heads, closed
 # Of the CSV: epoch; closed_share, which was asked for; heads_closed, rounded up; heads_open, heads_total; the task's metrics on validation,
 # valid_bleu, ..; and valid_bleu_relative, the metric that decides over its value with all heads at this epoch, nothing where that is 0.
@@ -37,15 +38,7 @@ class Dynamics(pl.Callback):
     before AverageWeights, which takes the averaged weights out again when the validation ends. Raises ValueError at an epoch that the
     training does not have, before it begins."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        epochs: Iterable[int],
-        *,
-        data: TranslationData,
-        valid: Lines,
-        facts: dict[str, Any],
-    ):
+    def __init__(self, folder: RunFolder, epochs: Iterable[int], *, data: TranslationData, valid: Lines, facts: dict[str, Any]):
         self.folder, self.epochs, self.data, self.valid, self.facts = folder, sorted(set(epochs)), data, valid, facts
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -59,7 +52,7 @@ class Dynamics(pl.Callback):
         rows = read_rows(self.folder)
         kept = [row for row in rows if row["epoch"] <= trainer.current_epoch]
         if trainer.is_global_zero and len(kept) < len(rows):
-            write_rows(self.folder, kept)
+            write_table(self.folder, TABLE, kept)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
@@ -70,27 +63,21 @@ class Dynamics(pl.Callback):
         scores = importance(module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss)
         pruned = prune(module, scores, self.valid)
         whole = pruned[0][1]
-        rows = [
-            {
-                "epoch": epoch,
-                "closed_share": tenth / 10,
-                "heads_closed": closed,
-                "heads_open": scores.heads_total - closed,
-                "heads_total": scores.heads_total,
-                **{f"valid_{name}": value for name, value in scored.values.items()},
-                f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None,
-            }
-            for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True)
-        ]
+        rows: list[Row] = []
+        for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True):
+            heads = {"heads_closed": closed, "heads_open": scores.heads_total - closed, "heads_total": scores.heads_total}
+            measures = {f"valid_{name}": value for name, value in scored.values.items()}
+            relative = {f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None}
+            rows.append({"epoch": epoch, "closed_share": tenth / 10, **heads, **measures, **relative})
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
-        self.folder.write_json(f"{NAME}.json", self.record(module, scores, whole))
-        write_rows(self.folder, read_rows(self.folder) + rows)
+        self.folder.write_json(f"{NAME}.json", self.settings(module, scores, whole))
+        write_table(self.folder, TABLE, read_rows(self.folder) + rows)
         kept = ", ".join(f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2])
         title = whole.metrics[0].title
         say(f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} ({minutes(time.perf_counter() - begin)})")
 
-    def record(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
-        """Settings and provenance."""
+    def settings(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
+        """Return the settings and the provenance of the rows, for the JSON file."""
         settings = module.task.prediction_settings(module.predictor)
         if "search" in settings:
             settings["search"] = {name: settings["search"][name] for name in ("max_ratio", "max_extra")} | {"beam": 1}
@@ -124,10 +111,4 @@ def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int,
 
 def read_rows(folder: RunFolder) -> list[Row]:
     """The rows of curves/dynamics.csv as numbers; none where there is no such file."""
-    if not (folder / f"{NAME}.csv").is_file():
-        return []
-    return read_table(folder, f"{NAME}.csv")
-
-
-def write_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
-    write_table(folder, f"{NAME}.csv", rows)
+    return read_table(folder, TABLE) if (folder / TABLE).is_file() else []

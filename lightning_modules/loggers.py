@@ -40,9 +40,9 @@ class MetricsFile(Logger):
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
         """Nothing: the run folder holds config.yaml."""
 
-    def forget_after(self, step: int) -> None:
-        """Drop rows of steps that a resumed run will take again."""
-        self.rows = {at: row for at, row in self.rows.items() if at <= step}
+    def forget_from(self, first_step: int) -> None:
+        """Drop the rows from `first_step` (counted from 0) on, which a resumed run will log again."""
+        self.rows = {step: row for step, row in self.rows.items() if step < first_step}
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:

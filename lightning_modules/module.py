@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanMetric
+from torchmetrics import SumMetric
 
 from configs.schema import StageConfig
 from gates import GateBank, NotANumber
@@ -20,12 +20,12 @@ from lightning_modules.schedules import constant, inverse_sqrt
 from pruning.significance import score
 from tasks import Predictor, Task
 
-LOOK_EVERY = 20  # optimiser steps between logged rows
+LOG_EVERY = 20  # optimiser steps between logged rows
 
 
 class StageModule(pl.LightningModule):
-    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: for a model
-    with gates attached."""
+    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: what gates
+    add to the loss, for a model that has them."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class StageModule(pl.LightningModule):
         self.model: Any = predictor.model
         self._predictor = [predictor]  # in a list: not a submodule
         self.validator = task.validator(self.model)
-        self.train_loss = MeanMetric(nan_strategy="disable")  # its default drops NaN before it can be seen
-        self._looked = 0
+        # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric without it ignores weights
+        self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
+        self._last_logged = 0  # optimiser step
         assert gating is None or self.bank is not None, "attach gates before training them"
 
     @property
@@ -52,6 +53,7 @@ class StageModule(pl.LightningModule):
 
     @property
     def bank(self) -> GateBank | None:
+        """The model's gates; None for a model without."""
         bank = getattr(self.model, "head_gates", None)
         assert bank is None or isinstance(bank, GateBank)
         return bank
@@ -90,6 +92,10 @@ class StageModule(pl.LightningModule):
     # ---------------------------------------------------------------- training
 
     def on_train_epoch_start(self) -> None:
+        # a logged mean never spans epochs: a run resumed at an epoch's end logs what an uninterrupted one does
+        self.loss_sum.reset()
+        self.units.reset()
+        self._last_logged = self.global_step
         if self.gating is not None and self.gating.is_binarised(self.current_epoch):
             self.gate_bank.binarise()
 
@@ -104,31 +110,36 @@ class StageModule(pl.LightningModule):
             self.gate_bank.draw()
         loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
         units = batch.target_tokens
-        self.train_loss.update(loss.detach() / units, units)
+        self.loss_sum.update(loss.detach())
+        self.units.update(units)
         loss = loss / batch.step_tokens * self.scale()
         penalty = self.gating and self.gating.penalty(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
         # a batch carries the share of the penalty that its units are of the step's
         return loss if penalty is None else loss + units / batch.step_tokens * self.scale() * penalty
 
     def on_train_batch_end(self, *_: Any) -> None:
-        # once an optimiser step: its later micro-batches still see the number of the step before
-        if self.global_step % LOOK_EVERY == 0 and self.global_step > self._looked:
-            self._looked = self.global_step
-            self.look()
+        # once an optimiser step: micro-batches before its last one still see the number of the step before
+        is_due = self.global_step % LOG_EVERY == 0 or self.trainer.is_last_batch
+        if is_due and self.global_step > self._last_logged:
+            self._last_logged = self.global_step
+            self.log_training()
 
-    def look(self) -> None:
-        """Log the mean loss since the last look, and stop at a loss that is not a number; every LOOK_EVERY optimiser steps."""
-        loss = float(self.train_loss.compute())
-        self.train_loss.reset()
+    def log_training(self) -> None:
+        """Log the mean loss of the steps since the last logged row, and stop at a loss that is not a number."""
+        loss = float(self.loss_sum.compute() / self.units.compute())
+        self.loss_sum.reset()
+        self.units.reset()
         self.check(loss)
-        self.log("train/loss", loss)
-        self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"])  # type: ignore[union-attr]
+        rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        numbers: dict[str, float] = {"epoch": self.current_epoch, "train/loss": loss, "train/learning_rate": rate}
         if self.gating is not None:
             self.gating.stopped = self.gating.watch.observe(self.global_step, loss, self.gate_bank)
             if self.gating.stopped:
                 self.trainer.should_stop = True
-            for name, value in self.gating.numbers(self.gate_bank, self.global_step).items():
-                self.log(name, value)
+            numbers |= self.gating.numbers(self.gate_bank, self.global_step)
+        for logger in self.trainer.loggers:  # self.log would repeat the numbers at every step until they change
+            logger.log_metrics(numbers, self.global_step - 1)  # Lightning numbers steps from 0
+            logger.save()
 
     def check(self, loss: float) -> None:
         if not math.isfinite(loss):
@@ -143,9 +154,9 @@ class StageModule(pl.LightningModule):
             self.validator.update(self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
-        found = self.validator.compute()
-        self.check(float(found["loss"]))  # a stage may be shorter than LOOK_EVERY
-        for name, value in found.items():
+        numbers = self.validator.compute()
+        self.check(float(numbers["loss"]))  # the last step may have spoilt the weights
+        for name, value in numbers.items():
             self.log(f"val/{name}", value, sync_dist=True)  # equal on all ranks already
         self.validator.reset()
         sources, references = self.sample
@@ -154,7 +165,7 @@ class StageModule(pl.LightningModule):
                 scored = score(self.task.predict(self.predictor, sources, quick=True), references, self.task.metrics[:1])
             self.log(f"val/{scored.main_name}", torch.tensor(scored.main), sync_dist=True)
         if self.gating is not None:
-            self.log("val/objective", self.gating.objective(self.gate_bank, found["loss"]), sync_dist=True)
+            self.log("val/objective", self.gating.objective(self.gate_bank, numbers["loss"]), sync_dist=True)
 
     # ---------------------------------------------------------------- optimiser
 

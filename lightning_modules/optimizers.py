@@ -21,23 +21,25 @@ def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: St
     betas, eps = (0.9, 0.98), 1e-9
     if stage.optimizer == "adamw":
         return AdamW(groups, betas=betas, eps=eps, fused=True)
-    matrices = {each.weight for each in model.modules() if isinstance(each, nn.Linear) and each is not getattr(model, "output", None)}
+    matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear) and m is not getattr(model, "output", None)}
     rest, hidden = [], []
     for group in groups:
         rest.append({**group, "params": [p for p in group["params"] if p not in matrices]})
         hidden.append({**group, "params": [p for p in group["params"] if p in matrices], "lr": stage.muon_lr})
-    parts: list[Optimizer] = [AdamW([group for group in rest if group["params"]], betas=betas, eps=eps, fused=True)]
+    optimizers: list[Optimizer] = [AdamW([group for group in rest if group["params"]], betas=betas, eps=eps, fused=True)]
     if hidden := [group for group in hidden if group["params"]]:
-        parts.append(torch.optim.Muon(hidden, ns_steps=NEWTON_SCHULZ))
-    return Together(parts)
+        optimizers.append(torch.optim.Muon(hidden, ns_steps=NEWTON_SCHULZ))
+    return CombinedOptimizer(optimizers)
 
 
-class Together(Optimizer):
+class CombinedOptimizer(Optimizer):
     """Several optimisers that step as one: schedulers and Lightning see all their groups."""
 
-    def __init__(self, parts: Sequence[Optimizer]):
-        self.parts = list(parts)
-        super().__init__([group for part in parts for group in part.param_groups], {})  # the same dicts: a changed rate reaches the part
+    def __init__(self, optimizers: Sequence[Optimizer]):
+        self.optimizers = list(optimizers)
+        super().__init__(
+            [group for optimizer in optimizers for group in optimizer.param_groups], {}
+        )  # the same dicts: a changed rate reaches each
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -45,19 +47,19 @@ class Together(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for part in self.parts:
-            part.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for part in self.parts:
-            part.zero_grad(set_to_none)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"parts": [part.state_dict() for part in self.parts]}
+        return {"parts": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for part, state in zip(self.parts, state_dict["parts"], strict=True):
-            part.load_state_dict(state)
-        # loading gives the parts new groups
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
+        for optimizer, state in zip(self.optimizers, state_dict["parts"], strict=True):
+            optimizer.load_state_dict(state)
+        # loading gives the optimisers new groups
+        self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]

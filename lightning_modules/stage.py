@@ -13,7 +13,7 @@ from pytorch_lightning.loggers import Logger
 from configs.schema import StageConfig
 from data.corpus import TranslationData
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import Checkpoints, GateHistory, Words, is_converged, progress_bar
+from lightning_modules.callbacks import Checkpoints, GateHistory, StageLog, is_converged, progress_bar
 from lightning_modules.loggers import make_loggers
 from lightning_modules.module import StageModule
 from models.checkpoint import load_file
@@ -80,7 +80,7 @@ def run_stage(
     gated = module.gating is not None
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
     checkpoints = Checkpoints(folder, best=best, last=last, monitor=module.monitor)
-    callbacks: list[pl.Callback] = [checkpoints, *watchers, Words(name, data.sampler(world=machine.devices).steps), *progress_bar()]
+    callbacks: list[pl.Callback] = [checkpoints, *watchers, StageLog(name, data.sampler(world=machine.devices).steps), *progress_bar()]
     if stage.average > 0:
         callbacks.insert(1 + len(watchers), AverageWeights(stage.average))
     if gated:
@@ -96,7 +96,7 @@ def run_stage(
         callbacks=callbacks,
         logger=make_loggers(machine.logger, folder.path, name, loggers),
         default_root_dir=folder.path,
-        log_every_n_steps=1,
+        log_every_n_steps=0,  # training rows are logged by StageModule
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         enable_checkpointing=False,

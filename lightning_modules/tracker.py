@@ -1,4 +1,4 @@
-"""Who follows the runs of a command from outside: nobody, or Weights & Biases, with one W&B run for every run folder.
+"""The tracker of a command's runs: none, or Weights & Biases, with one W&B run for every run folder.
 
 Without a login runs are kept offline in RUN/wandb, and the command ends with the one line that uploads them. Under `wandb agent` the run
 that the command asks for is the agent's point of the sweep; a base that is made on the way is a W&B run of its own.
@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from configs.schema import FitConfig
-from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complain, ending, read_state
+from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complain, final_items, read_state
 from lightning_modules.wandb_tables import LONGEST, configuration
 from models.progress import say
 from runfolder.folder import RunFolder
@@ -111,12 +111,12 @@ class WandbTracker(Tracker):
         config = configuration(folder, self.facts)
         base_hash = config.get("base_hash") or config.get("run_hash") or ""
         group = f"{(base or folder).path.name}-{base_hash[:6]}"  # siblings stand together
-        words: dict[str, Any] = {"dir": str(folder.path), "name": folder.path.name, "group": group, "job_type": job, "resume": "allow"}
+        arguments: dict[str, Any] = {"dir": str(folder.path), "name": folder.path.name, "group": group, "job_type": job, "resume": "allow"}
         try:
-            words["mode"] = mode = mode_without_asking()
+            arguments["mode"] = mode = mode_without_asking()
             offline = "offline" in (mode, os.environ.get("WANDB_MODE"))
             settings = wandb.Settings(**PRIVATE, silent=offline, quiet=True)  # online it says where the run is seen
-            run = wandb.init(**words, **place(folder), config=config, settings=settings)
+            run = wandb.init(**arguments, **project_and_id(folder), config=config, settings=settings)
         except wandb.Error as error:
             raise ValueError(f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)") from error
         self.runs.append(WandbRun(run, folder, job, config))
@@ -133,7 +133,7 @@ class WandbTracker(Tracker):
 
     def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
         state = read_state(folder)
-        lacks = set(ending(folder)) - set(state.get("logged", ()))
+        lacks = set(final_items(folder)) - set(state.get("logged", ()))
         if any(run.folder.path == folder.path for run in self.runs) or not (lacks or self.agent):
             return
         self.open(folder, job, base)
@@ -165,7 +165,7 @@ def mode_without_asking() -> str | None:
     return None if settings.mode == "disabled" or wandb.login(prompt=False, verify=False) else "offline"
 
 
-def place(folder: RunFolder) -> dict[str, Any]:
+def project_and_id(folder: RunFolder) -> dict[str, Any]:
     """Project, entity and id: those of the folder's W&B run, or new ones. An agent's are its own, and W&B reads them itself."""
     if os.environ.get("WANDB_SWEEP_ID"):
         os.environ.setdefault("WANDB_PROJECT", PROJECT)

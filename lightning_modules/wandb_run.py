@@ -33,7 +33,7 @@ def read_state(folder: RunFolder) -> dict[str, Any]:
     return state
 
 
-def ending(folder: RunFolder) -> list[str]:
+def final_items(folder: RunFolder) -> list[str]:
     """All that is logged of a finished run, by name."""
     return ["summary", *TABLES, *files(folder)]
 
@@ -65,25 +65,25 @@ class WandbRun:
     def begin(self, stage: str) -> None:
         """Each stage counts its own steps; W&B's step only grows."""
         prefix = self.prefix(stage)
-        self.attempt("steps", lambda: self.run.define_metric(f"{prefix}step", hidden=True))
+        self.try_to_log("steps", lambda: self.run.define_metric(f"{prefix}step", hidden=True))
         for name in [f"{stage}/*"] if prefix else ["epoch", *(f"{room}/*" for room in ROOMS)]:
-            self.attempt("steps", partial(self.run.define_metric, name, step_metric=f"{prefix}step"))
+            self.try_to_log("steps", partial(self.run.define_metric, name, step_metric=f"{prefix}step"))
 
     def log(self, stage: str, numbers: dict[str, Any], step: int) -> None:
         """A row of the history. The first that fails is the last: a line for each of thousands would help nobody."""
         if self.lost:
             return
         row = {f"{self.prefix(stage)}{name}": value for name, value in (numbers | {"step": step}).items()}
-        if not self.attempt("history", lambda: self.run.log({"stage": stage, **row})):
+        if not self.try_to_log("history", lambda: self.run.log({"stage": stage, **row})):
             self.lost = True
-            self.report("the run goes on without it, and")
+            self.report_failures("the run goes on without it, and")
 
     def log_gates(self, rows: Sequence[dict[str, Any]], *, epoch: int, step: int) -> None:
         """P(open) of every head as a picture, and all epochs so far as one table."""
-        if not self.lost and not self.attempt("heat map", lambda: self.log("gates", self.drawn(rows, epoch), step)):
-            self.report("the run goes on without it, and")
+        if not self.lost and not self.try_to_log("heat map", lambda: self.log("gates", self.gate_pictures(rows, epoch), step)):
+            self.report_failures("the run goes on without it, and")
 
-    def drawn(self, rows: Sequence[dict[str, Any]], epoch: int) -> dict[str, Any]:
+    def gate_pictures(self, rows: Sequence[dict[str, Any]], epoch: int) -> dict[str, Any]:
         import wandb
 
         before = self.folder.read_json(GATES) if (self.folder / GATES).is_file() else []
@@ -112,10 +112,10 @@ class WandbRun:
 
     def finish(self, test: tuple[Sequence[str], Sequence[str]]) -> None:
         """Log what of the end is not logged yet, and end the run. test: source and reference lines."""
-        wanted = [name for name in ending(self.folder) if name not in self.state["logged"]]
-        logged = [name for name in wanted if self.attempt(name, partial(self.log_end, name, test))]
+        wanted = [name for name in final_items(self.folder) if name not in self.state["logged"]]
+        logged = [name for name in wanted if self.try_to_log(name, partial(self.log_end, name, test))]
         self.end(0)
-        self.report("the same command tries again, and")
+        self.report_failures("the same command tries again, and")
         if read_state(self.folder).get("id") == self.state["id"]:
             self.folder.write_json(STATE, {**self.state, "logged": [*self.state["logged"], *logged]})
 
@@ -138,11 +138,11 @@ class WandbRun:
         """Once: later calls do nothing. exit_code: not 0 for a run that was interrupted."""
         if not self.ended:
             self.ended = True
-            self.attempt("the end of the run", lambda: self.run.finish(exit_code=exit_code))
+            self.try_to_log("the end of the run", lambda: self.run.finish(exit_code=exit_code))
 
     # ---------------------------------------------------------------- failures
 
-    def attempt(self, what: str, action: Callable[[], Any]) -> bool:
+    def try_to_log(self, what: str, action: Callable[[], Any]) -> bool:
         """Whether it went well."""
         try:
             action()
@@ -151,7 +151,7 @@ class WandbRun:
             return False
         return True
 
-    def report(self, consequence: str) -> None:
+    def report_failures(self, consequence: str) -> None:
         """One line on all that failed since the last."""
         if self.failed:
             what = ", ".join(dict.fromkeys(what for what, _ in self.failed))
@@ -168,12 +168,11 @@ def complain(text: str) -> None:
 
 
 class StageLogger(Logger):
-    """The numbers of one stage, into the folder's W&B run; what Lightning says again at every step until it changes, once."""
+    """Logs the numbers of one stage into the folder's W&B run."""
 
     def __init__(self, run: WandbRun, stage: str):
         super().__init__()
         self.run, self.stage = run, stage
-        self.last: dict[frozenset[str], dict[str, float]] = {}
 
     @property
     def name(self) -> str:
@@ -188,11 +187,7 @@ class StageLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        row = {name: float(value) for name, value in metrics.items()}
-        names = frozenset(row)
-        if row != self.last.get(names):
-            self.last[names] = row
-            self.run.log(self.stage, row, int(step or 0))
+        self.run.log(self.stage, {name: float(value) for name, value in metrics.items()}, int(step or 0))
 
 
 class GateMaps(pl.Callback):

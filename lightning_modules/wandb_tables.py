@@ -1,4 +1,4 @@
-"""What a run folder says to Weights & Biases: its configuration, summary, tables, heat map and files, as plain values.
+"""What Weights & Biases gets of a run folder: its configuration, summary, tables, heat map and files, as plain values.
 
 Nothing here names a machine: settings that are paths are reduced to their last name, and the command is left out.
 """
@@ -37,7 +37,7 @@ def configuration(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
 def last_names(value: Any) -> Any:
     """The last name of a path, or of each in a list; None stays."""
     if isinstance(value, list):
-        return [last_names(each) for each in value]
+        return [last_names(path) for path in value]
     return None if value is None else Path(value).name
 
 
@@ -57,15 +57,17 @@ def summary(folder: RunFolder) -> dict[str, float]:
 def numbers_of(row: ResultRow) -> dict[str, float]:
     """A row of result.json under the names of SUMMARY."""
     main, name = row.main, row.metric
-    numbers: dict[str, Any] = {name: main.value} | edges(name, main.ci95)
-    numbers |= {f"{name}_difference": main.difference} | edges(f"{name}_difference", main.difference_ci95) | {"p_value": main.p_value}
+    numbers: dict[str, Any] = {name: main.value} | interval_ends(name, main.ci95)
+    numbers |= (
+        {f"{name}_difference": main.difference} | interval_ends(f"{name}_difference", main.difference_ci95) | {"p_value": main.p_value}
+    )
     numbers |= {other: measure.value for other, measure in row.measures.items() if other != name}
     numbers |= {"heads_open": row.heads_open, "heads_closed": row.heads_total - row.heads_open, "heads_total": row.heads_total}
     numbers |= {f"heads_open/{kind}": row.heads_by_kind.get(kind, 0) for kind in KINDS}
     return numbers | {"parameters": row.parameters, "sentences_per_second": row.sentences_per_second}
 
 
-def edges(name: str, interval: tuple[float, float] | None) -> dict[str, Any]:
+def interval_ends(name: str, interval: tuple[float, float] | None) -> dict[str, Any]:
     low, high = interval or (None, None)
     return {f"{name}_low": low, f"{name}_high": high}
 
@@ -101,9 +103,9 @@ def heads(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
         numbers = {name: values.tolist() for name, values in gate.numbers().items()}
         positions = gate.position().tolist()
         for head in range(site.heads):
-            place = {"epoch": epoch, "site": site.name, "kind": site.kind, "layer": site.layer, "head": head}
+            where = {"epoch": epoch, "site": site.name, "kind": site.kind, "layer": site.layer, "head": head}
             gated = {"log_alpha": positions[head], "p_open": numbers["open_prob"][head], "open": numbers["open"][head]}
-            rows.append(place | gated)
+            rows.append(where | gated)
     return rows
 
 
@@ -147,9 +149,9 @@ def metadata(configuration: dict[str, Any], folder: RunFolder) -> dict[str, Any]
     """What stands beside an artifact: of which run it is, and how good that is."""
     own = folder.own_system()
     row = next(row for row in folder.rows() if row.system == own)
-    known = {name: configuration[name] for name in ("run_hash", "base_hash", "lambda", "seed", "commit") if name in configuration}
+    identity = {name: configuration[name] for name in ("run_hash", "base_hash", "lambda", "seed", "commit") if name in configuration}
     measures = {name: measure.value for name, measure in row.measures.items()}
-    return known | {"heads_open": row.heads_open, "heads_total": row.heads_total, **measures}
+    return identity | {"heads_open": row.heads_open, "heads_total": row.heads_total, **measures}
 
 
 def aliases(configuration: dict[str, Any]) -> list[str]:

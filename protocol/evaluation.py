@@ -26,20 +26,20 @@ BINARISING_GAP = 0.3  # of the metric that decides, between soft and exact gates
 
 
 class Evaluation:
-    """Rows of one run's comparison, written as they come. test: source and reference lines; settings: what outputs depend on beside the
-    model."""
+    """Rows of one run's comparison, one a system. test: source and reference lines; settings: what the outputs depend on
+    besides the model."""
 
     def __init__(self, folder: RunFolder, task: Task, test: Lines, settings: dict[str, Any]):
         self.folder, self.task, self.test = folder, task, test
-        self.made_of = {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+        self.fingerprint = {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
         self.rows: list[ResultRow] = []
         self.scored: dict[str, Scored] = {}
         self.counts = resample_counts(len(test[0]), RESAMPLES)
         self.reference: str | None = None
 
     def add(self, system: str, predictor: Predictor, open_heads: HeadMap | None, **facts: Any) -> ResultRow:
-        """Make the outputs, score and write them. open_heads: of the gated sites, numbered as before any removal; in others all heads that
-        are there are open. facts: further fields of the row."""
+        """Make the outputs, score them, write them and return the row. open_heads: those of the gated sites, numbered as before any
+        removal; at other sites every head that was not removed is open. facts: further fields of the row."""
         begin = time.perf_counter()
         outputs = self.task.predict(predictor, self.test[0])
         seconds = time.perf_counter() - begin
@@ -57,16 +57,16 @@ class Evaluation:
             heads_by_site=open_heads.by_site() if open_heads is not None else None,
             parameters=sum(p.numel() for name, p in predictor.model.named_parameters() if not name.startswith("head_gates.")),
             sentences_per_second=len(self.test[0]) / seconds,
-            evaluation=self.made_of,
+            evaluation=self.fingerprint,
             **facts,
         )
         self.folder.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in outputs))
-        self.take(row, outputs)
+        self.add_scored(row, outputs)
         metric = self.task.metrics[0]
         say(f"{system}: {row.heads_open} of {row.heads_total} heads, {metric.title} {row.main.value:.2f}")
         return row
 
-    def take(self, row: ResultRow, outputs: Sequence[str]) -> None:
+    def add_scored(self, row: ResultRow, outputs: Sequence[str]) -> None:
         """Score a system's outputs into its row, and the row into the comparison."""
         scored = score(outputs, self.test[1], self.task.metrics)
         self.scored[row.system] = scored
@@ -76,34 +76,34 @@ class Evaluation:
             self.against_reference(row)
 
     def outputs(self, folder: RunFolder, system: str) -> list[str]:
-        """What a system made of the test set, from its file."""
+        """Read a system's outputs for the test set from its file."""
         text = (folder / f"hypotheses/{system}.txt").read_bytes().decode()  # read_text would make a line end of "\r"
         return text.split("\n")[:-1]
 
     def copy_row(self, row: ResultRow, folder: RunFolder, other: str, weights: Path, xi: HeadMap | None, **changes: Any) -> None:
-        """A row made from another's outputs: those of `other` in `folder`."""
+        """Add a row with the outputs of the system `other` of `folder`."""
         outputs = self.outputs(folder, other)
         row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
         self.folder.write_text(f"hypotheses/{row.system}.txt", "".join(line + "\n" for line in outputs))
         self.folder.add_system(row.system, weights, None if xi is None else xi.to_json())
-        self.take(row, outputs)
+        self.add_scored(row, outputs)
 
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
-        """The row and outputs of a base run; made anew, with the settings of this configuration, if they were made with others."""
+        """Add the row and outputs of a base run; they are made anew if they were made with settings other than this configuration's."""
         rows = {row.system: row for row in run.rows()}
-        if system in rows and rows[system].evaluation == self.made_of:
+        if system in rows and rows[system].evaluation == self.fingerprint:
             self.copy_row(rows[system], run, system, run / "best.pt", None)
             return
         predictor = self.task.load_predictor(run.path, run / "best.pt", settings)
         self.folder.add_system(system, run / "best.pt", None)
         self.add(system, predictor, None, stage=rows[system].stage if system in rows else {})
 
-    def differing(self, system: str, other: str) -> int:
-        """How many lines two systems of this run have different outputs for."""
+    def count_different_lines(self, system: str, other: str) -> int:
+        """Return the number of test lines for which two systems of this run have different outputs."""
         return sum(a != b for a, b in zip(self.outputs(self.folder, system), self.outputs(self.folder, other), strict=True))
 
     def repeat(self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str) -> None:
-        """A row for a system that is the same model as another of this run."""
+        """Add a row for a system that is the same model as another of this run."""
         row = next(row for row in self.rows if row.system == other)
         self.copy_row(row, self.folder, other, weights, xi, system=system, same_as=other)
         say(f"{system}: {because}, so it is {other}, {self.task.metrics[0].title} {row.main.value:.2f}")
@@ -117,11 +117,11 @@ class Evaluation:
 
     def against_reference(self, row: ResultRow) -> None:
         assert self.reference is not None
-        found = compare(self.scored[row.system], self.scored[self.reference], self.counts)
+        comparison = compare(self.scored[row.system], self.scored[self.reference], self.counts)
         row.reference = self.reference
         for name, measure in row.measures.items():
-            measure.ci95, measure.difference_ci95 = found[f"{name}_ci95"], found[f"{name}_difference_ci95"]
-            measure.difference, measure.p_value = found[f"{name}_difference"], found[f"{name}_p_value"]
+            measure.ci95, measure.difference_ci95 = comparison[f"{name}_ci95"], comparison[f"{name}_difference_ci95"]
+            measure.difference, measure.p_value = comparison[f"{name}_difference"], comparison[f"{name}_p_value"]
         if "base" in self.scored:
             row.p_value_vs_base = compare(self.scored[row.system], self.scored["base"], self.counts)[f"{row.metric}_p_value"]
 

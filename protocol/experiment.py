@@ -1,7 +1,7 @@
 """The experiment of `fit.py`: a base model, gates on its heads, pruning by scores at the same number of heads, and a fair comparison.
 
-Every stage ends with its files in the run folder and a rewritten result.json, so a crash leaves the last whole stage, and `--resume`
-goes on from there.
+Every stage ends with its files in the run folder and a rewritten result.json, so a crash loses no finished stage, and `--resume`
+continues from there.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from tasks import Predictor
 
 
 class Experiment:
-    """Finds or makes the runs that one configuration asks for."""
+    """Finds or trains the runs that one configuration asks for."""
 
     def __init__(self, config: FitConfig):
         self.config = config
@@ -52,7 +52,7 @@ class Experiment:
     # ---------------------------------------------------------------- runs
 
     def run(self) -> RunFolder:
-        """The finished run of the configuration."""
+        """Return the finished run of the configuration, trained now unless it is there already."""
         try:
             base = self.base()
             if self.config.gate == "none":
@@ -72,8 +72,8 @@ class Experiment:
         if config.base is not None:
             return self.named_base(config.base)
         name = config.name if config.name and config.gate == "none" else f"{self.text.prefix}-none-s{config.seed}"
-        made_of = base_fingerprint(config, self.text.corpus, self.precision)
-        folder, done = self.claim(name, made_of, gate="none", fresh=config.fresh and config.gate == "none")
+        fingerprint = base_fingerprint(config, self.text.corpus, self.precision)
+        folder, done = self.claim(name, fingerprint, gate="none", fresh=config.fresh and config.gate == "none")
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
             return folder
@@ -87,7 +87,7 @@ class Experiment:
         self.tracker.open(folder, "base")
         pl.seed_everything(config.seed, verbose=False)
         predictor = self.task.new_predictor(folder.path, config)
-        module, watchers = self.ungated_module(predictor, config.train, seed_offset=0), self.dynamics(folder)
+        module, watchers = self.module(predictor, config.train, seed_offset=0), self.dynamics(folder)
         result = self.train("base", module, folder, config.train, watchers=watchers)
         if watchers:
             from report.pruning_figures import draw_dynamics  # matplotlib takes a second to import, and few runs need it
@@ -100,8 +100,7 @@ class Experiment:
     def named_base(self, path: str) -> RunFolder:
         """The base of --base. Raises ValueError unless it is a finished run without gates."""
         folder = find_run(path, self.config.runs)
-        if not folder.finished():
-            raise ValueError(f"the base {path} is not finished; the command in its command.txt with --resume continues it")
+        folder.check_finished()
         if folder.config().get("gate", "none") != "none":
             raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
         if self.config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(self.config.dynamics):
@@ -112,7 +111,7 @@ class Experiment:
         """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""
         config = self.config
         name = f"{self.text.prefix}-continued-s{config.seed}"
-        folder, done = self.claim(name, self.stage_made_of(base, CONTINUED), gate="none", base=base)
+        folder, done = self.claim(name, self.fingerprint_on(base, CONTINUED), gate="none", base=base)
         if done:
             say(f"base-continued: {folder.path} (finished, same configuration)")
             return folder
@@ -121,7 +120,7 @@ class Experiment:
         predictor = self.text.load(base)
         if config.freeze_decoder:
             freeze_decoder(predictor.model)
-        module = self.ungated_module(predictor, config.finetune, seed_offset=1)
+        module = self.module(predictor, config.finetune, seed_offset=1)
         result = self.train("base-continued", module, folder, config.finetune)
         self.finish_ungated(folder, "base-continued", predictor, result)
         return folder
@@ -131,8 +130,8 @@ class Experiment:
         config = self.config
         kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
         name = config.name or f"{self.text.prefix}-{method.name}-{method.steering(config):g}{kinds}-s{config.seed}"
-        made_of = self.stage_made_of(base, method.name)
-        folder, done = self.claim(name, made_of, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
+        fingerprint = self.fingerprint_on(base, method.name)
+        folder, done = self.claim(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
             return folder
@@ -143,9 +142,9 @@ class Experiment:
             if run is not None:
                 evaluation.borrow(system, run, self.text.settings)
         evaluation.choose_reference()
-        open_heads = self.learn(method, predictor, folder, evaluation)
+        open_heads = self.learn_gates(method, predictor, folder, evaluation)
         if method.removed in config.systems:
-            self.removed(method, folder, predictor, open_heads, evaluation)
+            self.remove_closed_heads(method, folder, predictor, open_heads, evaluation)
         for score, rows in score_rows(config.systems).items():
             if continued is not None and open_heads.count() == open_heads.heads_total:
                 for row in rows:
@@ -154,12 +153,12 @@ class Experiment:
             else:
                 self.pruned_by_score(score, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
         self.write_result(folder, evaluation, system=method.exact)
-        self.page(folder)
+        self.fill_report(folder)
         self.tracker.finish(self.text.test)
         return folder
 
-    def learn(self, method: GateMethod, predictor: Predictor, folder: RunFolder, evaluation: Evaluation) -> HeadMap:
-        """Train the gates, make them exactly 0 or 1, and evaluate the model before and after; the open heads (bool)."""
+    def learn_gates(self, method: GateMethod, predictor: Predictor, folder: RunFolder, evaluation: Evaluation) -> HeadMap:
+        """Train the gates, make them exactly 0 or 1, evaluate the model before and after, and return the open heads (bool)."""
         config, model = self.config, predictor.model
         options = method.gate_options(config.gates) | ({"open_heads": config.heads} if method.steered_by == "heads" else {})
         bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
@@ -187,8 +186,10 @@ class Experiment:
         evaluation.warn_about_binarising(method)
         return open_heads
 
-    def removed(self, method: GateMethod, folder: RunFolder, predictor: Predictor, open_heads: HeadMap, evaluation: Evaluation) -> None:
-        """The gated model without its closed heads, saved, and giving what the masked one gives."""
+    def remove_closed_heads(
+        self, method: GateMethod, folder: RunFolder, predictor: Predictor, open_heads: HeadMap, evaluation: Evaluation
+    ) -> None:
+        """Remove the closed heads from the gated model, save and evaluate it, and count the lines it translates differently."""
         if open_heads.count() == open_heads.heads_total:
             evaluation.repeat(method.removed, method.exact, folder / "best.pt", because="no head is closed")
             return
@@ -198,7 +199,7 @@ class Experiment:
         self.task.save_model(weights, predictor)
         folder.add_system(method.removed, weights, None)
         row = evaluation.add(method.removed, predictor, heads_left(predictor.model))
-        row.lines_unlike_masked = evaluation.differing(method.removed, method.exact)
+        row.lines_unlike_masked = evaluation.count_different_lines(method.removed, method.exact)
         if row.lines_unlike_masked:
             lines = f"{row.lines_unlike_masked} of {len(self.text.test[0])} lines"
             say(f"{method.removed}: {lines} are not those of {method.exact}: sums in another order, at near ties")
@@ -222,7 +223,7 @@ class Experiment:
         if (row := record.row + FINETUNED) in rows:
             if config.freeze_decoder:
                 freeze_decoder(predictor.model)
-            module = self.ungated_module(predictor, config.finetune, seed_offset=record.finetune_seed)
+            module = self.module(predictor, config.finetune, seed_offset=record.finetune_seed)
             result = self.train(row, module, folder, config.finetune, prefix=f"{row}-")
             (folder / f"{row}-last.pt").unlink(missing_ok=True)
             folder.add_system(row, folder / result.weights, xi.to_json())
@@ -230,19 +231,20 @@ class Experiment:
 
     # ---------------------------------------------------------------- stages
 
-    def claim(self, name: str, made_of: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
+    def claim(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
         """The folder of a run with this fingerprint, and whether it is finished already."""
         heads = self.config.heads if gate == self.config.gate else 0  # of the method alone: a base is not told a number
         settings = replace(self.config, gate=gate, heads=heads, systems=self.config.systems)
-        return claim_run(self.config, settings, name, made_of, facts=self.facts, locks=self.locks, files=self.task.tokenizer_files, **how)
+        how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
+        return claim_run(self.config, settings, name, fingerprint, **how)
 
-    def stage_made_of(self, base: RunFolder, gate: str) -> dict[str, Any]:
+    def fingerprint_on(self, base: RunFolder, gate: str) -> dict[str, Any]:
         """The fingerprint of a run on a base."""
         base_hash = str(base.run_hash())
         return stage_fingerprint(self.config, self.text.corpus, self.precision, base_hash=base_hash, gate=gate, test=self.text.test)
 
     def dynamics(self, folder: RunFolder) -> list[pl.Callback]:
-        """What prunes the base while it trains, where it is asked for."""
+        """Return the callback that prunes the base while it trains, or nothing without --dynamics."""
         config, text = self.config, self.text
         if not config.dynamics:
             return []
@@ -257,9 +259,6 @@ class Experiment:
         seed = self.config.seed * 10 + seed_offset
         return StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), gating=gating)
 
-    def ungated_module(self, predictor: Predictor, stage: StageConfig, *, seed_offset: int) -> StageModule:
-        return self.module(predictor, stage, seed_offset=seed_offset)
-
     def train(
         self,
         name: str,
@@ -270,7 +269,7 @@ class Experiment:
         prefix: str = "",
         watchers: Sequence[pl.Callback] = (),
     ) -> StageResult:
-        """The stage's result; a stage whose end is on disk is not run again."""
+        """Train a stage and return its result; a stage whose result is on disk is not run again."""
         record = folder / f"{prefix}stage.json"
         if record.is_file():
             result = StageResult(**folder.read_json(record.name))
@@ -308,10 +307,10 @@ class Experiment:
         self.write_result(folder, evaluation, system=system)
         self.locks.release()  # others may now build on it
         if system == "base":
-            self.page(folder)
+            self.fill_report(folder)
         self.tracker.finish(self.text.test)
 
-    def page(self, folder: RunFolder) -> None:
+    def fill_report(self, folder: RunFolder) -> None:
         """The report page of a run that has just finished, and of its base."""
         fill(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus)
 

@@ -29,7 +29,7 @@ class ExperimentText:
         """Batches in the vocabulary of a run, which all runs on one base share; what training leaves out is said once."""
         if self._data is None:
             self._data = self.task.data(folder.path, self.corpus, self.settings)
-            skipped = {name: part["skipped"] for name, part in self._data.report.items() if part.get("skipped")}
+            skipped = {name: counts["skipped"] for name, counts in self._data.report.items() if counts.get("skipped")}
             if skipped:
                 say("skipped: " + "; ".join(f"{name}: {n} {why}" for name, why_n in skipped.items() for why, n in why_n.items()))
         return self._data

@@ -14,28 +14,28 @@ CONTINUED = "continued"  # in a gate's place: the base trained on without gates
 def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
     """All that a base model depends on: the text itself, not where it lies."""
     settings = {name: to_dict(getattr(config, name)) for name in ("model", "text", "train")}
-    made_of = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": config.devices} | task(config)
+    fingerprint = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": config.devices} | task(config)
     if config.dynamics:  # pruned on the way: only a base that is trained anew can be
         names = ("dynamics_sentences", "dynamics_valid_sentences")
-        made_of |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}
-    return made_of | settings
+        fingerprint |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}
+    return fingerprint | settings
 
 
 def stage_fingerprint(
     config: FitConfig, corpus: Corpus, precision: str, *, base_hash: str, gate: str, test: tuple[list[str], list[str]]
 ) -> dict[str, Any]:
     """All that a run on a base depends on. gate: a method's name, or CONTINUED; test: the lines that are evaluated."""
-    made_of: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
-    made_of |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
-    made_of |= {"freeze_decoder": config.freeze_decoder} | task(config)
+    fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
+    fingerprint |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
+    fingerprint |= {"freeze_decoder": config.freeze_decoder} | task(config)
     if gate == CONTINUED:  # shared by runs that differ in what follows, and evaluated anew for them
-        return made_of
+        return fingerprint
     method = METHODS[gate]
     training = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
-    made_of |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
-    made_of |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
+    fingerprint |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
+    fingerprint |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
     steering = "lam" if method.steered_by == "lambda" else method.steered_by
-    return made_of | {steering: getattr(config, steering), "gates": training | method.gate_options(config.gates)}
+    return fingerprint | {steering: getattr(config, steering), "gates": training | method.gate_options(config.gates)}
 
 
 def task(config: FitConfig) -> dict[str, str]:

@@ -15,11 +15,11 @@ from runfolder.provenance import device_name, provenance
 
 def foreign_run(prefix: str, foreign: ForeignModel, root: str | Path) -> RunFolder:
     """The run folder in `root` that a foreign model became: a finished base, made now or by an earlier command."""
-    made_of = files_hash(prefix, foreign.files)
+    run_hash = files_hash(prefix, foreign.files)
     for folder in find_runs(root):
-        if folder.run_hash() == made_of and folder.finished():
+        if folder.run_hash() == run_hash and folder.finished():
             return folder
-    folder = RunFolder(Path(root) / f"{prefix}-{foreign.name}-{made_of[:6]}")
+    folder = RunFolder(Path(root) / f"{prefix}-{foreign.name}-{run_hash[:6]}")
     print(f"{folder.path}: a run made of {prefix}:{foreign.name}", file=sys.stderr, flush=True)  # what goes to stdout may be translations
     model = foreign.translator.model
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def foreign_run(prefix: str, foreign: ForeignModel, root: str | Path) -> RunFold
     save_model(folder / "best.pt", model)
     folder.add_system("base", folder / "best.pt", None)
     settings = {"gate": "none", "name": folder.path.name, "model": architecture(model)["model"]} | foreign.settings
-    folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=made_of))
+    folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=run_hash))
     facts = {"origin": f"{prefix}:{foreign.name}", **provenance(device_name(), "32", 0)}
     folder.write_json("result.json", {"rows": [], "system": "base", "reference": "base", "finished": True, **facts})
     return folder

@@ -41,10 +41,10 @@ def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
 
 def commit() -> str:
     """The checked-out commit, with + where files differ from it; 'unknown' outside a git checkout."""
-    where = Path(__file__).resolve().parent
+    checkout = Path(__file__).resolve().parent
     try:
         head, dirty = (
-            subprocess.run(["git", *words], cwd=where, capture_output=True, text=True, check=True).stdout.strip()
+            subprocess.run(["git", *words], cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
             for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "-uno"])
         )
     except (OSError, subprocess.CalledProcessError):

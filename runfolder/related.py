@@ -49,17 +49,17 @@ def open_gate_run(folder: RunFolder) -> GateRun:
 
 def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Report) -> list[RunFolder]:
     """The finished runs with gates beside the base and on it, without `besides`; of others on it is said why they are left out."""
-    found = []
+    runs = []
     left_out = {folder.path.resolve() for folder in besides}
-    own = base.config().get("run_hash")
+    base_hash = base.config().get("run_hash")
     for folder in find_runs(base.path.resolve().parent):
         try:
             config = folder.config()
-            if folder.path in left_out or own is None or config.get("base_hash") != own or method_of(config) is None:
+            if folder.path in left_out or base_hash is None or config.get("base_hash") != base_hash or method_of(config) is None:
                 continue
             folder.check_finished()
         except ValueError as error:
             report(f"left out: {error}")
             continue
-        found.append(folder)
-    return found
+        runs.append(folder)
+    return runs

@@ -70,7 +70,7 @@ class ResultRow:
 
     def to_json(self) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        for name in PLAIN:
+        for name in PLAIN_FIELDS:
             value = getattr(self, name)
             if value is not None or name == "heads_by_site":
                 row[SPELT.get(name, name)] = value
@@ -100,10 +100,10 @@ class ResultRow:
             measures[metric] = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
         if measures and (main := next(iter(measures.values()))).p_value is None:
             main.p_value = main_p_value
-        known = {name: rest.pop(SPELT.get(name, name)) for name in PLAIN if SPELT.get(name, name) in rest}
+        plain_values = {name: rest.pop(SPELT.get(name, name)) for name in PLAIN_FIELDS if SPELT.get(name, name) in rest}
         if not measures:
             raise ValueError("no metric with its signature")
-        return cls(**known, measures=measures, others=rest)
+        return cls(**plain_values, measures=measures, others=rest)
 
 
 def metric_names(row: Mapping[str, Any]) -> list[str]:
@@ -112,4 +112,4 @@ def metric_names(row: Mapping[str, Any]) -> list[str]:
 
 
 SPELT = {"lines_unlike_masked": "lines_unlike_l0"}  # field -> its name in result.json, where runs have it already
-PLAIN = [each.name for each in fields(ResultRow) if each.name not in ("measures", "others")]
+PLAIN_FIELDS = [each.name for each in fields(ResultRow) if each.name not in ("measures", "others")]

@@ -59,7 +59,7 @@ def claim_run(
     config: FitConfig,
     settings: FitConfig,
     name: str,
-    made_of: dict[str, Any],
+    fingerprint: dict[str, Any],
     *,
     facts: dict[str, Any],
     locks: RunLocks,
@@ -74,17 +74,17 @@ def claim_run(
     A finished run of the same fingerprint is found under any name. settings: what config.yaml will hold. files: the pattern of the base's
     tokenizer files, which are copied. strict: a name taken by another configuration is refused, else the new run's name gets a hash."""
     root = Path(config.runs)
-    wanted = config_hash(made_of)
+    wanted = config_hash(fingerprint)
     locks.hold(root, wanted)
-    found = [folder for folder in find_runs(root) if folder.run_hash() == wanted]
-    finished = [folder for folder in found if folder.finished()]
+    same_runs = [folder for folder in find_runs(root) if folder.run_hash() == wanted]
+    finished = [folder for folder in same_runs if folder.finished()]
     if finished and not fresh:
         locks.release()  # others may use it at the same time
         return finished[0], True
-    folder = found[0] if found else RunFolder(root / name)
+    folder = same_runs[0] if same_runs else RunFolder(root / name)
     if fresh and config.name == name:  # repeated under a name of its own, the first stays
         folder = RunFolder(root / name)
-    if folder.path not in [each.path for each in found] and (folder / "config.yaml").exists():
+    if folder.path not in [run.path for run in same_runs] and (folder / "config.yaml").exists():
         if strict or config.name == name:
             raise ValueError(
                 f"{folder.path} holds a run with another configuration; give this one a --name of its own, or remove that folder"
@@ -112,8 +112,8 @@ def claim_run(
 
 
 def abandon_run(folder: RunFolder, files: str) -> None:
-    """Take back what `claim_run` wrote and the tokenizer (`files`, a pattern): nothing was trained, and a folder left behind would only
-    stand in the way of the mended command. What else lies there stays, and so does a run that was being resumed."""
+    """Delete what `claim_run` wrote and the tokenizer (`files`, a pattern): nothing was trained, and the folder would block the corrected
+    command. Other files stay, and so does a run that was being resumed."""
     if (folder / "last.pt").is_file():
         return
     for path in (folder / "config.yaml", folder / "command.txt", *folder.path.glob(files)):

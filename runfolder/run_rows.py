@@ -27,10 +27,8 @@ class FinishedRun:
     def __init__(self, folder: RunFolder):
         self.folder, self.config = folder, folder.config()
         self.name = folder.path.resolve().name
-        result = folder.result()
-        if not isinstance(result, dict) or not result.get("finished"):
-            raise ValueError(f"{folder.path} is not finished; {UNFINISHED}")
-        self.result = result
+        folder.check_finished()
+        self.result = folder.read_json("result.json")
         try:
             self.gated = self.config.get("gate", "none") != "none"
             rows = folder.rows()

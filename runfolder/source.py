@@ -118,16 +118,16 @@ def open_source(
 
 def find_run(source: str | Path, root: str | Path = "runs") -> RunFolder:
     """The run folder of a SOURCE; what a foreign model became lies in `root`. Raises ValueError if there is none, naming the nearest."""
-    prefix, colon, place = str(source).partition(":")
+    prefix, colon, location = str(source).partition(":")
     if colon and prefix in SOURCES:
-        return foreign_run(prefix, imported(SOURCES[prefix])(place), root)
+        return foreign_run(prefix, imported(SOURCES[prefix])(location), root)
     return RunFolder.open(source)
 
 
 def prediction_settings(source: Source) -> dict[str, Any]:
-    """What outputs depend on beside the model; how much is translated at once changes none."""
-    made_of = source.task.prediction_settings(source.predictor)
-    return {key: drop_batch(value) if isinstance(value, dict) else value for key, value in made_of.items()}
+    """Return what the outputs depend on besides the model, without the batch size, which changes none."""
+    settings = source.task.prediction_settings(source.predictor)
+    return {key: drop_batch(value) if isinstance(value, dict) else value for key, value in settings.items()}
 
 
 def drop_batch(settings: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 from configs.did_you_mean import did_you_mean
-from configs.fields import walk
+from configs.fields import all_settings
 from configs.schema import FitConfig
 
 PROGRAM = "fit.py"
@@ -104,7 +104,7 @@ class Parameter:
 def parse_parameter(name: Any, entry: Any) -> Parameter:
     """The parameter of an entry below `parameters`. Raises ValueError, one line that names the key and what was expected."""
     where, flag = f"parameters.{name}", str(name).replace("-", "_")
-    flags = [*(setting.name for setting in walk(FitConfig)), "config"]
+    flags = [*(setting.name for setting in all_settings(FitConfig)), "config"]
     if not isinstance(entry, dict):
         raise ValueError(f"{where}: expected `value: ...`, `values: [...]` or a distribution below it, got {shown(entry)}")
     if "parameters" in entry:  # an agent would give them as the one word --train={'epochs': ...}

@@ -87,4 +87,3 @@ class Task(ABC):
     @abstractmethod
     def prediction_settings(self, predictor: Any) -> dict[str, Any]:
         """What `predict` depends on beside the model, as result.json records it."""
-

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
-from configs.fields import walk
+from configs.fields import all_settings
 from configs.schema import FitConfig, ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def test_no_flags_give_the_defaults_of_the_dataclass():
 
 
 def test_every_setting_has_a_help_text():
-    assert [setting.name for setting in walk(FitConfig) if not setting.help] == []
+    assert [setting.name for setting in all_settings(FitConfig) if not setting.help] == []
 
 
 @pytest.mark.parametrize("flag", ["--model.d-model=56", "--model.d_model=56", "--model.d-model 56"])
@@ -226,7 +226,7 @@ def test_help_answers_at_once_without_torch_and_shows_every_flag():
     assert time.perf_counter() - start < 2
     assert "heavy: []" in done.stdout
     flags = {word.rstrip(",") for line in done.stdout.splitlines() for word in line.split()[:1] if word.startswith("--")}
-    assert {setting.flag for setting in walk(FitConfig)} <= flags
+    assert {setting.flag for setting in all_settings(FitConfig)} <= flags
     assert "default: 0.01" in done.stdout
 
 

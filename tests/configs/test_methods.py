@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from configs.cli import ConfigError, read
-from configs.fields import walk
+from configs.fields import all_settings
 from configs.methods import METHODS, GateMethod, HardConcreteOptions, method_of
 from configs.registry import imported
 from configs.schema import FitConfig, GateConfig, GateTraining
@@ -36,7 +36,7 @@ def test_the_gate_takes_every_option_of_its_method(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_options_of_a_method_are_flags_with_its_defaults(name):
-    flags = {setting.name: setting for setting in walk(FitConfig)}
+    flags = {setting.name: setting for setting in all_settings(FitConfig)}
     for option in fields(METHODS[name].options):
         assert flags[f"gates.{option.name}"].default == option.default
         assert flags[f"gates.{option.name}"].help

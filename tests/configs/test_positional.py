@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
-from configs.fields import walk
+from configs.fields import all_settings
 from configs.prune import ORDERS, PruneConfig
 from configs.schema import REQUIRED, setting
 
@@ -125,9 +125,9 @@ def test_help_lists_every_flag_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "heavy: []" in done.stdout
-    for setting_ in walk(PruneConfig):
+    for setting_ in all_settings(PruneConfig):
         assert setting_.help
-        assert setting_.shown in done.stdout
+        assert setting_.display_name in done.stdout
 
 
 def test_the_curve_is_by_gradient_unless_another_order_or_an_ablation_is_asked_for():

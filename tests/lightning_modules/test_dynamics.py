@@ -61,8 +61,8 @@ def computed(monkeypatch) -> Iterator[list[HeadMap]]:
     """The scores of every importance that was computed."""
     scores = []
 
-    def record(*arguments):
-        scores.append(importance(*arguments))
+    def record(*arguments, **options):
+        scores.append(importance(*arguments, **options))
         return scores[-1]
 
     monkeypatch.setattr(dynamics, "importance", record)

@@ -49,7 +49,7 @@ def test_another_stage_keeps_the_rows_of_those_before_it(path):
 def test_a_resumed_stage_keeps_its_earlier_rows_and_forgets_those_it_takes_again(path):
     write(path, "base", {10: 3.0, 20: 2.0, 30: 1.0})
     again = MetricsFile(path, "base")
-    again.forget_after(20)
+    again.forget_from(21)
     again.log_metrics({"val/loss": 1.25, "val/bleu": 7.0}, 30)
     again.save()
     found = [(row["step"], row["val/loss"], row["val/bleu"]) for row in read(path)]

@@ -153,7 +153,7 @@ def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(transl
     assert found["val/bleu"] == pytest.approx(bleu, rel=1e-4)
 
 
-@pytest.mark.parametrize("epochs", [1, 5], ids=["a stage shorter than the look", "a long stage"])
+@pytest.mark.parametrize("epochs", [1, 5], ids=["a short stage", "a long stage"])
 def test_a_loss_that_is_not_a_number_stops_with_advice(translator, data, quiet_trainer, epochs):
     translator.model.output.weight.data[5, 3] = float("nan")
     module = StageModule(TASK, translator, STAGE, seed=1)

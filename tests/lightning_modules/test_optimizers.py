@@ -5,7 +5,7 @@ import torch
 
 from configs.schema import StageConfig
 from gates import attach
-from lightning_modules.optimizers import NEWTON_SCHULZ, Together, make_optimizer
+from lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
 from protocol.experiment import Experiment
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
@@ -35,7 +35,7 @@ def test_together_steps_as_the_two_alone_do_also_after_a_scheduler_changed_the_r
     def trained(apart: bool) -> list[torch.Tensor]:
         model = make_model(dropout=0.0)
         optimizer = make_optimizer(model, [{"params": list(model.parameters()), "lr": 0.003, "weight_decay": 0.03, "name": "model"}], STAGE)
-        assert isinstance(optimizer, Together)
+        assert isinstance(optimizer, CombinedOptimizer)
         parts = optimizer.parts if apart else [optimizer]
         if apart:
             parts = [type(part)(part.param_groups, **({"ns_steps": NEWTON_SCHULZ} if i else {})) for i, part in enumerate(optimizer.parts)]
@@ -60,7 +60,7 @@ def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, mon
 
     import lightning_modules.callbacks as callbacks
 
-    real = callbacks.Words.on_train_epoch_end
+    real = callbacks.StageLog.on_train_epoch_end
 
     def cut(self, trainer, module):
         real(self, trainer, module)
@@ -68,7 +68,7 @@ def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, mon
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.Words, "on_train_epoch_end", cut)
+        patch.setattr(callbacks.StageLog, "on_train_epoch_end", cut)
         with pytest.raises(KeyboardInterrupt):
             Experiment(configure(*flags)).run()
     resumed = Experiment(configure(*flags, "--resume")).run()

@@ -10,6 +10,7 @@ import torch
 
 from configs.schema import GateConfig, StageConfig
 from gates import LambdaBudget, attach
+from lightning_modules import module as modules
 from lightning_modules import stage as stages
 from lightning_modules.gating import Gating
 from lightning_modules.module import StageModule
@@ -48,13 +49,19 @@ def cut_power(monkeypatch, *, epoch, batch):
     monkeypatch.setattr(StageModule, "training_step", training_step)
 
 
-def stage(translator, data, path, *, gated, resume=False):
+def stage(translator, data, path, *, gated, resume=False, config=STAGE):
     path.mkdir(exist_ok=True)
+    data.accumulate = config.accumulate
     if gated:
         attach(translator.model, gate="l0")
-    gating = Gating(GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), epochs=STAGE.epochs) if gated else None
-    module = StageModule(TASK, translator, STAGE, seed=1, gating=gating)
-    return run_stage("gates", module, data, RunFolder(path), MACHINE, STAGE, resume=resume)
+    gating = Gating(GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), epochs=config.epochs) if gated else None
+    module = StageModule(TASK, translator, config, seed=1, gating=gating)
+    return run_stage("gates", module, data, RunFolder(path), MACHINE, config, resume=resume)
+
+
+def metric_rows(path):
+    with (path / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def untrained(translator):
@@ -80,12 +87,48 @@ def test_a_resumed_stage_ends_with_exactly_the_weights_of_an_uninterrupted_one(t
         assert left[key].keys() == right[key].keys()
         assert all(torch.equal(left[key][each], right[key][each]) for each in left[key])
         assert all(torch.equal(tensor, right["gates"][each]) for each, tensor in left.get("gates", {}).items())
-    with (tmp_path / "whole" / "metrics.csv").open() as left, (tmp_path / "cut" / "metrics.csv").open() as right:
-        assert [row["step"] for row in csv.DictReader(left)] == [row["step"] for row in csv.DictReader(right)]
+    assert metric_rows(tmp_path / "whole") == metric_rows(tmp_path / "cut")
     if gated:
         with np.load(tmp_path / "whole" / "gates_history.npz") as left, np.load(tmp_path / "cut" / "gates_history.npz") as right:
             assert left["steps"].tolist() == right["steps"].tolist()
             assert np.array_equal(left["log_alpha"], right["log_alpha"])
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(translator, data, tmp_path, monkeypatch, accumulate):
+    monkeypatch.setattr(modules, "LOG_EVERY", 4 if accumulate == 1 else 2)
+    config = replace(STAGE, accumulate=accumulate)
+    losses: dict[int, list[tuple[float, int]]] = {}  # optimiser step -> (loss summed over the units, units) of its micro-batches
+
+    class Recorded(Translation):
+        def loss(self, model, batch, *, smoothing=0.0):
+            loss = super().loss(model, batch, smoothing=smoothing)
+            if model.training:
+                losses.setdefault(module.global_step, []).append((float(loss.detach()), batch.target_tokens))
+            return loss
+
+    (tmp_path / "whole").mkdir()
+    data.accumulate = accumulate
+    module = StageModule(Recorded(), untrained(translator), config, seed=1)
+    run_stage("gates", module, data, RunFolder(tmp_path / "whole"), MACHINE, config)
+    with monkeypatch.context() as patched:
+        cut_power(patched, epoch=1, batch=8)
+        with pytest.raises(PowerCut):
+            stage(untrained(translator), data, tmp_path / "cut", gated=False, config=config)
+    stage(untrained(translator), data, tmp_path / "cut", gated=False, resume=True, config=config)
+    rows = [row for row in metric_rows(tmp_path / "whole") if row["train/loss"]]
+    assert metric_rows(tmp_path / "cut") == metric_rows(tmp_path / "whole")
+    every, per_epoch = modules.LOG_EVERY, data.sampler().steps
+    due = {taken for taken in range(1, 3 * per_epoch + 1) if taken % every == 0 or taken % per_epoch == 0}
+    assert [int(row["step"]) + 1 for row in rows] == sorted(due)
+    assert per_epoch % every  # some rows are shorter than the others
+    first = 0
+    for row in rows:
+        batches = [batch for step in range(first, int(row["step"]) + 1) for batch in losses[step]]
+        first = int(row["step"]) + 1
+        assert float(row["train/loss"]) == pytest.approx(sum(loss for loss, _ in batches) / sum(n for _, n in batches), rel=1e-5)
+        assert float(row["epoch"]) == int(row["step"]) // per_epoch
+    assert first == len(losses) == 3 * per_epoch
 
 
 def test_a_power_cut_leaves_only_whole_files(translator, data, tmp_path, monkeypatch):

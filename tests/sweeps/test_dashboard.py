@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from configs.cli import read
-from configs.fields import walk
+from configs.fields import all_settings
 from configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY, known_metrics
 from configs.schema import FitConfig
 from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
@@ -90,7 +90,7 @@ def test_the_sections_are_those_of_a_sweep():
 
 def test_every_metric_of_a_panel_is_one_that_runs_log():
     shown = [name for panel in panels() for name in names(panel)]
-    settings = {f"config:{setting.name}.value" for setting in walk(FitConfig)} | {"config:lambda.value"}
+    settings = {f"config:{setting.name}.value" for setting in all_settings(FitConfig)} | {"config:lambda.value"}
     known = {*HISTORY, *settings, *(f"summary:{name}" for name in known_metrics() if name not in HISTORY)}
     assert len(shown) > 20
     assert [name for name in shown if name not in known] == []

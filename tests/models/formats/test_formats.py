@@ -9,7 +9,7 @@ import torch
 
 import models.formats as formats
 from configs.export import ExportConfig
-from configs.fields import walk
+from configs.fields import all_settings
 from configs.schema import SearchConfig
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import load_model, save_model
@@ -236,6 +236,6 @@ def test_a_package_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
 
 
 def test_the_flag_takes_the_formats_there_are():
-    (to,) = (setting for setting in walk(ExportConfig) if setting.name == "to")
+    (to,) = (setting for setting in all_settings(ExportConfig) if setting.name == "to")
     assert set(to.choices) == set(FORMATS) - {"checkpoint"}
     assert all(line.about for name, line in formats.FORMATS.items() if name != "broken")
