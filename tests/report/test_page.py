@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from report.__main__ import main
-from report.page import HERE, PATH_POINTS, embedded, finite, page, thin_paths, thousandths, write_page
+from report.page import HERE, PATH_POINTS, embedded, json_ready, page, thin_paths, thousandths, write_page
 from tests.report.synthetic_report import cards
 
 OPENS_IN = 2.0  # seconds, 288 heads
@@ -46,7 +46,7 @@ def test_data_cannot_end_the_script_that_holds_them():
 
 
 def test_json_of_the_page_has_no_nan():
-    assert finite({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {"a": [1.5, None], "b": [None, True]}
+    assert json_ready({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {"a": [1.5, None], "b": [None, True]}
     assert embedded({"a": "<"}) == '{"a":"\\u003c"}'
 
 
