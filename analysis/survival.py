@@ -98,7 +98,7 @@ def any_role(roles: Mapping[str, HeadMap]) -> HeadMap:
     for role, heads in roles.items():
         for site, row in heads.items():
             if row.dtype != torch.bool:
-                raise ValueError(f"role {role!r} must hold bools, True where a head has it; {site.name} has numbers")
+                raise ValueError(f"role {role!r} must hold one bool for each head; {site.name} has numbers")
             heads_with_role[site] = heads_with_role[site] | row if site in heads_with_role else row
     return HeadMap(heads_with_role)
 
