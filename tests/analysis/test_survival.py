@@ -165,5 +165,5 @@ def test_maps_that_do_not_fit_are_refused():
         survive_longer({"a": RUNS["weak"].select(["cross"])}, ROLES["rare"], kinds=["dec-self"])
     with pytest.raises(ValueError, match="unknown within 'layers'; known: kind, layer"):
         survive_longer(RUNS, ROLES["rare"], within="layers")
-    with pytest.raises(ValueError, match="'no role' is the name of the heads without a role"):
+    with pytest.raises(ValueError, match="'no role' stands for heads without a role"):
         survivors(RUNS, {"no role": ROLES["rare"]})

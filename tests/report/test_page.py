@@ -65,7 +65,7 @@ def test_long_gate_paths_keep_their_ends():
 
 @pytest.mark.parametrize("data", [{}, {"heads": []}, {"heads": None}, []])
 def test_a_page_without_heads_is_refused(data):
-    with pytest.raises(ValueError, match="found no heads"):
+    with pytest.raises(ValueError, match="got no heads"):
         page(data)
 
 
@@ -83,7 +83,7 @@ def test_the_command_writes_the_page_or_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"does not exist; `python analyze.py RUN`"):
         main([str(tmp_path / "none.json"), str(tmp_path / "report.html")])
     (tmp_path / "cards.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(SystemExit, match="found no heads"):
+    with pytest.raises(SystemExit, match="got no heads"):
         main([str(tmp_path / "cards.json"), str(tmp_path / "report.html")])
 
 
