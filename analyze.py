@@ -11,18 +11,18 @@ from configs.cli import parse
 from models.progress import say
 
 if TYPE_CHECKING:
-    from analysis.study import Study
+    from analysis.analysed_model import AnalysedModel
 
 
 def main() -> int:
     config = parse(AnalyzeConfig, prog="analyze.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
-    from analysis.study import Study
+    from analysis.analysed_model import AnalysedModel
 
     try:
-        study = Study.open(config, say)
-        print(f"{study.folder.path}: {study.system}; results go to {study.folder / study.place}", flush=True)
-        analyze(study)
+        analysed = AnalysedModel.open(config, say)
+        print(f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}", flush=True)
+        analyze(analysed)
     except (ValueError, OSError) as error:
         print(f"analyze.py: error: {error}", file=sys.stderr)
         return 1
@@ -32,42 +32,42 @@ def main() -> int:
     return 0
 
 
-def analyze(study: "Study") -> None:
-    """All analyses, then what they say together: tables, cards and figures."""
-    from analysis import correlations as together
-    from analysis.analyses import analyse, chosen
-    from analysis.roles import find_roles, nearest
-    from report import analysis_tables as summary
+def analyze(analysed: "AnalysedModel") -> None:
+    """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
+    from analysis.analyses import chosen_analyses, run_analyses
+    from analysis.correlations import correlation_rows, head_scores, survival_rows
+    from analysis.roles import best_of_families, find_roles
+    from report import analysis_tables
     from report.fill import write_pages
     from report.head_figures import draw_all
     from report.page import write_page
-    from report.report_data import cards, sites_of, write_cards
+    from report.report_data import report_data, sites_of, write_cards
     from runfolder.folder import RunFolder
     from runfolder.table import write_table
 
-    found = analyse(study, chosen(study, say), say)
-    roles = find_roles(found)
-    scores = together.scores(study, found)
-    survival, tests = together.survival(study, found, roles, say)
-    tables = {"correlations": together.correlations(scores), "survival": survival, "tests": tests}
-    best = nearest(found)
-    for name, rows in {"roles": [role.row() for role in roles], "nearest": [role.row() for role in best], **tables}.items():
-        write_table(study.folder, f"{study.place}/{'survival-test' if name == 'tests' else name}.csv", rows)
-    data = cards(study, found, roles, tables)
-    write_cards(study, data)
-    summary.heads_table(study, roles, scores, sites_of(study))
-    summary.nearest_table(best)
-    summary.syntax_table(found)
-    summary.correlations_table(tables["correlations"])
-    summary.survival_table(survival, tests)
-    if study.is_whole:
-        pages = write_pages(study, data, [*map(RunFolder, study.config.runs), study.base])
-    else:  # of one system, one text or some kinds: the run's own page is of all
-        pages = [study.folder / f"{study.place}/report.html"]
+    results = run_analyses(analysed, chosen_analyses(analysed, say), say)
+    roles, best = find_roles(results), best_of_families(results)
+    scores = head_scores(analysed, results)
+    survival, tests = survival_rows(analysed, results, roles, say)
+    correlations = correlation_rows(scores)
+    tables = {"roles": [role.row() for role in roles], "nearest": [role.row() for role in best], "correlations": correlations}
+    for name, rows in (tables | {"survival": survival, "survival-test": tests}).items():
+        write_table(analysed.folder, f"{analysed.results_folder}/{name}.csv", rows)
+    data = report_data(analysed, results, roles, {"correlations": correlations, "survival": survival, "tests": tests})
+    write_cards(analysed, data)
+    analysis_tables.heads_table(analysed, roles, scores, sites_of(analysed))
+    analysis_tables.nearest_table(best)
+    analysis_tables.syntax_table(results)
+    analysis_tables.correlations_table(correlations)
+    analysis_tables.survival_table(survival, tests)
+    if analysed.is_whole:
+        pages = write_pages(analysed, data, [*map(RunFolder, analysed.config.runs), analysed.base])
+    else:  # of one system, one text or some kinds: the run's own page shows everything
+        pages = [analysed.folder / f"{analysed.results_folder}/report.html"]
         write_page(data, pages[0])
     for path in pages:
         print(f"report: {path}")
-    for path in draw_all(study, scores, roles, survival):
+    for path in draw_all(analysed, scores, roles, survival):
         print(f"figure: {path}.png")
 
 

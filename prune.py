@@ -20,7 +20,7 @@ def main() -> int:
     config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
     from pruning.dense_model import DenseModel
-    from report.fill import fill
+    from report.fill import update_pages
 
     try:
         dense = DenseModel.open(config)
@@ -31,7 +31,7 @@ def main() -> int:
             curves(dense, config)
         if config.ablate:
             ablate(dense, config, others)
-        for page in fill(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
+        for page in update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
             print(f"report: {page}")
     except (ValueError, OSError) as error:
         print(f"prune.py: error: {error}", file=sys.stderr)

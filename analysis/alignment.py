@@ -1,10 +1,10 @@
-"""What cross heads look at: how often it is the word that is being translated, and how spread their attention is.
+"""How often a cross head looks at the word that is being translated, and how spread its attention is.
 
-Agreement with known alignments: a target token's query hits where its largest weight is on a source token it is aligned to. The end of
-sentence is no key, and target tokens without an alignment are not counted; so the query that produces the end of sentence is none either. A
-query is judged by the token it produces; `token="read"` judges it by the token it reads, one step later, on which heads of low layers often
-align instead (Chen et al. 2020, arXiv:2004.14837). The baseline is the best fixed offset (source minus query position) on the same tokens.
-Without known alignments there is the entropy of the weights.   Letters: B pairs, T target (query), S source (key), N counted queries.
+A query of a target token agrees with the gold alignment where its largest weight is on an aligned source token. The end of sentence is no
+key, and target tokens without an alignment are not counted, nor is the query that produces the end of sentence. A query is judged by the
+token that it produces; `token="read"` judges it by the token that it reads, one step later, which heads of low layers often align instead
+(Chen et al. 2020, arXiv:2004.14837). The baseline is the best fixed offset (source minus query position) on the same tokens.
+The entropy of the weights needs no gold alignments.   Letters: B pairs, T target (query), S source (key), N counted queries.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,21 +14,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import Seen, means
+from analysis.attention_pass import AttentionBatch, means
 from gates import HeadMap, HeadSite
 
 Links = Sequence[tuple[int, int]]  # (source, target), 0-based
 
 
 def piece_links(links: Iterable[tuple[int, int]], source_words: Sequence[int | None], target_words: Sequence[int | None]) -> Links:
-    """Links between words as links between pieces: every piece of a word has its word's links. The word of each piece is given, None for a
-    piece of no word; sorted, nothing twice."""
+    """The links between pieces that follow from links between words: every piece has its word's links. Sorted, without repetition.
+
+    source_words, target_words: the number of each piece's word, None for a piece of no word."""
     sources, targets = by_word(source_words), by_word(target_words)
     return sorted({(s, t) for i, j in links for s in sources.get(i, ()) for t in targets.get(j, ())})
 
 
 def by_word(words: Sequence[int | None]) -> dict[int, list[int]]:
-    """Word -> its pieces."""
+    """Word -> the numbers of its pieces."""
     pieces: dict[int, list[int]] = {}
     for piece, word in enumerate(words):
         if word is not None:
@@ -38,16 +39,17 @@ def by_word(words: Sequence[int | None]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The offset at which most target tokens have an aligned source token, and their share."""
+    """The offset at which most target tokens have an aligned source token, and the share of those tokens."""
 
     offset: int
     share: float
 
 
 class Alignment:
-    """gold: the links between pieces of every pair, by its number in the split (`Batch.index`). Cross attention only.
+    """Counts how often each cross head agrees with the gold alignments; other kinds of attention are passed over.
 
-    Raises ValueError at an unknown `token`."""
+    gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`). Raises ValueError for an unknown
+    `token`."""
 
     def __init__(self, gold: Mapping[int, Links] | Sequence[Links], *, token: Literal["produced", "read"] = "produced"):
         if token not in ("produced", "read"):
@@ -64,41 +66,45 @@ class Alignment:
         self._offsets: dict[int, int] = {}  # offset -> aligned tokens that have a link there
         self.tokens = 0  # aligned target tokens
 
-    def add(self, seen: Seen) -> None:
-        """Raises ValueError at a pair without gold links, or links beyond its sentences."""
-        sites = [site for site in seen.weights if site.kind == "cross"]
+    def add(self, attention: AttentionBatch) -> None:
+        """Count one batch. Raises ValueError for a pair without gold links, and for links beyond its sentences."""
+        sites = [site for site in attention.weights if site.kind == "cross"]
         if not sites:
             return
-        aligned = self._aligned(seen)  # (B, T, S)
+        aligned = self._aligned(attention)  # (B, T, S)
         _, query, key = aligned.nonzero(as_tuple=True)
         for offset, times in zip(*(key - query).unique(return_counts=True), strict=True):
             self._offsets[int(offset)] = self._offsets.get(int(offset), 0) + int(times)
         self.tokens += int(aligned.any(2).sum())
         for site in sites:
             # the end of sentence is no key; of the queries those without a link hit nothing
-            strongest = seen.strongest(site, "key")
+            strongest = attention.strongest(site, "key")
             hits = aligned[strongest.pair[:, None], strongest.query[:, None], strongest.key].sum(0)  # (H,)
             self._hits[site] = self._hits.get(site, 0) + hits
 
-    def _aligned(self, seen: Seen) -> Tensor:
-        """(B, T, S) bool, on the CPU: the query's token is aligned to the key's."""
-        index, source, target = (tensor.cpu() for tensor in (seen.batch.index, seen.batch.source, seen.batch.target_in))
-        known = self._row.new_full(index.shape, -1)
+    def _aligned(self, attention: AttentionBatch) -> Tensor:
+        """(B, T, S) bool on the CPU, True where the query's token is aligned to the key's."""
+        batch = attention.batch
+        index, source, target = (tensor.cpu() for tensor in (batch.index, batch.source, batch.target_in))
+        gold_row = self._row.new_full(index.shape, -1)
         inside = index < len(self._row)
-        known[inside] = self._row[index[inside]]
-        if (known < 0).any():
-            raise ValueError(f"no alignment is given for the pair number {int(index[known < 0][0])} of the split; give one for every pair")
-        lengths = self._lengths[known]
+        gold_row[inside] = self._row[index[inside]]
+        if (gold_row < 0).any():
+            raise ValueError(f"there is no alignment for pair {int(index[gold_row < 0][0])} of the split; give one for every pair")
+        lengths = self._lengths[gold_row]
         batch_row = torch.arange(len(index)).repeat_interleave(lengths)  # one entry a link
         nth = torch.arange(len(batch_row)) - (lengths.cumsum(0) - lengths)[batch_row]
-        s, t = self._links[self._starts[known][batch_row] + nth].T
-        source_lengths, target_lengths = seen.source_specials.is_piece(source).sum(1), seen.target_specials.is_piece(target).sum(1)
+        s, t = self._links[self._starts[gold_row][batch_row] + nth].T
+        source_lengths, target_lengths = (
+            attention.source_specials.is_piece(source).sum(1),
+            attention.target_specials.is_piece(target).sum(1),
+        )
         for side, piece, limit in (("source", s, source_lengths), ("target", t, target_lengths)):
             beyond = (piece < 0) | (piece >= limit[batch_row])
             if beyond.any():
                 pair = batch_row[beyond][0]
                 raise ValueError(
-                    f"the alignment of the pair number {int(index[pair])} names {side} piece {int(piece[beyond][0])}, but the sentence has "
+                    f"the alignment of pair {int(index[pair])} names {side} piece {int(piece[beyond][0])}, but the sentence has "
                     f"{int(limit[pair])} pieces; pieces count from 0 and are those of this model's vocabulary"
                 )
         aligned = torch.zeros(*target.shape, source.shape[1], dtype=torch.bool)
@@ -110,29 +116,29 @@ class Alignment:
         return means(self._hits, dict.fromkeys(self._hits, self.tokens), "alignment")
 
     def baseline(self) -> Baseline:
-        """The best a head could do that only counts positions; of equals the nearest, then the earlier. Raises ValueError as above."""
+        """The best fixed offset; of equally good ones the nearest, then the earlier. Raises ValueError where no aligned token was seen."""
         if not self.tokens:
-            raise ValueError("alignment has nothing to count: no aligned target token was recorded")
+            raise ValueError("alignment has nothing to count: no aligned target token was observed")
         offset = min(self._offsets, key=lambda offset: (-self._offsets[offset], abs(offset), offset))
         return Baseline(offset, self._offsets[offset] / self.tokens)
 
     def aligned(self, margin: float = 0.1) -> HeadMap:
-        """True where the agreement is at least the baseline's share + margin, as for syntactic heads."""
+        """A bool map, True where the agreement is at least the baseline's share + margin, as for syntactic heads."""
         needed = self.baseline().share + margin
         return self.agreement().map(lambda row: row >= needed)
 
 
 class Entropy:
-    """Mean entropy of the attention weights, of every kind of attention. Specials (record.py) are no queries, but stay among the keys:
-    without them the weights would be no distribution."""
+    """Mean entropy of the attention weights, for every kind of attention. Special tokens (attention_pass.py) are no queries, but stay among
+    the keys: without them the weights would not be a distribution."""
 
     def __init__(self) -> None:
         self._sums: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # (H,) float64: nats, shares of log(keys)
         self._tokens: dict[HeadSite, tuple[int, int]] = {}
 
-    def add(self, seen: Seen) -> None:
-        for site, weights in seen.weights.items():
-            keys = seen.visible(site.kind, "query").sum(2)  # (B, L)
+    def add(self, attention: AttentionBatch) -> None:
+        for site, weights in attention.weights.items():
+            keys = attention.visible(site.kind, "query").sum(2)  # (B, L)
             nats = torch.special.entr(weights).sum(3).transpose(1, 2)[keys > 0].cpu().double()  # (N, H)
             log_keys = keys[keys > 0].cpu().double().log()
             free = log_keys > 0  # with one key there is nothing to spread over

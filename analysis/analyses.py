@@ -1,31 +1,29 @@
-"""The analyses that `analyze.py` runs, each with what it depends on; what is there already with the same settings is read again.
+"""The analyses that `analyze.py` runs, each with the settings its result depends on; a stored result with the same settings is read again.
 
-One pass over the text serves all but relevance, which has a pass of its own. In `analysis/<system>/`:
+One pass over the text serves every analysis but relevance, which makes a pass of its own. Files in `analysis/<system>/`:
 
-    <what>.json     settings, head maps by name, numbers of the whole (facts), provenance
-    <table>.csv     the tables of the analyses that have some
+    <analysis>.json    settings, head maps by name, facts (numbers that hold for all heads together), provenance
+    <table>.csv        the tables of the analyses that have some
 
-To add one: a function of a Study that gives observers and what is found when they have seen all, and a line in PARTS (its name in
-configs/analyze.py too)."""
+To add an analysis: write a function AnalysedModel -> StartedAnalysis, and add a line to ANALYSES (and its name to configs/analyze.py)."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.alignment import Alignment, Entropy, piece_links
-from analysis.attention_pass import Observer, record
+from analysis.analysed_model import AnalysedModel
+from analysis.attention_pass import Observer, observe_attention
 from analysis.confidence import Confidence
 from analysis.lrp import relevance
 from analysis.parses import parses
 from analysis.positions import Positions
 from analysis.rare_words import RareWords, token_counts
-from analysis.study import Study
 from analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from analysis.word_pieces import word_of_piece
 from configs.analyze import LABELS
-from data.conllu import Tree
 from data.toy import toy_pairs
 from gates import KINDS, HeadMap
 from models.progress import Report
@@ -33,262 +31,254 @@ from runfolder.table import Row, read_table, write_table
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one analysis found."""
+class AnalysisResult:
+    """head_maps: by the name of what they hold. facts: of all heads together, such as baselines and numbers of sentences."""
 
     head_maps: dict[str, HeadMap]
-    facts: dict[str, Any] = field(default_factory=dict)  # of all heads together: baselines, numbers of sentences
+    facts: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, list[Row]] = field(default_factory=dict)
 
 
-Begun = tuple[Sequence[Observer], Callable[[], Found]]
+# the observers that need the pass over the text, and the function that gives the result after it
+StartedAnalysis = tuple[Sequence[Observer], Callable[[], AnalysisResult]]
 
 
 @dataclass(frozen=True)
-class Part:
-    """begin: observers for the pass, and what is found after it. settings: what it depends on beside the study's own."""
+class Analysis:
+    """settings: what the result depends on besides the model and its text."""
 
-    begin: Callable[[Study], Begun]
-    settings: Callable[[Study], dict[str, Any]]
-    kinds: tuple[str, ...] = KINDS  # that it looks at
+    start: Callable[[AnalysedModel], StartedAnalysis]
+    settings: Callable[[AnalysedModel], dict[str, Any]] = lambda analysed: {}
+    kinds: tuple[str, ...] = KINDS  # the kinds of attention that it looks at
 
 
 # ---------------------------------------------------------------- the analyses
 
 
-def confidence(study: Study) -> Begun:
-    seen = Confidence()
-    return [seen], lambda: Found({"confidence": seen.head_map()})
+def confidence(analysed: AnalysedModel) -> StartedAnalysis:
+    observer = Confidence()
+    return [observer], lambda: AnalysisResult({"confidence": observer.head_map()})
 
 
-def positions(study: Study) -> Begun:
-    seen = Positions()
+def positions(analysed: AnalysedModel) -> StartedAnalysis:
+    observer = Positions()
 
-    def finish() -> Found:
-        best = seen.best()
-        return Found({"offset": best.offset, "share": best.share}, {}, {"offsets": seen.offsets()})
+    def finish() -> AnalysisResult:
+        best = observer.best()
+        return AnalysisResult({"offset": best.offset, "share": best.share}, {}, {"offsets": observer.offsets()})
 
-    return [seen], finish
-
-
-def rare(study: Study) -> Begun:
-    vocab = study.translator.source_vocab
-    counts = token_counts((source for source, _ in study.data.train_pairs), len(vocab))
-    seen = RareWords(counts, rank_of(study))
-
-    def finish() -> Found:
-        maps = {"rarest": seen.rarest(), "two_rarest": seen.two_rarest()}
-        one, two = seen.chance()
-        facts = {"chance_rarest": one, "chance_two_rarest": two, "sentences_counted": seen.sentences, "queries": seen.queries}
-        return Found(maps, {"rank": seen.rank, **facts})
-
-    return [seen], finish
+    return [observer], finish
 
 
-def rank_of(study: Study) -> int:
-    return study.config.rare_rank or (50 if study.toy else 500)
+def rare(analysed: AnalysedModel) -> StartedAnalysis:
+    counts = token_counts((source for source, _ in analysed.data.train_pairs), len(analysed.translator.source_vocab))
+    observer = RareWords(counts, rare_rank(analysed))
+
+    def finish() -> AnalysisResult:
+        maps = {"rarest": observer.rarest(), "two_rarest": observer.two_rarest()}
+        one, two = observer.chance()
+        facts = {"rank": observer.rank, "chance_rarest": one, "chance_two_rarest": two}
+        return AnalysisResult(maps, {**facts, "sentences_counted": observer.sentences, "queries": observer.queries})
+
+    return [observer], finish
 
 
-def alignment(study: Study) -> Begun:
-    """Entropy always; agreement where alignments are known, and there is cross attention to look at."""
+def rare_rank(analysed: AnalysedModel) -> int:
+    return analysed.config.rare_rank or (50 if analysed.toy else 500)
+
+
+def alignment(analysed: AnalysedModel) -> StartedAnalysis:
+    """Entropy always; agreement too where the gold alignments are known and cross attention is looked at."""
     entropy = Entropy()
-    gold = None
-    if study.toy and "cross" in study.config.kinds:
-        gold = Alignment(toy_links(study))
+    gold = Alignment(toy_links(analysed)) if analysed.toy and "cross" in analysed.config.kinds else None
 
-    def finish() -> Found:
-        found = Found({"entropy": entropy.nats(), "entropy_relative": entropy.relative()})
+    def finish() -> AnalysisResult:
+        maps = {"entropy": entropy.nats(), "entropy_relative": entropy.relative()}
         if gold is None:
-            return found
+            return AnalysisResult(maps)
         baseline = gold.baseline()
         facts = {"baseline": baseline.share, "baseline_offset": baseline.offset, "tokens": gold.tokens}
-        return Found({**found.head_maps, "agreement": gold.agreement()}, facts)
+        return AnalysisResult({**maps, "agreement": gold.agreement()}, facts)
 
     return [entropy, *([] if gold is None else [gold])], finish
 
 
-def toy_links(study: Study) -> dict[int, Sequence[tuple[int, int]]]:
-    """The known links between the pieces of every pair."""
-    source_vocab, target_vocab = study.translator.source_vocab, study.translator.target_vocab
+def toy_links(analysed: AnalysedModel) -> dict[int, Sequence[tuple[int, int]]]:
+    """The gold links between the pieces of every pair, by the pair's number."""
+    vocabs = analysed.translator.source_vocab, analysed.translator.target_vocab
     links = {}
-    for number in study.data.split(study.split).numbers:
-        pair = toy_pairs(study.split)[number]
-        source = word_of_piece(source_vocab, study.text.sources[number], pair.words)
-        target = word_of_piece(target_vocab, study.text.targets[number], pair.target_words)
+    for number in analysed.data.split(analysed.split).numbers:
+        pair = toy_pairs(analysed.split)[number]
+        source = word_of_piece(vocabs[0], analysed.text.sources[number], pair.words)
+        target = word_of_piece(vocabs[1], analysed.text.targets[number], pair.target_words)
         links[number] = piece_links(pair.alignment, source, target)
     return links
 
 
-def syntax(study: Study) -> Begun:
-    numbers = study.data.split(study.split).numbers
-    lines = [study.text.sources[number] for number in numbers]
-    trees = dict(zip(numbers, parses(parses_of(study) or "", lines), strict=True))
-    words = {n: word_of_piece(study.translator.source_vocab, study.text.sources[n], tree.written) for n, tree in trees.items()}
-    labels = study.config.labels or present(trees.values())
-    seen = Syntax(trees, words, labels or LABELS)  # with none of them it says which labels there are
+def syntax(analysed: AnalysedModel) -> StartedAnalysis:
+    config, sources = analysed.config, analysed.text.sources
+    numbers = analysed.data.split(analysed.split).numbers
+    trees = dict(zip(numbers, parses(parses_source(analysed) or "", [sources[number] for number in numbers]), strict=True))
+    words = {number: word_of_piece(analysed.translator.source_vocab, sources[number], tree.written) for number, tree in trees.items()}
+    present = {clear_name(label, word) for tree in trees.values() for label, word in zip(tree.labels, tree.words, strict=True)}
+    labels = config.labels or [label for label in LABELS if label in present]
+    observer = Syntax(trees, words, labels or LABELS)  # without any of them, its error says which labels there are
 
-    def finish() -> Found:
-        maps = {"gain": seen.gain(), "syntactic": seen.syntactic()}
-        maps |= {f"{r.label} {r.direction}": seen.accuracy(r.label, r.direction) for r in seen.relations() if r.n}
-        facts = {"labels": seen.labels, "absent": [name for name in LABELS if name not in seen.labels and not study.config.labels]}
-        return Found(maps, {**facts, "left_out": dict(seen.left_out)}, {"syntax": seen.rows(), "syntax-best": seen.best()})
+    def finish() -> AnalysisResult:
+        maps = {"gain": observer.gain(), "syntactic": observer.syntactic()}
+        maps |= {f"{r.label} {r.direction}": observer.accuracy(r.label, r.direction) for r in observer.relations() if r.n}
+        absent = [name for name in LABELS if name not in observer.labels and not config.labels]
+        facts = {"labels": observer.labels, "absent": absent, "left_out": dict(observer.left_out)}
+        return AnalysisResult(maps, facts, {"syntax": observer.rows(), "syntax-best": observer.best()})
 
-    return [seen], finish
-
-
-def parses_of(study: Study) -> str | None:
-    """Where trees come from: --parses, or the toy language's own."""
-    return study.config.parses or ("gold" if study.toy else None)
+    return [observer], finish
 
 
-def present(trees: Iterable[Tree]) -> list[str]:
-    """Those of the paper's labels that some word has."""
-    own = {clear_name(label, word) for tree in trees for label, word in zip(tree.labels, tree.words, strict=True)}
-    return [label for label in LABELS if label in own]
+def parses_source(analysed: AnalysedModel) -> str | None:
+    """Where the trees come from: --parses, or the toy language's own."""
+    return analysed.config.parses or ("gold" if analysed.toy else None)
 
 
-def lrp(study: Study) -> Begun:
-    config = study.config
+def lrp(analysed: AnalysedModel) -> StartedAnalysis:
+    config = analysed.config
 
-    def finish() -> Found:
-        model, kinds = study.translator.model, config.kinds
-        found = relevance(model, study.batches(), rule=config.lrp_rule, aggregation=config.lrp_aggregation, kinds=kinds)
-        return Found(found.head_maps(), found.facts())
+    def finish() -> AnalysisResult:
+        options: Any = {"rule": config.lrp_rule, "aggregation": config.lrp_aggregation, "kinds": config.kinds}
+        shares = relevance(analysed.translator.model, analysed.batches(), **options)
+        return AnalysisResult(shares.head_maps(), shares.facts())
 
     return [], finish
 
 
-def nothing_more(study: Study) -> dict[str, Any]:
-    return {}
-
-
-def trees_settings(study: Study) -> dict[str, Any]:
-    """Of a file its content, not its place."""
-    kind, _, where = (parses_of(study) or "").partition(":")
-    path = Path(where).expanduser() if where else None
-    if path is not None and path.is_dir():
+def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
+    """A file of parses stands with its name and the digest of its content, not its path."""
+    kind, _, name_or_path = (parses_source(analysed) or "").partition(":")
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
         path = path / "meta.json"
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path is not None and path.is_file() else None
-    names = [CLEAR_NAMES.get(label, label) for label in study.config.labels]
-    return {"parses": f"{kind}:{Path(where).name}" if where else kind, "parses_digest": digest, "labels": names or None}
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if name_or_path and path.is_file() else None
+    labels = [CLEAR_NAMES.get(label, label) for label in analysed.config.labels]
+    return {"parses": f"{kind}:{Path(name_or_path).name}" if name_or_path else kind, "parses_digest": digest, "labels": labels or None}
 
 
-PARTS: dict[str, Part] = {
-    "confidence": Part(confidence, nothing_more),
-    "lrp": Part(lrp, lambda study: {"rule": study.config.lrp_rule, "aggregation": study.config.lrp_aggregation}),
-    "positions": Part(positions, nothing_more),
-    "syntax": Part(syntax, trees_settings, ("enc-self",)),
-    "rare": Part(rare, lambda study: {"rank": rank_of(study)}, ("enc-self",)),
-    "alignment": Part(alignment, lambda study: {"alignments": "toy" if study.toy else None}),
+ANALYSES: dict[str, Analysis] = {
+    "confidence": Analysis(confidence),
+    "lrp": Analysis(lrp, lambda analysed: {"rule": analysed.config.lrp_rule, "aggregation": analysed.config.lrp_aggregation}),
+    "positions": Analysis(positions),
+    "syntax": Analysis(syntax, syntax_settings, ("enc-self",)),
+    "rare": Analysis(rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),
+    "alignment": Analysis(alignment, lambda analysed: {"alignments": "toy" if analysed.toy else None}),
 }
 
 
 # ---------------------------------------------------------------- running them
 
 
-def chosen(study: Study, report: Report) -> list[str]:
-    """What is to be done: --what, or all that can be, saying what is left out and why. Raises ValueError where --what cannot be done."""
-    config = study.config
-    reasons = {name: reason for name in PARTS if (reason := obstacle(study, name))}
-    for name in config.what:
-        if name in reasons:
-            raise ValueError(reasons[name])
-    if not config.what:
-        for reason in reasons.values():
+def chosen_analyses(analysed: AnalysedModel, report: Report) -> list[str]:
+    """The names of --what, or of all analyses that can be run; `report` is told why the others cannot.
+
+    Raises ValueError where an analysis of --what cannot be run."""
+    asked = analysed.config.what
+    obstacles = {name: reason for name in ANALYSES if (reason := obstacle(analysed, name))}
+    for name in asked:
+        if name in obstacles:
+            raise ValueError(obstacles[name])
+    if not asked:
+        for reason in obstacles.values():
             report(f"left out: {reason}")
-    return [name for name in PARTS if name in (config.what or PARTS) and name not in reasons]
+    return [name for name in ANALYSES if name in (asked or ANALYSES) and name not in obstacles]
 
 
-def obstacle(study: Study, name: str) -> str | None:
-    """Why an analysis cannot be done."""
-    kinds = PARTS[name].kinds
-    if not set(kinds) & set(study.config.kinds):
-        return f"{name} looks at {' and '.join(kinds)} attention, and --kinds is {','.join(study.config.kinds)}; add {kinds[0]}"
-    if name == "lrp" and study.config.text is not None:
-        return "lrp starts at the words of translations, and --text has none; look at a split for it"
-    if name == "syntax" and parses_of(study) is None:
-        return f"syntax needs dependency trees of the {study.split} text; give --parses spacy:MODEL or --parses conllu:FILE"
+def obstacle(analysed: AnalysedModel, name: str) -> str | None:
+    """Why an analysis cannot be run, None where it can."""
+    kinds = ANALYSES[name].kinds
+    if not set(kinds) & set(analysed.config.kinds):
+        return f"{name} looks at {' and '.join(kinds)} attention, and --kinds is {','.join(analysed.config.kinds)}; add {kinds[0]}"
+    if name == "lrp" and analysed.config.text is not None:
+        return "lrp starts at the words of translations, and --text has none; use --split for it"
+    if name == "syntax" and parses_source(analysed) is None:
+        return f"syntax needs dependency trees of the {analysed.split} text; give --parses spacy:MODEL or --parses conllu:FILE"
     return None
 
 
-def analyse(study: Study, names: Sequence[str], report: Report) -> dict[str, Found]:
-    """What every named analysis found, written where it was not there already.
+def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) -> dict[str, AnalysisResult]:
+    """The result of every named analysis, in the order of `names`. Results that were not stored are written to the results folder.
 
-    Raises ValueError at broken files, unless --fresh, and where an analysis that --what names has nothing to count."""
-    found: dict[str, Found] = {}
-    made_of = {name: settings_of(study, name) for name in names}
+    An analysis that finds nothing to count is left out. Raises ValueError where --what names such an analysis, and, unless --fresh, where
+    a stored file is broken."""
+    settings = {name: analysis_settings(analysed, name) for name in names}
+    results: dict[str, AnalysisResult] = {}
     for name in names:
-        known = None if study.config.fresh else stored(study, name, made_of[name])
-        if known is not None:
+        stored = None if analysed.config.fresh else stored_result(analysed, name, settings[name])
+        if stored is not None:
             report(f"{name}: there already, same settings; --fresh repeats it")
-            found[name] = known
-    begun = {name: PARTS[name].begin(study) for name in names if name not in found}
-    observers = [observer for seen, _ in begun.values() for observer in seen]
-    if observers:
-        reading = [name for name, (seen, _) in begun.items() if seen]
-        kinds = {kind for name in reading for kind in PARTS[name].kinds} & set(study.config.kinds)
-        sentences = len(study.data.split(study.split))
-        report(
-            f"{', '.join(reading)}: one pass over {sentences:,} {'pairs' if study.config.text is None else 'sentences'} of {study.split}"
-        )
-        record(study.translator.model, study.batches(), observers, kinds=kinds)
-    for name, (seen, finish) in begun.items():
-        if not seen:
-            report(f"{name}: {', '.join(f'{key} {value}' for key, value in PARTS[name].settings(study).items())}")
+            results[name] = stored
+    started = {name: ANALYSES[name].start(analysed) for name in names if name not in results}
+    in_pass = [name for name, (observers, _) in started.items() if observers]
+    if in_pass:
+        kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.kinds)
+        unit = "pairs" if analysed.config.text is None else "sentences"
+        report(f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of {analysed.split}")
+        all_observers = [observer for observers, _ in started.values() for observer in observers]
+        observe_attention(analysed.translator.model, analysed.batches(), all_observers, kinds=kinds)
+    for name, (_, finish) in started.items():
+        if name not in in_pass:
+            report(f"{name}: {', '.join(f'{key} {value}' for key, value in ANALYSES[name].settings(analysed).items())}")
         try:
-            found[name] = finish()
+            results[name] = finish()
         except ValueError as error:  # such as no rare word in a few sentences: the other analyses go on
-            if name in study.config.what:
+            if name in analysed.config.what:
                 raise
             report(f"left out: {name}: {error}")
             continue
-        store(study, name, made_of[name], found[name])
-    return {name: found[name] for name in names if name in found}
+        store_result(analysed, name, settings[name], results[name])
+    return {name: results[name] for name in names if name in results}
 
 
-def settings_of(study: Study, name: str) -> dict[str, Any]:
-    kinds = [kind for kind in PARTS[name].kinds if kind in study.config.kinds]
-    return {**study.made_of(), "kinds": kinds, **PARTS[name].settings(study)}
+def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:
+    """Everything that the analysis depends on, as its .json file holds it."""
+    kinds = [kind for kind in ANALYSES[name].kinds if kind in analysed.config.kinds]
+    return {**analysed.fingerprint(), "kinds": kinds, **ANALYSES[name].settings(analysed)}
 
 
-def store(study: Study, name: str, settings: dict[str, Any], found: Found) -> None:
-    """The tables first: the .json vouches for them."""
-    (study.folder / f"{study.place}/{name}.json").unlink(missing_ok=True)
-    for table, rows in found.tables.items():
-        write_table(study.folder, f"{study.place}/{table}.csv", rows)
-    maps = {title: head_map.to_json() for title, head_map in found.head_maps.items()}
-    about = {"settings": settings, "head_maps": maps, "facts": found.facts, "tables": list(found.tables), **study.facts}
-    study.folder.write_json(f"{study.place}/{name}.json", about)
+def store_result(analysed: AnalysedModel, name: str, settings: dict[str, Any], result: AnalysisResult) -> None:
+    """Write the tables and then the .json file, which vouches for them."""
+    (analysed.folder / f"{analysed.results_folder}/{name}.json").unlink(missing_ok=True)
+    for table, rows in result.tables.items():
+        write_table(analysed.folder, f"{analysed.results_folder}/{table}.csv", rows)
+    maps = {title: head_map.to_json() for title, head_map in result.head_maps.items()}
+    content = {"settings": settings, "head_maps": maps, "facts": result.facts, "tables": list(result.tables), **analysed.provenance}
+    analysed.folder.write_json(f"{analysed.results_folder}/{name}.json", content)
 
 
-def stored(study: Study, name: str, settings: dict[str, Any]) -> Found | None:
-    """What was found before with these settings, or None."""
-    file = f"{study.place}/{name}.json"
-    if not (study.folder / file).is_file():
+def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) -> AnalysisResult | None:
+    """The stored result of the analysis, None where there is none with these settings."""
+    file = f"{analysed.results_folder}/{name}.json"
+    if not (analysed.folder / file).is_file():
         return None
-    about = study.folder.read_json(file)
-    if not isinstance(about, dict) or about.get("settings") != settings:
+    content = analysed.folder.read_json(file)
+    if not isinstance(content, dict) or content.get("settings") != settings:
         return None
-    maps = {title: boolean(HeadMap.from_json(rows), rows) for title, rows in about["head_maps"].items()}
-    return Found(maps, about["facts"], {table: read_table(study.folder, f"{study.place}/{table}.csv") for table in about["tables"]})
+    maps = {title: stored_head_map(rows) for title, rows in content["head_maps"].items()}
+    tables = {table: read_table(analysed.folder, f"{analysed.results_folder}/{table}.csv") for table in content["tables"]}
+    return AnalysisResult(maps, content["facts"], tables)
 
 
-def boolean(head_map: HeadMap, rows: dict[str, list[Any]]) -> HeadMap:
-    """Truth values come back as such."""
+def stored_head_map(rows: dict[str, list[Any]]) -> HeadMap:
+    """The head map of these rows of JSON; rows of booleans give a map of booleans."""
+    head_map = HeadMap.from_json(rows)
     flags = all(isinstance(value, bool) for row in rows.values() for value in row)
     return head_map.map(lambda row: row.bool()) if flags else head_map
 
 
-def of(found: Mapping[str, Found], what: str, name: str) -> HeadMap | None:
-    return found[what].head_maps.get(name) if what in found else None
+def head_map_of(results: Mapping[str, AnalysisResult], analysis: str, name: str) -> HeadMap | None:
+    return results[analysis].head_maps.get(name) if analysis in results else None
 
 
-def importance(study: Study) -> HeadMap | None:
-    """Michel's importance of the base in nats, where fit.py or prune.py left it; of another system it is not known."""
-    if not study.is_base:
-        return None
-    for name in (f"gradient-{study.text_digest}", "gradient"):
-        path = study.base / f"scores/{name}.json"
+def importance_of_base(analysed: AnalysedModel) -> HeadMap | None:
+    """Michel's importance in nats, where fit.py or prune.py stored it; None for any system but the base."""
+    for name in (f"gradient-{analysed.text_digest}", "gradient") if analysed.is_base else ():
+        path = analysed.base / f"scores/{name}.json"
         if path.is_file():
             return HeadMap.load(path)
     return None

@@ -1,14 +1,14 @@
-"""One teacher-forced pass over sentence pairs serves all analyses of attention: every observer sees the weights of every head.
+"""One teacher-forced pass over sentence pairs, in which every analysis of attention observes the weights of every head.
 
-What the papers leave open is decided here, once for all observers. End of sentence is "not a real token" (Voita et al. 2019), so by default
+What the papers leave open is decided here for all observers. The end of sentence is "not a real token" (Voita et al. 2019), so by default
 it counts neither as a query nor as a key; `exclude` gives the other readings ("query", "key", "none"). Weights are never renormalised over
-the keys that are left. Which tokens queries and keys stand for:
+the remaining keys. Queries and keys stand for these tokens:
 
-    enc-self    source tokens both; the special token is the end of sentence
-    dec-self    the decoder's input tokens both; the special token is the beginning, whose own row has one key and weight 1 on it
+    enc-self    both are source tokens; the special token is the end of sentence
+    dec-self    both are the decoder's input tokens; the special token is the beginning, whose own row has one key of weight 1
     cross       a query stands for the token it produces, so the one that produces the end of sentence is special; keys are source tokens
 
-Where keys tie for the largest weight, the first one has it. Letters: B pairs, H heads, L query, S key, N counted query positions.
+Where several keys have the largest weight, the first one counts. Letters: B pairs, H heads, L query, S key, N counted query positions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +18,7 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
+from analysis.evaluation_mode import evaluation_mode
 from configs.did_you_mean import did_you_mean
 from data.batch import Batch
 from data.special_tokens import SpecialTokens
@@ -30,7 +31,7 @@ Exclude = Literal["both", "query", "key", "none"]
 
 @dataclass(frozen=True)
 class Strongest:
-    """Where the heads of a site look most, a row for each counted query, on the CPU."""
+    """The largest weights of the heads of a site, a row for each counted query, on the CPU."""
 
     weight: Tensor  # (N, H) fp32
     key: Tensor  # (N, H) position of that weight
@@ -39,8 +40,8 @@ class Strongest:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What one batch shows. Weights of padding are 0, those of padding as a query too."""
+class AttentionBatch:
+    """The attention weights of one batch. They are 0 where the key or the query is padding."""
 
     batch: Batch
     weights: dict[HeadSite, Tensor]  # (B, H, L, S) fp32
@@ -49,7 +50,7 @@ class Seen:
     _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
 
     def tokens(self, kind: str) -> tuple[Tensor, Tensor]:
-        """The ids that queries (B, L) and keys (B, S) of this kind stand for."""
+        """The ids of the tokens that queries (B, L) and keys (B, S) of this kind stand for."""
         batch = self.batch
         if kind == "enc-self":
             return batch.source, batch.source
@@ -64,7 +65,7 @@ class Seen:
         return pairs.tril() if kind == "dec-self" else pairs
 
     def _counts(self, ids: Tensor, *, pieces_alone: bool) -> Tensor:
-        """Which tokens of one of the batch's tensors are pieces, or else no padding."""
+        """Where one of the batch's tensors holds a piece, or, unless `pieces_alone`, anything but padding."""
         on_source = ids is self.batch.source
         specials = self.source_specials if on_source else self.target_specials
         if pieces_alone:
@@ -73,7 +74,7 @@ class Seen:
         return (ids if on_source else self.batch.target_out) != specials.padding
 
     def strongest(self, site: HeadSite, exclude: Exclude) -> Strongest:
-        """The largest weight of every counted query that has a key to count, and its key; kept, since many analyses ask for it."""
+        """The largest weight, and its key, of every counted query that sees a counted key. Kept, since several analyses need it."""
         if (site, exclude) not in self._strongest:
             visible = self.visible(site.kind, exclude)
             counted = visible.any(2)  # (B, L)
@@ -85,26 +86,26 @@ class Seen:
 
 
 class Observer(Protocol):
-    """An analysis: it collects what it needs of every batch, and says afterwards what it found."""
+    """An analysis that collects what it needs from every batch; its other methods give the results afterwards."""
 
-    def add(self, seen: Seen) -> None: ...
+    def add(self, attention: AttentionBatch) -> None: ...
 
 
 @torch.inference_mode()
-def record(model: Transformer, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None) -> None:
-    """Show every batch to every observer, dropout off. Gates and masks stay as they are; sites without a head are not shown.
+def observe_attention(
+    model: Transformer, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None
+) -> None:
+    """Give the attention of every batch to every observer, without dropout. Gates and masks stay; sites without heads are left out.
 
-    The decoder is not run for encoder self-attention alone. The model is left as it was.
-    Raises ValueError at an unknown kind, at kinds of which the model has no head, and without any batch."""
+    The decoder is not run where `kinds` is enc-self alone. The model is left as it was.
+    Raises ValueError for an unknown kind, for kinds of which the model has no head, and without any batch."""
     chosen = check_kinds(kinds)
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds")
-    modes = [(module, module.training) for module in model.modules()]
     device, source, target = model.output.weight.device, model.source_specials, model.target_specials
     empty = True
-    model.eval()
-    try:
+    with evaluation_mode(model):
         for batch in batches:
             empty = False
             batch = batch.to(device)
@@ -115,27 +116,24 @@ def record(model: Transformer, batches: Iterable[Batch], observers: Sequence[Obs
             source_padding, target_padding = batch.source == source.padding, batch.target_out == target.padding  # (B, S), (B, T)
             padding = {kind: source_padding if kind == "enc-self" else target_padding for kind in chosen}  # (B, L)
             shown = {s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites}
-            seen = Seen(batch, shown, source, target)
+            attention = AttentionBatch(batch, shown, source, target)
             for observer in observers:
-                observer.add(seen)
-    finally:
-        for module, training in modes:
-            module.training = training
+                observer.add(attention)
     if empty:
-        raise ValueError("attention is recorded over sentence pairs, got no batch of them")
+        raise ValueError("attention is observed over sentence pairs, got no batch of them")
 
 
 def check_exclude(exclude: str) -> Exclude:
-    """Raises ValueError at an unknown reading."""
-    for known in get_args(Exclude):
-        if exclude == known:
-            return known
+    """The reading, as its type. Raises ValueError if it is unknown."""
     choices = get_args(Exclude)
+    for choice in choices:
+        if exclude == choice:
+            return choice
     raise ValueError(f"unknown exclude {exclude!r}{did_you_mean(exclude, choices)}; expected one of {', '.join(choices)}")
 
 
 def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what: str) -> HeadMap:
-    """sums / counts. Raises ValueError where nothing was counted; `what` names the quantity."""
+    """sums / counts, in float64. Raises ValueError where nothing was counted; `what` names the quantity in its message."""
     if not sums or not all(counts[site] for site in sums):
-        raise ValueError(f"{what} has nothing to count: no sentence with a word in it was recorded for this kind of attention")
+        raise ValueError(f"{what} has nothing to count: no sentence with a word in it was observed for this kind of attention")
     return HeadMap({site: total.double() / counts[site] for site, total in sums.items()})

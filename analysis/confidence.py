@@ -1,28 +1,28 @@
-"""How sure a head is where to look: the mean of its largest attention weight.   Voita et al. 2019 (arXiv:1905.09418), section 4.
+"""Confidence of a head: the mean of its largest attention weight.   Voita et al. 2019 (arXiv:1905.09418), section 4.
 
 "Average of its maximum attention weight excluding the end of sentence symbol, where average is taken over tokens." The paper does not say
-whether that symbol is left out as a query, as a key or as both. Here both, so a head that rests on it is not confident, and nothing is
-renormalised; `exclude` has the other readings. All tokens weigh the same, whatever their sentence's length. The paper looks at the encoder
-only; how queries and keys of the decoder are counted is said in record.py.   Letters: H heads, N counted query positions.
+whether that symbol is left out as a query, as a key or as both. Here it is both, so a head that rests on it is not confident, and nothing
+is renormalised; `exclude` has the other readings. All tokens weigh the same, whatever the length of their sentence. The paper looks at the
+encoder alone; attention_pass.py says how queries and keys of the decoder count.   Letters: H heads, N counted query positions.
 """
 
 from torch import Tensor
 
-from analysis.attention_pass import Exclude, Seen, check_exclude, means
+from analysis.attention_pass import AttentionBatch, Exclude, check_exclude, means
 from gates import HeadMap, HeadSite
 
 
 class Confidence:
-    """Raises ValueError at an unknown `exclude`."""
+    """Collects the largest weights of every head. Raises ValueError for an unknown `exclude`."""
 
     def __init__(self, exclude: Exclude = "both"):
         self.exclude: Exclude = check_exclude(exclude)
         self._sums: dict[HeadSite, Tensor] = {}  # (H,) float64
         self._tokens: dict[HeadSite, int] = {}
 
-    def add(self, seen: Seen) -> None:
-        for site in seen.weights:
-            weight = seen.strongest(site, self.exclude).weight.double()  # (N, H)
+    def add(self, attention: AttentionBatch) -> None:
+        for site in attention.weights:
+            weight = attention.strongest(site, self.exclude).weight.double()  # (N, H)
             self._sums[site] = self._sums.get(site, 0) + weight.sum(0)
             self._tokens[site] = self._tokens.get(site, 0) + len(weight)
 

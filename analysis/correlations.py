@@ -1,6 +1,6 @@
-"""What the analyses say together: how scores of heads go with one another, and which roles the runs leave.
+"""How the scores of heads correlate with one another, and which roles survive in the runs with gates.
 
-Importance is divided by its layer's l2 norm first, as Michel et al. 2019 order heads by it; LRP shares are of a layer already."""
+Importance is divided by its layer's l2 norm first, as Michel et al. 2019 order heads by it; LRP shares are shares of a layer already."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -10,29 +10,30 @@ import numpy as np
 import torch
 from scipy import stats  # type: ignore[import-untyped]
 
-from analysis.analyses import Found, importance, of
+from analysis.analysed_model import AnalysedModel
+from analysis.analyses import AnalysisResult, head_map_of, importance_of_base
 from analysis.roles import Role, families
-from analysis.study import Study
 from analysis.survival import any_role, survive_longer, survivors
 from gates import KINDS, HeadMap, find_sites
 from models.progress import Report
 from runfolder.related import GateRun
 from runfolder.table import Row
 
-BASE = "base"  # the run in which all heads are open
+BASE_LABEL = "base"  # of the base among the runs: there all heads are open
 
 
-def scores(study: Study, found: Mapping[str, Found]) -> dict[str, HeadMap]:
-    """Those of LRP share, confidence and importance that are known."""
-    known = {"LRP share": of(found, "lrp", "share"), "confidence": of(found, "confidence", "confidence")}
-    raw = importance(study)
-    known["importance"] = None if raw is None else raw.select(study.config.kinds).l2_per_layer()
-    return {name: head_map for name, head_map in known.items() if head_map is not None}
+def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> dict[str, HeadMap]:
+    """LRP share, confidence and importance, by these names; those that are not known are left out."""
+    scores = {"LRP share": head_map_of(results, "lrp", "share"), "confidence": head_map_of(results, "confidence", "confidence")}
+    importance = importance_of_base(analysed)
+    scores["importance"] = None if importance is None else importance.select(analysed.config.kinds).l2_per_layer()
+    return {name: head_map for name, head_map in scores.items() if head_map is not None}
 
 
-def correlations(scores: Mapping[str, HeadMap]) -> list[Row]:
-    """A row for every two scores and "all" or a kind: first, second, kind, heads, spearman and p_value (two-sided), None where there is
-    none: of fewer than three heads, or where one side is all alike."""
+def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
+    """A row for every two scores and "all" or a kind: first, second, kind, heads, spearman (rho, in [-1, 1]) and p_value (two-sided).
+
+    The last two are None for fewer than three heads, and where all heads have the same score."""
     rows = []
     for first, second in combinations(scores, 2):
         common = [site for site in scores[first] if site in scores[second]]
@@ -46,33 +47,36 @@ def correlations(scores: Mapping[str, HeadMap]) -> list[Row]:
 def spearman(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return {"spearman": None, "p_value": None}
-    found = stats.spearmanr(x, y)
-    return {"spearman": float(found.statistic), "p_value": float(found.pvalue)}
+    test = stats.spearmanr(x, y)
+    return {"spearman": float(test.statistic), "p_value": float(test.pvalue)}
 
 
-def survival(study: Study, found: Mapping[str, Found], roles: Sequence[Role], report: Report) -> tuple[list[Row], list[Row]]:
-    """The rows of analysis/survival.py, the base first, and its tests over the runs with gates, by the roles' families; both empty where
-    there is none."""
-    has = families(list(roles), found, list(find_sites(study.translator.model)))
-    if not study.is_base or not has:
+def survival_rows(
+    analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role], report: Report
+) -> tuple[list[Row], list[Row]]:
+    """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs with gates and by the roles' families.
+
+    Both are empty for any system but the base, and where no role was looked for or no run gates these kinds."""
+    heads_with_role = families(roles, results, list(find_sites(analysed.translator.model)))
+    if not analysed.is_base or not heads_with_role:
         return [], []
-    if not study.gate_runs:
+    if not analysed.gate_runs:
         report("left out: survival is counted over runs with gates; give some on this base too, or --siblings")
         return [], []
-    gated = [set(run.open) for run in study.gate_runs]
-    common = set.intersection(*gated)
-    kinds = [kind for kind in study.config.kinds if any(site.kind == kind for site in common)]
+    gated_in_all = set.intersection(*(set(run.open) for run in analysed.gate_runs))
+    kinds = [kind for kind in analysed.config.kinds if any(site.kind == kind for site in gated_in_all)]
     if not kinds:
-        report("left out: survival, for the runs have no kind of attention in common that they gate")
+        report("left out: survival, because there is no kind of attention that all runs gate")
         return [], []
-    opens = {name: run.open.select(kinds) for name, run in zip(names(study.gate_runs), study.gate_runs, strict=True)}
-    whole = {site: torch.ones(site.heads, dtype=torch.bool) for site in next(iter(opens.values()))}
-    rows = survivors({BASE: HeadMap(whole), **opens}, has, kinds=kinds)
-    tests = [row for within in ("kind", "layer") for row in survive_longer(opens, any_role(has), within=within, kinds=kinds)]
-    return rows, tests
+    runs = analysed.gate_runs
+    open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
+    all_open = HeadMap({site: torch.ones(site.heads, dtype=torch.bool) for site in next(iter(open_heads.values()))})
+    rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)
+    specialised = any_role(heads_with_role)
+    return rows, [row for within in ("kind", "layer") for row in survive_longer(open_heads, specialised, within=within, kinds=kinds)]
 
 
-def names(runs: Sequence[GateRun]) -> list[str]:
-    """Labels by lambda, of runs that share one their folders' names."""
+def run_labels(runs: Sequence[GateRun]) -> list[str]:
+    """A label for each run: its own, which names its lambda, or its folder's name where several runs share that label."""
     labels = [run.label for run in runs]
     return [label if labels.count(label) == 1 else run.name for label, run in zip(labels, runs, strict=True)]

@@ -42,6 +42,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from analysis.evaluation_mode import evaluation_mode
 from analysis.gate_gradients import Queries, head_factors, query_tokens
 from analysis.linear_pass import LinearPass
 from analysis.lrp_alpha_beta import AlphaBeta
@@ -177,9 +178,7 @@ def by_walk(
 ) -> "Tally":
     """R_h of `sites` by the steps of a rule, with the ledger."""
     tally = Tally(sites)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with evaluation_mode(model):
         for batch in batches:
             walk = Walk(model, batch, rule, dtype)
             value = walk.logits if seed == "logit" else torch.ones_like(walk.logits)
@@ -188,9 +187,6 @@ def by_walk(
                 account = walk.back(rows * value)
                 tally.add({site: account.heads[site.name] for site in sites}, rows)
                 tally.book(account, rows)
-    finally:
-        for module, training in modes:
-            module.training = training
     return tally
 
 

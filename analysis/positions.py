@@ -1,12 +1,12 @@
-"""Heads that look at one relative position.   Voita et al. 2019 (arXiv:1905.09418), section 5.1: a head is positional if at least 90% of
-the time its largest weight is at one offset (in practice -1 or +1).
+"""Heads that look at one relative position.   Voita et al. 2019 (arXiv:1905.09418), section 5.1: a head is positional if its largest weight
+is at one offset at least 90% of the time (in practice -1 or +1).
 
-The offset is key minus query: -1 is the previous token. For cross attention it is the source position minus the target position that is
-being produced. The paper does not say what the first token counts that has no previous one. `edges` decides: "inside" (the default) divides
-the times a head looks at an offset by the queries that have a key there, so a pure previous-token head has share 1 in sentences of any
-length; "all" divides by all queries, under which such a head has at most 1 - 1 / (mean length) and fails the threshold in short sentences.
-The best offset is the one looked at most often (if two are, the larger share, then the nearer one, then the earlier one): not the one of
-the largest share, which may belong to an offset that a single long sentence has.
+The offset is key minus query: -1 is the previous token. For cross attention it is the source position minus the position of the target
+token that is produced. The paper does not say how the first token counts, which has no previous one. `edges` decides: "inside" (the
+default) divides by the queries that have a key at the offset, so a pure previous-token head has share 1 in sentences of any length; "all"
+divides by all queries, so such a head has at most 1 - 1 / (mean length) and fails the threshold in short sentences.
+The best offset is the one looked at most often (of equal ones that with the larger share, then the nearer, then the earlier), not the one
+with the largest share, which may be an offset that only one long sentence has.
 
 Letters: H heads, L query, S key, N counted query positions, W window, O = 2 W + 1 offsets.
 """
@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import Exclude, Seen, check_exclude
+from analysis.attention_pass import AttentionBatch, Exclude, check_exclude
 from gates import HeadMap, HeadSite
 
 Edges = Literal["inside", "all"]
@@ -32,14 +32,14 @@ class BestOffset:
     share: HeadMap
 
     def positional(self, threshold: float = THRESHOLD) -> HeadMap:
-        """True where the share is at least the threshold."""
+        """A bool map, True where the share is at least the threshold."""
         return self.share.map(lambda row: row >= threshold)
 
 
 class Positions:
-    """Offsets from -window to +window; largest weights further away are counted, but have no row of their own.
+    """Counts the offsets of the largest weights, from -window to +window; those further away count as queries alone.
 
-    Raises ValueError at an unknown `exclude` or `edges`, or a window below 1."""
+    Raises ValueError for an unknown `exclude` or `edges`, or a window below 1."""
 
     def __init__(self, window: int = 10, *, exclude: Exclude = "both", edges: Edges = "inside"):
         if window < 1:
@@ -52,16 +52,16 @@ class Positions:
         self._inside: dict[str, Tensor] = {}  # kind -> (O,) queries with a key at each offset
         self._queries: dict[str, int] = {}  # kind -> all queries
 
-    def add(self, seen: Seen) -> None:
+    def add(self, attention: AttentionBatch) -> None:
         width = 2 * self.window + 1
-        for site in seen.weights:
-            strongest = seen.strongest(site, self.exclude)
+        for site in attention.weights:
+            strongest = attention.strongest(site, self.exclude)
             column = strongest.key - strongest.query[:, None] + self.window  # (N, H)
             cell = column + width * torch.arange(site.heads)
             looks = cell[(column >= 0) & (column < width)].bincount(minlength=site.heads * width)
             self._looks[site] = self._looks.get(site, 0) + looks.view(site.heads, width)
-        for kind in sorted({site.kind for site in seen.weights}):
-            visible = seen.visible(kind, self.exclude)
+        for kind in sorted({site.kind for site in attention.weights}):
+            visible = attention.visible(kind, self.exclude)
             queries, keys = torch.arange(visible.shape[1]), torch.arange(visible.shape[2])
             column = keys - queries[:, None] + self.window  # (L, S)
             near = (column >= 0) & (column < width)
@@ -106,9 +106,9 @@ class Positions:
     def _shares(self) -> dict[HeadSite, Tensor]:
         """(H, O) shares of every site, in the order of sites."""
         if not self._looks or not all(self._queries.values()):
-            raise ValueError("positions have nothing to count: no sentence with a word in it was recorded for this kind of attention")
+            raise ValueError("positions have nothing to count: no sentence with a word in it was observed for this kind of attention")
         shares = {}
         for site in sorted(self._looks):
-            of = self._inside[site.kind] if self.edges == "inside" else torch.tensor(self._queries[site.kind])
-            shares[site] = self._looks[site].double() / of.clamp_min(1)  # where no query has the offset, no head looks there
+            queries = self._inside[site.kind] if self.edges == "inside" else torch.tensor(self._queries[site.kind])
+            shares[site] = self._looks[site].double() / queries.clamp_min(1)  # where no query has the offset, no head looks there
         return shares

@@ -1,10 +1,10 @@
-"""Heads that look at rare words.   Voita et al. 2019 (arXiv:1905.09418), section 5.3: over sentences whose rarest token is not among the
-500 most frequent, how often is a head's largest weight on the least frequent token, or on one of the two least frequent?
+"""Heads that look at rare words.   Voita et al. 2019 (arXiv:1905.09418), section 5.3: how often is a head's largest weight on the least
+frequent token of a sentence, or on one of the two least frequent, in sentences whose rarest token is not among the 500 most frequent?
 
-What the paper leaves open: frequencies are those of the pieces in the training text. A piece is outside the `rank` most frequent where at
-least `rank` pieces are more frequent, so equal counts stand on the same side. The least frequent token is every position of the sentence
-that has the lowest count, the two least are every position whose count is at most the second lowest (a rare piece that occurs twice is
-both). All queries of all sentences weigh the same; the end of sentence is none of them and no key (`exclude`, record.py, has the other
+What the paper leaves open: frequencies are those of pieces in the training text. A piece is outside the `rank` most frequent where at least
+`rank` pieces are more frequent, so pieces with equal counts are on the same side. The least frequent token is every position with the
+lowest count, the two least are every position whose count is at most the second lowest (a rare piece that occurs twice is both). All
+queries of all sentences weigh the same; the end of sentence is neither a query nor a key (`exclude` in attention_pass.py has the other
 readings). Sentences of one token are left out: their one key is the rarest whatever the head does. Unknown pieces count as pieces.
 
 Letters: V vocabulary, B pairs, S source positions, H heads, N counted query positions.
@@ -16,21 +16,21 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import Exclude, Seen, check_exclude, means
+from analysis.attention_pass import AttentionBatch, Exclude, check_exclude, means
 from gates import HeadMap, HeadSite
 
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
 
 def token_counts(sentences: Iterable[Sequence[int]], size: int) -> Tensor:
-    """How often each of `size` pieces occurs, (V,) int64."""
+    """How often each of the `size` pieces of the vocabulary occurs in the sentences, (V,) int64."""
     return torch.tensor(list(chain.from_iterable(sentences)), dtype=torch.int64).bincount(minlength=size)
 
 
 class RareWords:
-    """counts (V,): how often each source piece occurs in the training text. Encoder self-attention only; other sites are passed over.
+    """Counts how often each head of the encoder looks at rare words; other kinds of attention are passed over.
 
-    Raises ValueError at an unknown `exclude` or a rank below 1."""
+    counts (V,): how often each source piece occurs in the training text. Raises ValueError for an unknown `exclude` or a rank below 1."""
 
     def __init__(self, counts: Tensor | Sequence[int], rank: int = 500, *, exclude: Exclude = "both"):
         if rank < 1:
@@ -40,21 +40,21 @@ class RareWords:
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
         self._different = 0  # pieces that occur in the training text
         self.sentences, self.sentences_seen, self.queries = 0, 0, 0  # sentences and queries that were counted, and all sentences
-        self._hits: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # (H,) on the least, on one of the two least
+        self._hits: dict[HeadSite, Tensor] = {}  # (2, H) on the least, on one of the two least
         self._chance = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, seen: Seen) -> None:
-        """Raises ValueError at a piece that the counts do not have."""
-        sites = [site for site in seen.weights if site.kind == "enc-self"]
+    def add(self, attention: AttentionBatch) -> None:
+        """Count one batch. Raises ValueError for a piece that the counts do not have."""
+        sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
-        source = seen.batch.source.cpu()
+        source = attention.batch.source.cpu()
         if int(source.max()) >= len(self.counts):
             raise ValueError(
                 f"counts are of {len(self.counts)} pieces, but a source has piece {int(source.max())}; count the training text with the "
                 "source vocabulary of this model"
             )
-        specials = seen.source_specials
+        specials = attention.source_specials
         ordered = self.counts[specials.is_piece(torch.arange(len(self.counts)))].sort().values
         more_frequent = len(ordered) - torch.searchsorted(ordered, self.counts, right=True)  # (V,)
         outside, self._different = more_frequent >= self.rank, int((ordered > 0).sum())
@@ -65,15 +65,14 @@ class RareWords:
         chosen = (word.sum(1) > 1) & (rarest & outside[source]).any(1)  # (B,)
         self.sentences += int(chosen.sum())
         self.sentences_seen += len(source)
-        first = seen.strongest(sites[0], self.exclude)
+        first = attention.strongest(sites[0], self.exclude)
         counted = chosen[first.pair]  # the same queries at every site
         pair, query = first.pair[counted], first.query[counted]  # (N,)
         for site in sites:
-            key = seen.strongest(site, self.exclude).key[counted]  # (N, H)
+            key = attention.strongest(site, self.exclude).key[counted]  # (N, H)
             one, two = (mask[pair[:, None], key].sum(0) for mask in (rarest, two_rarest))
-            before = self._hits.get(site, (0, 0))
-            self._hits[site] = (before[0] + one, before[1] + two)
-        keys = seen.visible("enc-self", self.exclude).sum(2).cpu()[pair, query].double()  # (N,)
+            self._hits[site] = self._hits.get(site, 0) + torch.stack([one, two])
+        keys = attention.visible("enc-self", self.exclude).sum(2).cpu()[pair, query].double()  # (N,)
         self.queries += len(pair)
         self._chance = self._chance + torch.stack([(mask.sum(1)[pair] / keys).sum() for mask in (rarest, two_rarest)])
 
@@ -86,14 +85,14 @@ class RareWords:
         return self._share(1)
 
     def chance(self) -> tuple[float, float]:
-        """What a head that picks its key blindly would have: (rarest, two rarest). Raises ValueError as `rarest`."""
+        """The shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as `rarest`."""
         self._check()
         one, two = (self._chance / self.queries).tolist()
         return one, two
 
     def rare(self, threshold: float = 0.5) -> HeadMap:
-        """True where one of the two least frequent has the largest weight at least that often. The paper has no threshold: its heads had
-        83% (OpenSubtitles) and more than 50% (WMT)."""
+        """A bool map, True where `two_rarest` is at least the threshold. The paper has none; its heads reach 83% (OpenSubtitles) and over
+        50% (WMT)."""
         return self.two_rarest().map(lambda row: row >= threshold)
 
     def _share(self, which: int) -> HeadMap:
@@ -102,7 +101,7 @@ class RareWords:
 
     def _check(self) -> None:
         if not self._hits:
-            raise ValueError("rare words are looked for in encoder self-attention, and none was recorded; add the kind enc-self")
+            raise ValueError("rare words are looked for in encoder self-attention, and none was observed; add the kind enc-self")
         if not self.sentences:
             raise ValueError(
                 f"none of the {self.sentences_seen} sentences has two words and a piece outside the {self.rank} most frequent "

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import Seen
+from analysis.attention_pass import AttentionBatch
 from configs.did_you_mean import did_you_mean
 from data.conllu import Tree
 from data.parallel import DataError
@@ -111,26 +111,26 @@ class Syntax:
         self._found: list[Relation] | None = None
         check_labels(labels, self.trees.values())
 
-    def add(self, seen: Seen) -> None:
+    def add(self, attention: AttentionBatch) -> None:
         """One batch. Raises DataError where a map of words is not one of the batch's pieces."""
-        sites = [site for site in seen.weights if site.kind == "enc-self"]
+        sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
         assert sites == (self.sites or sites)  # one model throughout
         self.sites, self._found = sites, None
-        source, pairs = seen.batch.source.cpu(), seen.batch.index.tolist()
-        member, asked = self._prepare(source != seen.source_specials.padding, pairs)
+        source, pairs = attention.batch.source.cpu(), attention.batch.index.tolist()
+        member, asked = self._prepare(source != attention.source_specials.padding, pairs)
         if not asked:
             return
         row, relation, query = (torch.tensor(column) for column in list(zip(*asked, strict=True))[:3])
         gold = torch.zeros(len(asked), member.shape[1], dtype=torch.bool)  # (Q, W)
         for number, (_, _, _, words) in enumerate(asked):
             gold[number, words] = True
-        device = seen.weights[sites[0]].device
+        device = attention.weights[sites[0]].device
         member, gold, at, word = member.to(device), gold.to(device), row.to(device), query.to(device)
         hits = []
         for site in sites:
-            most, where = word_attention(seen.weights[site].float(), member).max(3)  # (B, H, W)
+            most, where = word_attention(attention.weights[site].float(), member).max(3)  # (B, H, W)
             # where the largest is 0, the head sees the end of the sentence alone and looks at no word; words without pieces get 0
             hits.append(gold.gather(1, where[at, :, word]) & (most[at, :, word] > 0))  # (Q, H)
         self._hits.append(torch.cat(hits, dim=1).cpu().numpy())
@@ -171,7 +171,7 @@ class Syntax:
     def relations(self) -> list[Relation]:
         """Every label in both directions. Raises ValueError where no attention of the encoder was added."""
         if not self.sites:
-            raise ValueError("syntactic heads are heads of the encoder, and no enc-self attention was recorded; add enc-self to the kinds")
+            raise ValueError("syntactic heads are heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds")
         if self._found is None:
             both = [(label, direction) for label in self.labels for direction in DIRECTIONS]
             self._found = [self._relation(number, *names) for number, names in enumerate(both)]

@@ -19,21 +19,21 @@ ALL = "all"
 
 def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every pair that is compared, with what the run is. Raises ValueError as analyze.py does."""
+    from analysis.analysed_model import AnalysedModel
     from analysis.lrp import Aggregation, relevance
-    from analysis.study import Study
     from configs.analyze import AnalyzeConfig
 
-    study = Study.open(AnalyzeConfig(runs=[run], sentences=options.sentences, data_dir=options.data_dir), print)
-    model = study.translator.model
+    analysed = AnalysedModel.open(AnalyzeConfig(runs=[run], sentences=options.sentences, data_dir=options.data_dir), print)
+    model = analysed.translator.model
     aggregations: list[Aggregation] = ["step", "sum"]
     shares: dict[tuple[str, str], Any] = {}
     for rule, how in product(options.rules, aggregations):
-        shares[rule, how] = relevance(model, study.batches(), rule=rule, aggregation=how).share
+        shares[rule, how] = relevance(model, analysed.batches(), rule=rule, aggregation=how).share
     pairs = [((rule, "step"), (rule, "sum")) for rule in options.rules]
     pairs += [((a, "step"), (b, "step")) for a, b in combinations(options.rules, 2)]
     rows = [row for a, b in pairs for row in compared(a, shares[a], b, shares[b])]
-    about = {"run": study.folder.path.name, "run_commit": (study.folder.result() or {}).get("commit"), "weights": study.weights}
-    return {**about, "corpus": study.corpus.name, "sentences": len(study.text), "rows": rows}
+    about = {"run": analysed.folder.path.name, "run_commit": (analysed.folder.result() or {}).get("commit"), "weights": analysed.weights}
+    return {**about, "corpus": analysed.corpus.name, "sentences": len(analysed.text), "rows": rows}
 
 
 def compared(first: tuple[str, str], one: Any, second: tuple[str, str], other: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Run the notebooks on a run folder and write their .ipynb files with what they showed; the .py files beside them are what is edited.
+"""Execute the notebooks on a run folder and write them with their outputs.
 
-python notebooks/execute.py                                        # on examples/toy_run, as they are committed
+python notebooks/execute.py                                        # all, in place, on examples/toy_run
 HEADGATES_RUN=runs/NAME python notebooks/execute.py 2 --to FOLDER  # one of them on another run, elsewhere
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -25,12 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="notebooks/execute.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("numbers", nargs="*", help="numbers of the notebooks (default: all)")
-    parser.add_argument("--to", default=str(HERE), help="folder for the .ipynb files (default: notebooks/)")
+    parser.add_argument("--to", default=str(HERE), help="folder to write to (default: notebooks/, in place)")
     given = parser.parse_args(argv)
     try:
-        for source in sources(given.numbers):
+        for source in notebook_files(given.numbers):
             target = Path(given.to) / f"{source.stem}.ipynb"
-            write(executed(source), target)
+            write(executed_notebook(source), target)
             print(f"{target}: {target.stat().st_size:,} bytes", flush=True)
     except (ValueError, OSError, CellExecutionError) as error:
         print(f"notebooks/execute.py: error: {error}", file=sys.stderr)
@@ -38,17 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def sources(numbers: Sequence[str] = ()) -> list[Path]:
-    """The .py files of the notebooks with these numbers, all without any. Raises ValueError at a number that none has."""
-    known = {path.name.split("_")[0]: path for path in sorted(HERE.glob("[0-9]_*.py"))}
-    if unknown := [number for number in numbers if number not in known]:
-        raise ValueError(f"no notebook {unknown[0]}; expected numbers of {', '.join(known)}")
-    return [known[number] for number in numbers or known]
+def notebook_files(numbers: Sequence[str] = ()) -> list[Path]:
+    """The notebooks with these numbers, all of them without any. Raises ValueError for a number that no notebook has."""
+    by_number = {path.name.split("_")[0]: path for path in sorted(HERE.glob("[0-9]_*.ipynb"))}
+    if unknown := [number for number in numbers if number not in by_number]:
+        raise ValueError(f"no notebook {unknown[0]}; expected numbers of {', '.join(by_number)}")
+    return [by_number[number] for number in numbers or by_number]
 
 
-def executed(source: Path, *, cwd: Path = HERE) -> Any:
-    """The notebook of a .py file with its outputs, run in a fresh kernel in the folder `cwd`. CellExecutionError where a cell fails."""
-    notebook = jupytext.read(source)
+def executed_notebook(source: Path, *, cwd: Path = HERE) -> Any:
+    """The notebook with new outputs, run in a fresh kernel in the folder `cwd`. Raises CellExecutionError where a cell fails."""
+    notebook = nbformat.read(source, as_version=4)
     resources = {"metadata": {"path": str(cwd)}}
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources, record_timing=False).execute()
     for number, cell in enumerate(notebook.cells):
@@ -58,7 +57,7 @@ def executed(source: Path, *, cwd: Path = HERE) -> Any:
 
 
 def write(notebook: Any, target: Path) -> None:
-    """To a temporary name, then renamed."""
+    """Write the notebook to `target`; a crash leaves the old file whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".part")
     nbformat.write(notebook, str(partial))

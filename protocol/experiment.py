@@ -25,7 +25,7 @@ from models.progress import minutes, say
 from protocol.evaluation import Evaluation
 from protocol.experiment_text import ExperimentText
 from pruning.scores import ScoreRequest, closed_by, head_scores
-from report.fill import fill
+from report.fill import update_pages
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
@@ -312,7 +312,7 @@ class Experiment:
 
     def fill_report(self, folder: RunFolder) -> None:
         """The report page of a run that has just finished, and of its base."""
-        fill(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus)
+        update_pages(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus)
 
     def write_result(self, folder: RunFolder, evaluation: Evaluation, *, system: str) -> None:
         rows = [row.to_json() for row in evaluation.rows]

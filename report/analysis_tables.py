@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from analysis.analyses import Found
-from analysis.correlations import BASE
+from analysis.analysed_model import AnalysedModel
+from analysis.analyses import AnalysisResult
+from analysis.correlations import BASE_LABEL
 from analysis.roles import Role
-from analysis.study import Study
 from gates import KINDS, HeadMap, HeadSite
 from report.terminal import columns, show
 from runfolder.table import Row
@@ -13,10 +13,10 @@ from runfolder.table import Row
 SIDES = ("specialised", "others")  # the columns of the test
 
 
-def heads_table(study: Study, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]) -> None:
+def heads_table(analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]) -> None:
     """Heads by kind: those with a role, with their scores; the others are counted."""
-    title = f"{study.folder.path}, {study.system}: heads and their roles"
-    table = columns(title, ["head"], [*scores, *(["open in"] if study.gate_runs and study.is_base else []), "score", "baseline"])
+    title = f"{analysed.folder.path}, {analysed.system}: heads and their roles"
+    table = columns(title, ["head"], [*scores, *(["open in"] if analysed.gate_runs and analysed.is_base else []), "score", "baseline"])
     table.add_column("role", overflow="fold")
     for kind in KINDS:
         mine = [site for site in sites if site.kind == kind]
@@ -25,7 +25,7 @@ def heads_table(study: Study, roles: Sequence[Role], scores: Mapping[str, HeadMa
             for head in range(site.heads):
                 own = [role for role in roles if (role.site, role.head) == (site, head)]
                 for number, role in enumerate(own):
-                    first = [f"{site.name}.{head}", *(cell(each, site, head) for each in scores.values()), *open_in(study, site, head)]
+                    first = [f"{site.name}.{head}", *(cell(each, site, head) for each in scores.values()), *open_in(analysed, site, head)]
                     table.add_row(*(first if number == 0 else [""] * len(first)), f"{role.score:.2f}", f"{role.baseline:.2f}", role.role)
         total = sum(site.heads for site in mine)
         if total:
@@ -49,21 +49,21 @@ def cell(head_map: HeadMap, site: HeadSite, head: int) -> str:
     return f"{head_map[site][head]:.2f}" if site in head_map else ""
 
 
-def open_in(study: Study, site: HeadSite, head: int) -> list[str]:
+def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> list[str]:
     """In how many of the runs that gate it the head is open."""
-    if not study.gate_runs or not study.is_base:
+    if not analysed.gate_runs or not analysed.is_base:
         return []
-    rows = [run.open[site] for run in study.gate_runs if site in run.open]
+    rows = [run.open[site] for run in analysed.gate_runs if site in run.open]
     return [f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""]
 
 
-def syntax_table(found: Mapping[str, Found]) -> None:
+def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
     """The best head of each relation, as the paper's Table 1."""
-    if "syntax" not in found:
+    if "syntax" not in results:
         return
     relations = ["label", "direction", "best head"]
     table = columns("relations and the head that finds them best", relations, ["accuracy", "best offset", "gain 95%", "words"])
-    for row in found["syntax"].tables["syntax-best"]:
+    for row in results["syntax"].tables["syntax-best"]:
         if row["accuracy"] is None:
             table.add_row(row["label"], row["direction"], "none asked", "", "", "", "0")
             continue
@@ -93,7 +93,7 @@ def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     table = columns("heads left open, by their roles in the base (a head may have several)", ["run"], ["open", *roles])
     for run in dict.fromkeys(row["run"] for row in whole):
         mine = {row["role"]: row for row in whole if row["run"] == run}
-        table.add_row(run, str(mine[roles[0]]["heads_open"]), *(str(mine[role]["heads"]) for role in roles), end_section=run == BASE)
+        table.add_row(run, str(mine[roles[0]]["heads_open"]), *(str(mine[role]["heads"]) for role in roles), end_section=run == BASE_LABEL)
     show(table)
     table = columns("do heads with a role survive longer?", ["kind", "labels dealt out within"], ["with a role", "without", "p"])
     for row in tests:

@@ -1,7 +1,7 @@
-"""`report.html` of run folders, filled with what is known so far: `fit.py` brings gates and comparisons, `prune.py` curves and ablations,
-`analyze.py` roles, relevance and sentences.
+"""Update `report.html` in run folders: `fit.py` brings gates and comparisons, `prune.py` curves and ablations, `analyze.py` roles,
+relevance and sentences.
 
-Every filling reads the folders anew; what analyses found is taken from the cards.json of the last `analyze.py` on the same weights.
+Every update reads the folders again; results of analyses come from the cards.json of the last `analyze.py` on the same weights.
 """
 
 import json
@@ -9,64 +9,60 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.study import Study
+from analysis.analysed_model import AnalysedModel
 from configs.analyze import AnalyzeConfig
 from data import Corpus
 from models.progress import Report
 from report.page import write_page
-from report.report_data import cards
+from report.report_data import report_data
 from runfolder.folder import RunFolder
 
 PAGE = "report.html"
-ANALYSED = ("roles", "confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # of a head
-TOGETHER = ("settings", "examples", "survival", "tests", "correlations")
+FROM_ANALYSES = ("roles", "confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # on the card of a head
+TABLES = ("survival", "tests", "correlations")
 
 
-def fill(run: RunFolder, report: Report, *, data_dir: str | None = None, corpus: Corpus | None = None) -> list[Path]:
-    """Write the pages of a finished run and of its base, with all finished runs on that base; the paths. A page that cannot be made is
-    said, not raised: a training that has ended must not fail for it.
+def update_pages(run: RunFolder, report: Report, *, data_dir: str | None = None, corpus: Corpus | None = None) -> list[Path]:
+    """Write the pages of a finished run and of its base, with all finished runs on that base; return their paths.
 
-    data_dir, corpus: as the command has them, so that the text is neither looked for nor read again."""
+    data_dir, corpus: those of the calling command, so that the text need not be found and read again. A page that cannot be made is
+    reported and raises nothing: a training that has ended must not fail for it."""
     try:
         config = AnalyzeConfig(runs=[str(run.path)], siblings=True, data_dir=data_dir)
-        study = Study.open(config, unheard, corpus=corpus)
-        return write_pages(study, known(study), [run, study.base])
+        analysed = AnalysedModel.open(config, lambda text: None, corpus=corpus)
+        return write_pages(analysed, current_report_data(analysed), [run, analysed.base])
     except (ValueError, OSError) as error:
         report(f"no report page: {error}")
         return []
 
 
-def write_pages(study: Study, data: dict[str, Any], runs: Sequence[RunFolder]) -> list[Path]:
-    """The page in each of these folders, once; that of a run with gates opens with its own heads."""
+def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[RunFolder]) -> list[Path]:
+    """Write the page to each of these folders once and return the paths; the page of a run with gates opens with its own heads."""
     folders = {run.path.resolve(): run for run in runs}
     for path, run in folders.items():
         write_page({**data, "run": path.name, "opens_with": path.name}, run / PAGE)
     return [run / PAGE for run in folders.values()]
 
 
-def known(study: Study) -> dict[str, Any]:
-    """The cards of what the folders say, with what was analysed before."""
-    before = analysed(study)
-    data = cards(study, {}, [], dict.fromkeys(("survival", "tests", "correlations"), ()), with_examples=not before)
-    found = {(head["site"], head["head"]): head for head in before.get("heads", [])}
-    for head in data["heads"]:
-        head |= {name: found[here][name] for name in ANALYSED if (here := (head["site"], head["head"])) in found}
-    return data | {name: before[name] for name in TOGETHER if name in before}
+def current_report_data(analysed: AnalysedModel) -> dict[str, Any]:
+    """What the folders hold now, with the results of earlier analyses."""
+    last = last_report_data(analysed)
+    data = report_data(analysed, {}, [], dict.fromkeys(TABLES, ()), with_examples=not last)
+    last_cards = {(card["site"], card["head"]): card for card in last.get("heads", [])}
+    for card in data["heads"]:
+        last_card = last_cards.get((card["site"], card["head"]), {})
+        card |= {name: last_card[name] for name in FROM_ANALYSES if last_card}
+    return data | {name: last[name] for name in ("settings", "examples", *TABLES) if name in last}
 
 
-def analysed(study: Study) -> dict[str, Any]:
-    """The cards that analyze.py left of this model, or nothing."""
-    path = study.folder / f"{study.place}/cards.json"
+def last_report_data(analysed: AnalysedModel) -> dict[str, Any]:
+    """The cards.json that analyze.py wrote of these weights, empty where there is none. Raises ValueError if the file is broken."""
+    path = analysed.folder / f"{analysed.results_folder}/cards.json"
     if not path.is_file():
         return {}
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        same = data["settings"]["weights"] == study.weights
+        same = data["settings"]["weights"] == analysed.weights
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is broken ({error}); `python analyze.py {study.folder.path} --fresh` makes it again") from error
+        raise ValueError(f"{path} is broken ({error}); `python analyze.py {analysed.folder.path} --fresh` makes it again") from error
     return data if same and isinstance(data, dict) else {}
-
-
-def unheard(text: str) -> None:
-    """What a study leaves out is no news when a page is filled in passing."""
-    del text

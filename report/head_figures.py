@@ -14,9 +14,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from analysis.correlations import BASE, names
+from analysis.analysed_model import AnalysedModel
+from analysis.correlations import BASE_LABEL, run_labels
 from analysis.roles import FAMILIES, Role
-from analysis.study import Study
 from analysis.survival import NO_ROLE
 from gates import KINDS, HeadMap, HeadSite
 from report.drawing import KIND_WORDS, Row, drawing, no_rows
@@ -29,16 +29,16 @@ SCORE_WORDS = {"LRP share": "LRP share within the layer", "importance": "importa
 MOST_LABELS = 6  # under a bar: labels of more runs are turned
 
 
-def draw_all(study: Study, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]) -> list[Path]:
+def draw_all(analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]) -> list[Path]:
     """All figures that there is something for; their paths, without a suffix."""
-    name, folder = study.folder.path.resolve().name, study.folder / study.place
+    name, folder = analysed.folder.path.resolve().name, analysed.folder / analysed.results_folder
     drawn = []
     if scores:
-        draw_maps(scores, roles, folder / "heads", title=f"{name}, {study.system}: what its heads do")
+        draw_maps(scores, roles, folder / "heads", title=f"{name}, {analysed.system}: what its heads do")
         drawn.append(folder / "heads")
     if survival:
         draw_survival(survival, folder / "survival", title=f"{name}: roles of the heads that are left open")
-        draw_layers(study.gate_runs, folder / "retained", title=f"{name}: open heads by kind and layer")
+        draw_layers(analysed.gate_runs, folder / "retained", title=f"{name}: open heads by kind and layer")
         drawn += [folder / "survival", folder / "retained"]
     return drawn
 
@@ -122,10 +122,10 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
     with drawing(path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6), title=title) as figure:
         panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
         for axes, kind in zip(panels, kinds, strict=True):
-            mine = [row for row in rows if row["kind"] == kind]
+            kind_rows = [row for row in rows if row["kind"] == kind]
             below = np.zeros(len(runs))
             for role in roles:
-                tall = np.array([sum(float(row["score"]) for row in mine if (row["run"], row["role"]) == (run, role)) for run in runs])
+                tall = np.array([sum(float(row["score"]) for row in kind_rows if (row["run"], row["role"]) == (run, role)) for run in runs])
                 axes.bar(range(len(runs)), tall, bottom=below, **bar_look(role))
                 below += tall
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
@@ -150,7 +150,7 @@ def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -
                 axes.plot(range(len(tall)), tall, label=f"layer {layer}", **look)
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
             axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
-            label_below(axes, [BASE, *names(runs)])
+            label_below(axes, [BASE_LABEL, *run_labels(runs)])
             axes.set_xlim(-0.4, len(runs) + 0.4)
         most = max(site.heads for run in runs for site in run.open)
         panels[0].set(ylabel="open heads", ylim=(-0.04 * most, 1.04 * most))

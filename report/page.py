@@ -1,7 +1,7 @@
-"""One HTML file out of page.html, page.css, the scripts and the data of cards.json.
+"""The report page: one HTML file made of page.html, the styles, the scripts and the data of cards.json.
 
-The data stand in the page as JSON. What a drawing cannot show is left out, so that the page of 288 heads opens at once: attention weights
-become whole thousandths, gate paths at most PATH_POINTS points with two decimals. Infinite numbers and NaN, which JSON lacks, become null.
+The data stand in the page as JSON, without detail that no drawing shows, so that the page of 288 heads opens at once: attention weights are
+whole thousandths, gate paths have at most PATH_POINTS points with two decimals. NaN and infinity, which JSON lacks, become null.
 """
 
 import json
@@ -23,9 +23,9 @@ PATH_POINTS = 90
 
 
 def write_page(data: Mapping[str, Any], path: str | Path) -> None:
-    """Write the page of `data`, a cards.json as read, to `path`; folders are made.
+    """Write the page of `data`, the content of a cards.json, to `path`; missing folders are created.
 
-    Raises ValueError where the data have no heads or a head does not say where it is."""
+    Raises ValueError where the data have no heads, or a head lacks its site, kind, layer or number."""
     path = Path(path)
     text = page(data)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,9 +34,9 @@ def write_page(data: Mapping[str, Any], path: str | Path) -> None:
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The page's text. Raises ValueError as `write_page` does."""
+    """The text of the page. Raises ValueError as `write_page` does."""
     check(data)
-    drawn = finite(
+    drawn = json_ready(
         {
             **data,
             "heads": [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]],
@@ -59,7 +59,7 @@ def text_of(*names: str) -> str:
 def check(data: Mapping[str, Any]) -> None:
     heads = data.get("heads") if isinstance(data, Mapping) else None
     if not isinstance(heads, list) or not heads:
-        raise ValueError("expected the cards of analyze.py, a dictionary with a list of `heads`; found no heads")
+        raise ValueError("expected the cards.json of analyze.py, a dictionary with a list of `heads`; got no heads")
     for number, head in enumerate(heads):
         missing = [key for key in OF_A_HEAD if not isinstance(head, Mapping) or head.get(key) is None]
         if missing:
@@ -71,19 +71,19 @@ def embedded(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def finite(value: Any) -> Any:
-    """The value with None for every NaN and infinity."""
+def json_ready(value: Any) -> Any:
+    """The value as JSON can hold it: None for NaN and infinity, lists for tuples, text for the keys of dictionaries."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [json_ready(item) for item in value]
     return value
 
 
 def thousandths(weights: Any) -> Any:
-    """Nested lists of weights in [0, 1] as whole thousandths, of any depth."""
+    """Nested lists of weights in [0, 1], of any depth, as whole thousandths."""
     if isinstance(weights, Mapping):
         return {site: thousandths(rows) for site, rows in weights.items()}
     if isinstance(weights, list | tuple):
@@ -92,7 +92,7 @@ def thousandths(weights: Any) -> Any:
 
 
 def thin_paths(paths: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Gate paths {run: {"steps", "log_alpha"}} at most PATH_POINTS long, first and last point kept. One path may stand without a run."""
+    """Gate paths {run: {"steps", "log_alpha"}} of at most PATH_POINTS points, with the first and the last. A single path needs no run."""
     if not paths:
         return None
     if "steps" in paths:

@@ -109,7 +109,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     assert (first["site"], first["kind"], first["layer"], first["head"]) == ("encoder.0.enc-self", "enc-self", 0, 0)
     assert first["gate_path"][gated.path.name]["steps"] == history["steps"].tolist()
     assert first["gate_path"][gated.path.name]["log_alpha"] == pytest.approx(history["log_alpha"][:, 0].tolist(), abs=1e-3)
-    assert first["ablation"] == {"bleu_difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
+    assert first["ablation"] == {"difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
     assert 0 < first["confidence"] <= 1
     assert 0 <= first["lrp_share"] <= 1
     assert first["entropy"] > 0

@@ -10,8 +10,8 @@ import torch
 
 import prune
 import translate
-from analysis.analyses import PARTS, settings_of, stored
-from analysis.study import Study
+from analysis.analysed_model import AnalysedModel
+from analysis.analyses import ANALYSES, analysis_settings, stored_result
 from configs.analyze import AnalyzeConfig
 from data import load_corpus
 from data.vocab import Vocab
@@ -116,9 +116,9 @@ def test_the_example_translates_well(system):
 
 def test_what_prune_and_analyze_left_is_of_these_weights(runs):
     base = dense_run(gated(runs))
-    study = Study.open(AnalyzeConfig(runs=[str(base.path)], siblings=True), lambda text: None)
-    assert [run.folder.path for run in study.gate_runs] == [gated(runs).path]
-    assert [name for name in PARTS if stored(study, name, settings_of(study, name)) is None] == ["positions"]
+    analysed = AnalysedModel.open(AnalyzeConfig(runs=[str(base.path)], siblings=True), lambda text: None)
+    assert [run.folder.path for run in analysed.gate_runs] == [gated(runs).path]
+    assert [name for name in ANALYSES if stored_result(analysed, name, analysis_settings(analysed, name)) is None] == ["positions"]
     assert len(read_table(base, "ablation/one.csv")) == 48
     (curve,) = base.path.glob("curves/gradient*.csv")
     assert [row["heads_closed"] for row in read_table(base, f"curves/{curve.name}")] == [0, 12, 24, 36, 48]

@@ -1,5 +1,5 @@
-"""The notebooks: each .ipynb is its .py with outputs, and runs from its first to its last cell on a run of another shape, reading nothing
-but the run folders and the code, and leaving them as they were."""
+"""The notebooks: each runs from its first to its last cell on a run of another shape, reads nothing but the run folders and the code, and
+leaves them as they were."""
 
 import hashlib
 import os
@@ -8,12 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jupytext
 import matplotlib
 import nbformat
 import pytest
 
-from notebooks.execute import executed, sources
+from notebooks.execute import executed_notebook, notebook_files
 from runfolder.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,10 +38,6 @@ def committed(name: str) -> nbformat.NotebookNode:
     return nbformat.read(ROOT / f"notebooks/{name}.ipynb", as_version=4)
 
 
-def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
-    return [(cell["cell_type"], cell["source"]) for cell in notebook.cells]
-
-
 def said(notebook: nbformat.NotebookNode) -> str:
     """All text of the outputs, warnings too."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -60,14 +55,11 @@ def within(path: Path, *places: Path | str) -> bool:
 # ---------------------------------------------------------------- what is committed
 
 
-def test_every_notebook_is_a_pair():
-    assert [path.stem for path in sources()] == NOTEBOOKS
-    assert sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")) == NOTEBOOKS
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_and_its_py_file_have_the_same_cells(name):
-    assert cells(committed(name)) == cells(jupytext.read(ROOT / f"notebooks/{name}.py")), "python notebooks/execute.py makes it again"
+def test_the_notebooks_are_found_by_their_numbers():
+    assert [path.stem for path in notebook_files()] == NOTEBOOKS
+    assert [path.stem for path in notebook_files(["2"])] == [NOTEBOOKS[1]]
+    with pytest.raises(ValueError, match="no notebook 9; expected numbers of 1, 2, 3"):
+        notebook_files(["9"])
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -97,7 +89,7 @@ def workplace(tmp_path_factory) -> Path:
     """A copy of the code and the example, and in `runs` a tiny gated run with its base: all that a notebook may need."""
     place = tmp_path_factory.mktemp("notebooks") / "headgates"
     for room in ("analysis", "configs", "data", "gates", "models", "notebooks", "pruning", "report", "runfolder", "tasks"):
-        shutil.copytree(ROOT / room, place / room, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
+        shutil.copytree(ROOT / room, place / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "examples/toy_run", place / "examples/toy_run")
     words = [sys.executable, str(ROOT / "fit.py"), *TINY, *LONGER, "--name", "gated", "--runs", str(place / "runs"), "--threads", "1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ})
@@ -125,7 +117,7 @@ def shown(workplace, tmp_path, monkeypatch):
             monkeypatch.delenv(variable, raising=False)
         if run is not None:
             monkeypatch.setenv("HEADGATES_RUN", run)
-        notebook = executed(workplace / f"notebooks/{name}.py", cwd=workplace / "notebooks")
+        notebook = executed_notebook(workplace / f"notebooks/{name}.ipynb", cwd=workplace / "notebooks")
         return notebook, [Path(line) for line in (tmp_path / "opened").read_text().splitlines()]
 
     return of

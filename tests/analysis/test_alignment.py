@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analysis.alignment import Alignment, Entropy, piece_links
-from analysis.attention_pass import record
+from analysis.attention_pass import observe_attention
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 KINDS = ["cross"]
@@ -48,7 +48,7 @@ def test_agreement_and_baseline_are_those_of_a_slow_count(token, size, as_mappin
     gold = random_links(pairs)
     given = {number: gold[number] for number in (6, 3, 9, 0, 1, 2, 4, 8, 5, 7)} | {99: [(0, 0)]} if as_mapping else gold
     alignment = Alignment(given, token=token)
-    record(model, in_batches(pairs, size), [alignment])  # other kinds are passed over
+    observe_attention(model, in_batches(pairs, size), [alignment])  # other kinds are passed over
     agreement, offset, share, tokens = slow(model, pairs, gold, token)
     assert_equal(alignment.agreement(), agreement)
     baseline = alignment.baseline()
@@ -62,7 +62,7 @@ def test_the_end_of_sentence_is_never_looked_at():
     model, pairs = random_model(), random_pairs()
     everything = [[(s, t) for s in range(len(source)) for t in range(len(target))] for source, target in pairs]
     alignment = Alignment(everything)
-    record(model, in_batches(pairs, 3), [alignment], kinds=KINDS)
+    observe_attention(model, in_batches(pairs, 3), [alignment], kinds=KINDS)
     assert (alignment.agreement().flat() == 1).all()
     assert alignment.tokens == sum(len(target) for source, target in pairs if source)
 
@@ -70,14 +70,14 @@ def test_the_end_of_sentence_is_never_looked_at():
 def test_of_equally_frequent_offsets_the_nearest_and_then_the_earlier_is_the_baseline():
     for links, offset in (([(0, 1), (2, 1)], -1), ([(0, 2), (2, 1)], 1)):
         alignment = Alignment([links])
-        record(random_model(), in_batches([([5, 6, 7], [8, 9, 10])], 1), [alignment], kinds=KINDS)
+        observe_attention(random_model(), in_batches([([5, 6, 7], [8, 9, 10])], 1), [alignment], kinds=KINDS)
         assert alignment.baseline().offset == offset
 
 
 def test_a_head_just_as_good_as_needed_is_aligned():
     model, pairs = random_model(), random_pairs()
     alignment = Alignment(random_links(pairs))
-    record(model, in_batches(pairs, 3), [alignment], kinds=KINDS)
+    observe_attention(model, in_batches(pairs, 3), [alignment], kinds=KINDS)
     best = float(alignment.agreement().flat().max())
     share = alignment.baseline().share
     margin = next(m for m in (best - share, np.nextafter(best - share, -1)) if share + m <= best)
@@ -95,18 +95,18 @@ def test_links_that_do_not_fit_and_pairs_without_links_are_refused():
     model, pairs = random_model(), [([5, 6, 7], [8, 9])]
 
     def run(gold, **options):
-        record(model, in_batches(pairs, 1), [Alignment(gold, **options)], kinds=KINDS)
+        observe_attention(model, in_batches(pairs, 1), [Alignment(gold, **options)], kinds=KINDS)
 
     run([[(2, 1)]])
     run([[(2, 1)]], token="read")
-    with pytest.raises(ValueError, match="alignment of the pair number 0 names source piece 3, but the sentence has 3 pieces"):
+    with pytest.raises(ValueError, match="alignment of pair 0 names source piece 3, but the sentence has 3 pieces"):
         run([[(0, 0), (3, 1)]])
     with pytest.raises(ValueError, match="names target piece 2, but the sentence has 2 pieces"):
         run([[(0, 2)]])
     with pytest.raises(ValueError, match="names target piece -1"):
         run([[(0, -1)]])
     for gold in ([], {1: [(0, 0)]}, {5: []}):
-        with pytest.raises(ValueError, match="no alignment is given for the pair number 0"):
+        with pytest.raises(ValueError, match="there is no alignment for pair 0"):
             run(gold)
     with pytest.raises(ValueError, match="unknown token 'written'; known: produced, read"):
         run([[]], token="written")
@@ -114,7 +114,7 @@ def test_links_that_do_not_fit_and_pairs_without_links_are_refused():
 
 def test_without_an_aligned_token_there_is_no_agreement():
     alignment = Alignment([[]])
-    record(random_model(), in_batches([([5, 6], [7])], 1), [alignment], kinds=KINDS)
+    observe_attention(random_model(), in_batches([([5, 6], [7])], 1), [alignment], kinds=KINDS)
     for result in (alignment.agreement, alignment.baseline, alignment.aligned):
         with pytest.raises(ValueError, match="alignment has nothing to count"):
             result()
@@ -124,7 +124,7 @@ def test_without_an_aligned_token_there_is_no_agreement():
 def test_entropy_is_that_of_a_slow_sum(size):
     model, pairs = random_model(), random_pairs()
     entropy = Entropy()
-    record(model, in_batches(pairs, size), [entropy])
+    observe_attention(model, in_batches(pairs, size), [entropy])
     nats, relative = defaultdict(list), defaultdict(list)
     for look in looks(model, pairs, "query"):
         each = -sum(weight * log(weight) for weight in look.keys.values() if weight)

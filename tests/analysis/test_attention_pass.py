@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from analysis.attention_pass import Seen, check_exclude, record
+from analysis.attention_pass import AttentionBatch, check_exclude, observe_attention
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, find_sites, remove
 from tests.analysis.one_by_one import VOCAB, in_batches, looks, random_model, random_pairs
@@ -13,22 +13,22 @@ PAD = SpecialTokens().padding
 
 class Keep:
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[AttentionBatch] = []
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: AttentionBatch) -> None:
         self.seen.append(seen)
 
 
-def shown(model, batches, **options) -> list[Seen]:
+def shown(model, batches, **options) -> list[AttentionBatch]:
     keep = Keep()
-    record(model, batches, [keep], **options)
+    observe_attention(model, batches, [keep], **options)
     return keep.seen
 
 
 def test_every_observer_sees_every_batch_with_the_weights_of_a_plain_forward():
     model, batches = random_model(), in_batches(random_pairs(), 3)
     first, second = Keep(), Keep()
-    record(model, batches, [first, second])
+    observe_attention(model, batches, [first, second])
     assert [seen.batch.index.tolist() for seen in first.seen] == [batch.index.tolist() for batch in batches]
     assert all(one is two for one, two in zip(first.seen, second.seen, strict=True))
     for seen, batch in zip(first.seen, batches, strict=True):
@@ -95,16 +95,16 @@ def test_the_model_is_left_as_it_was_even_by_an_observer_that_fails(broken):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
     class Observer:
-        def add(self, seen: Seen) -> None:
+        def add(self, seen: AttentionBatch) -> None:
             assert not any(module.training for module in model.modules())
             if broken:
                 raise RuntimeError("the disk is full")
 
     if broken:
         with pytest.raises(RuntimeError, match="the disk is full"):
-            record(model, in_batches(random_pairs(), 3), [Observer()])
+            observe_attention(model, in_batches(random_pairs(), 3), [Observer()])
     else:
-        record(model, in_batches(random_pairs(), 3), [Observer()])
+        observe_attention(model, in_batches(random_pairs(), 3), [Observer()])
     assert {name: module.training for name, module in model.named_modules()} == modes
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters() if parameter.numel())
@@ -112,7 +112,7 @@ def test_the_model_is_left_as_it_was_even_by_an_observer_that_fails(broken):
 
 def test_a_model_whose_positions_grew_while_recording_can_still_be_trained():
     model = random_model()
-    record(model, in_batches([(list(range(4, 24)) * 20, [5])], 1), [Keep()])
+    observe_attention(model, in_batches([(list(range(4, 24)) * 20, [5])], 1), [Keep()])
     batch = in_batches(random_pairs(), 8)[0]
     model.train()(batch.source, batch.target_in).sum().backward()
     assert model.output.weight.grad is not None
@@ -120,16 +120,16 @@ def test_a_model_whose_positions_grew_while_recording_can_still_be_trained():
 
 def test_no_batch_is_refused():
     with pytest.raises(ValueError, match="got no batch"):
-        record(random_model(), iter(()), [Keep()])
+        observe_attention(random_model(), iter(()), [Keep()])
 
 
 def test_kinds_without_a_head_and_unknown_kinds_are_refused():
     model = random_model()
     remove(model, HeadMap({site: [True] * site.heads for site in find_sites(model) if site.kind == "cross"}))
     with pytest.raises(ValueError, match="no heads of the kinds cross"):
-        record(model, in_batches(random_pairs(), 3), [Keep()], kinds=["cross"])
+        observe_attention(model, in_batches(random_pairs(), 3), [Keep()], kinds=["cross"])
     with pytest.raises(ValueError, match="did you mean 'cross'"):
-        record(model, in_batches(random_pairs(), 3), [Keep()], kinds=["crosss"])
+        observe_attention(model, in_batches(random_pairs(), 3), [Keep()], kinds=["crosss"])
 
 
 @pytest.mark.parametrize("exclude", ["both", "query", "key", "none"])
@@ -156,7 +156,7 @@ def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_nev
     batch = in_batches([([5, 6, 7], [5]), ([VOCAB - 1], [5])], 2)[0]  # sources (2, 4)
     site = HeadSite.at("enc-self", 0, 1)
     weights = torch.tensor([[[[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0]] + [[0.25] * 4] * 2], [[[0.0, 1.0, 0, 0]] * 2 + [[0.0] * 4] * 2]])
-    seen = Seen(batch, {site: weights})
+    seen = AttentionBatch(batch, {site: weights})
     assert seen.strongest(site, "both").key.flatten().tolist() == [1, 0, 0, 0]
     assert seen.strongest(site, "none").key.flatten().tolist() == [1, 3, 0, 0, 1, 1]
 
@@ -164,7 +164,7 @@ def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_nev
 def test_where_all_weight_is_on_the_beginning_the_strongest_is_still_a_token():
     site = HeadSite.at("dec-self", 0, 1)
     batch = in_batches([([5], [5, 6])], 1)[0]  # the decoder reads the beginning, 5, 6
-    seen = Seen(batch, {site: torch.tensor([[[[1.0, 0, 0]] * 3]])})
+    seen = AttentionBatch(batch, {site: torch.tensor([[[[1.0, 0, 0]] * 3]])})
     assert seen.strongest(site, "both").key.tolist() == [[1], [1]]
     assert seen.strongest(site, "both").query.tolist() == [1, 2]
     assert seen.strongest(site, "query").key.tolist() == [[0], [0]]

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from analysis.attention_pass import record
+from analysis.attention_pass import observe_attention
 from analysis.confidence import Confidence
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
@@ -21,7 +21,7 @@ def slow(model, pairs, exclude):
 def test_confidence_is_the_mean_over_tokens_of_the_largest_weight(exclude, size):
     model, pairs = random_model(), random_pairs()
     confidence = Confidence(exclude)
-    record(model, in_batches(pairs, size), [confidence])
+    observe_attention(model, in_batches(pairs, size), [confidence])
     assert_equal(confidence.head_map(), slow(model, pairs, exclude))
 
 
@@ -35,7 +35,7 @@ def test_an_observer_may_be_fed_in_several_passes():
     model, pairs = random_model(), random_pairs()
     confidence = Confidence()
     for some in in_batches(pairs, 3):
-        record(model, [some], [confidence])
+        observe_attention(model, [some], [confidence])
     assert_equal(confidence.head_map(), slow(model, pairs, "both"))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.alignment import Alignment, Entropy
-from analysis.attention_pass import record
+from analysis.attention_pass import observe_attention
 from analysis.confidence import Confidence
 from analysis.importance import importance
 from analysis.positions import Positions
@@ -38,7 +38,7 @@ def weights(model):
             self.seen.append({site.name: each[0] for site, each in seen.weights.items()})
 
     keep = Keep()
-    record(model, planted_batches(PAIRS, 1), [keep])
+    observe_attention(model, planted_batches(PAIRS, 1), [keep])
     return keep.seen
 
 
@@ -47,7 +47,7 @@ def of(role: str, kind: str) -> tuple[str, int]:
 
 
 def observed(model, observer, **options):
-    record(model, planted_batches(PAIRS), [observer], **options)
+    observe_attention(model, planted_batches(PAIRS), [observer], **options)
     return observer
 
 

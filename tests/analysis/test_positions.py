@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.attention_pass import Seen, record
+from analysis.attention_pass import AttentionBatch, observe_attention
 from analysis.positions import Positions
 from data.batch import collate
 from gates import HeadSite
@@ -30,7 +30,7 @@ def slow(model, pairs, exclude):
 def test_every_offset_has_the_share_that_a_slow_count_gives(exclude, size, window):
     model, pairs = random_model(), random_pairs()
     by_edges = {edges: Positions(window, exclude=exclude, edges=edges) for edges in ("inside", "all")}
-    record(model, in_batches(pairs, size), list(by_edges.values()))
+    observe_attention(model, in_batches(pairs, size), list(by_edges.values()))
     at, inside, queries = slow(model, pairs, exclude)
     for edges, positions in by_edges.items():
         rows = {(row["site"], row["head"], row["offset"]): row for row in positions.offsets()}
@@ -49,7 +49,7 @@ def test_every_offset_has_the_share_that_a_slow_count_gives(exclude, size, windo
 def test_the_best_offset_is_the_most_frequent_one_of_equals_the_larger_share_then_the_nearest_then_the_earlier(edges):
     model, pairs = random_model(), random_pairs()
     positions = Positions(4, edges=edges)
-    record(model, in_batches(pairs, 3), [positions])
+    observe_attention(model, in_batches(pairs, 3), [positions])
     at, inside, queries = slow(model, pairs, "both")
     best = positions.best()
     for site, row in best.offset.items():
@@ -60,7 +60,7 @@ def test_the_best_offset_is_the_most_frequent_one_of_equals_the_larger_share_the
             assert float(best.share[site][head]) == pytest.approx(share[offset])
 
 
-def seen_with_argmax(lengths: list[int], key_of: list[list[int]]) -> Seen:
+def seen_with_argmax(lengths: list[int], key_of: list[list[int]]) -> AttentionBatch:
     """Sentences of these numbers of words; head h looks from word i to key key_of[h][i]."""
     batch = collate([([5] * length, [5]) for length in lengths], list(range(len(lengths))), 1)
     weights = torch.zeros(len(lengths), 2, max(lengths) + 1, max(lengths) + 1)
@@ -68,7 +68,7 @@ def seen_with_argmax(lengths: list[int], key_of: list[list[int]]) -> Seen:
         for head, keys in enumerate(key_of):
             for i in range(length):
                 weights[b, head, i, keys[i]] = 1.0
-    return Seen(batch, {SITE: weights})
+    return AttentionBatch(batch, {SITE: weights})
 
 
 def test_a_previous_token_head_is_positional_in_sentences_of_any_length_unless_the_first_token_counts():

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 import torch
 
-from analysis.attention_pass import record
+from analysis.attention_pass import observe_attention
 from analysis.rare_words import RareWords, token_counts
 from data.special_tokens import SpecialTokens
 from tests.analysis.one_by_one import VOCAB, assert_equal, in_batches, looks, mean_map, random_model, random_pairs
@@ -42,7 +42,7 @@ def slow(model, pairs, rank, exclude):
 def test_the_shares_are_those_of_a_slow_count(exclude, size, rank):
     model, pairs = random_model(), random_pairs()
     rare = RareWords(COUNTS, rank, exclude=exclude)
-    record(model, in_batches(pairs, size), [rare])  # other kinds are passed over
+    observe_attention(model, in_batches(pairs, size), [rare])  # other kinds are passed over
     rarest, two_rarest, chance, sentences = slow(model, pairs, rank, exclude)
     assert 0 < sentences < len(pairs)
     assert_equal(rare.rarest(), rarest)
@@ -53,7 +53,7 @@ def test_the_shares_are_those_of_a_slow_count(exclude, size, rank):
 
 def one_sentence(source: list[int], counts: list[int], rank: int = 1) -> RareWords:
     rare = RareWords(counts, rank)
-    record(random_model(), in_batches([(source, [5])], 1), [rare], kinds=KINDS)
+    observe_attention(random_model(), in_batches([(source, [5])], 1), [rare], kinds=KINDS)
     return rare
 
 
@@ -83,7 +83,7 @@ def test_sentences_of_one_token_are_left_out():
 def test_the_threshold_is_on_the_two_rarest():
     model, pairs = random_model(), random_pairs()
     rare = RareWords(COUNTS, 20)
-    record(model, in_batches(pairs, 8), [rare], kinds=KINDS)
+    observe_attention(model, in_batches(pairs, 8), [rare], kinds=KINDS)
     assert rare.rare() == rare.two_rarest().map(lambda row: row >= 0.5)
     assert rare.rare(0.0).count() == 5
 
@@ -103,11 +103,11 @@ def test_no_rare_sentence_says_how_many_pieces_there_are():
 
 def test_a_model_without_encoder_heads_counts_of_another_vocabulary_and_bad_settings_are_refused():
     rare = RareWords(COUNTS, 20)
-    record(random_model(), in_batches(random_pairs(), 8), [rare], kinds=["cross"])
+    observe_attention(random_model(), in_batches(random_pairs(), 8), [rare], kinds=["cross"])
     with pytest.raises(ValueError, match="add the kind enc-self"):
         rare.two_rarest()
     with pytest.raises(ValueError, match="counts are of 6 pieces, but a source has piece"):
-        record(random_model(), in_batches(random_pairs(), 8), [RareWords(torch.ones(6), 1)], kinds=KINDS)
+        observe_attention(random_model(), in_batches(random_pairs(), 8), [RareWords(torch.ones(6), 1)], kinds=KINDS)
     with pytest.raises(ValueError, match="expected at least 1, got 0"):
         RareWords(COUNTS, 0)
     with pytest.raises(ValueError, match="unknown exclude"):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from analysis.analyses import Found
-from analysis.correlations import correlations
-from analysis.roles import FAMILIES, families, find_roles, nearest
+from analysis.analyses import AnalysisResult
+from analysis.correlations import correlation_rows
+from analysis.roles import FAMILIES, best_of_families, families, find_roles
 from analysis.survival import survivors
 from gates import HeadMap, HeadSite
 from report.head_figures import draw_maps, draw_survival, role_letters
@@ -26,16 +26,16 @@ def syntax_row(head: int, accuracy: float | None) -> dict:
 
 
 @pytest.fixture
-def found() -> dict[str, Found]:
+def found() -> dict[str, AnalysisResult]:
     offsets = [offset_row(ENC, head, -1, share) for head, share in enumerate((0.95, 0.2, 0.05))]
     offsets += [offset_row(CROSS, head, 0, share) for head, share in enumerate((0.5, 0.92))]
     best = {"offset": head_map([-1, -1, -1], [0, 0]), "share": head_map([0.95, 0.2, 0.05], [0.5, 0.92])}
     asked = [syntax_row(0, 0.69), syntax_row(1, 0.7), syntax_row(2, None)]
     return {
-        "positions": Found(best, {}, {"offsets": offsets}),
-        "syntax": Found({"gain": head_map([0.0, 0.1, 0.0])}, {}, {"syntax": asked}),
-        "rare": Found({"two_rarest": head_map([0.1, 0.5, 0.8])}, {"chance_two_rarest": 0.45}),
-        "alignment": Found({"agreement": HeadMap({CROSS: [0.55, 0.4]})}, {"baseline": 0.4, "baseline_offset": 0}),
+        "positions": AnalysisResult(best, {}, {"offsets": offsets}),
+        "syntax": AnalysisResult({"gain": head_map([0.0, 0.1, 0.0])}, {}, {"syntax": asked}),
+        "rare": AnalysisResult({"two_rarest": head_map([0.1, 0.5, 0.8])}, {"chance_two_rarest": 0.45}),
+        "alignment": AnalysisResult({"agreement": HeadMap({CROSS: [0.55, 0.4]})}, {"baseline": 0.4, "baseline_offset": 0}),
     }
 
 
@@ -57,15 +57,15 @@ def test_words_of_a_role_say_what_the_numbers_are(found):
 
 
 def test_the_nearest_of_each_family_is_named_whether_it_is_a_role_or_not(found):
-    found["rare"] = Found({"two_rarest": head_map([0.1, 0.3, 0.2])}, {"chance_two_rarest": 0.45})
-    best = {role.family: (role.site, role.head, round(role.needed, 3), role.missing <= 0) for role in nearest(found)}
+    found["rare"] = AnalysisResult({"two_rarest": head_map([0.1, 0.3, 0.2])}, {"chance_two_rarest": 0.45})
+    best = {role.family: (role.site, role.head, round(role.needed, 3), role.missing <= 0) for role in best_of_families(found)}
     assert best == {
         "positional": (ENC, 0, 0.9, True),
         "syntactic": (ENC, 1, 0.7, True),
         "rare words": (ENC, 1, 0.55, False),
         "aligned": (CROSS, 0, 0.5, True),
     }
-    assert nearest({}) == []
+    assert best_of_families({}) == []
 
 
 def test_families_are_those_that_were_looked_for_with_no_more_roles_than_found(found):
@@ -79,7 +79,7 @@ def test_families_are_those_that_were_looked_for_with_no_more_roles_than_found(f
         "aligned": ([False, False, False], [True, False]),
     }
     assert list(families(roles, {"rare": found["rare"]}, [ENC])) == ["rare words"]
-    real_text = {"alignment": Found({"entropy": head_map([1, 1, 1], [1, 1])})}
+    real_text = {"alignment": AnalysisResult({"entropy": head_map([1, 1, 1], [1, 1])})}
     assert families([], real_text, [ENC]) == {}  # without known alignments no head can be called aligned
 
 
@@ -93,7 +93,7 @@ def test_of_a_heads_roles_the_one_farthest_above_its_baseline_comes_first(found)
 
 def test_correlations_are_over_common_sites_and_none_where_there_is_none():
     scores = {"one": head_map([1, 2, 3], [4, 4]), "two": head_map([3, 5, 9], [0, 1]), "three": HeadMap({ENC: [2, 1, 0]})}
-    rows = {(row["first"], row["second"], row["kind"]): row for row in correlations(scores)}
+    rows = {(row["first"], row["second"], row["kind"]): row for row in correlation_rows(scores)}
     assert rows["one", "two", "enc-self"]["spearman"] == pytest.approx(1)
     assert rows["one", "two", "all"]["heads"] == 5
     assert rows["one", "two", "cross"] == {"first": "one", "second": "two", "kind": "cross", "heads": 2, "spearman": None, "p_value": None}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis.alignment import Alignment, Entropy
-from analysis.attention_pass import record
+from analysis.attention_pass import observe_attention
 from analysis.importance import importance
 from analysis.lrp import RULES, relevance
 from analysis.rare_words import RareWords
@@ -37,7 +37,7 @@ def test_recorded_attention_and_what_counts_in_it_are_the_same(specials, exclude
     kept = []
     for translator in twins(specials):
         kept.append(Kept())
-        record(translator.model, batches(translator), [kept[-1]])
+        observe_attention(translator.model, batches(translator), [kept[-1]])
     for expected, found in zip(*(each.seen for each in kept), strict=True):
         assert_same(found.weights, expected.weights)
         for kind in ("enc-self", "dec-self", "cross"):
@@ -54,7 +54,7 @@ def test_rare_words_alignment_and_entropy_are_the_same(specials):
         own = torch.zeros(SOURCE_VOCAB, dtype=torch.int64)
         own[translator.source_vocab.ids] = counts
         observers = RareWords(own, 11), Alignment(links), Entropy()
-        record(translator.model, batches(translator), observers)
+        observe_attention(translator.model, batches(translator), observers)
         results.append(observers)
     (rare, alignment, entropy), (other_rare, other_alignment, other_entropy) = results
     assert (other_rare.sentences, other_rare.queries, other_rare.chance()) == (rare.sentences, rare.queries, rare.chance())

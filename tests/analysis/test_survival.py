@@ -146,13 +146,13 @@ def test_the_distribution_stays_one_of_probabilities_for_hundreds_of_heads():
 
 def test_maps_that_do_not_fit_are_refused():
     scores = HeadMap({site: [0.5] * site.heads for site in SITES})
-    with pytest.raises(ValueError, match=r"'weak' must hold bools, one a head; encoder\.0\.enc-self has numbers"):
+    with pytest.raises(ValueError, match=r"'weak' must hold one bool for each head; encoder\.0\.enc-self has numbers"):
         survivors({"weak": scores}, ROLES)
-    with pytest.raises(ValueError, match="'rare' must hold bools"):
+    with pytest.raises(ValueError, match="'rare' must hold one bool for each head"):
         survivors(RUNS, {"rare": scores})
-    with pytest.raises(ValueError, match="role 'rare' must hold bools"):
+    with pytest.raises(ValueError, match="role 'rare' must hold one bool for each head"):
         any_role({"rare": scores})
-    with pytest.raises(ValueError, match=r"'strong' and 'other' have not the same heads \(they differ in decoder\.0\.cross\)"):
+    with pytest.raises(ValueError, match=r"'strong' and 'other' do not have the same heads \(they differ in decoder\.0\.cross\)"):
         survivors(RUNS | {"other": HeadMap({site: row for site, row in RUNS["weak"].items() if site != SITES[3]})}, ROLES)
     other_model = HeadMap({HeadSite.at("cross", 0, 7): [True] * 7})
     with pytest.raises(ValueError, match=r"decoder\.0\.cross has 7 heads in 'aligned', but 3 in the runs"):
@@ -165,5 +165,5 @@ def test_maps_that_do_not_fit_are_refused():
         survive_longer({"a": RUNS["weak"].select(["cross"])}, ROLES["rare"], kinds=["dec-self"])
     with pytest.raises(ValueError, match="unknown within 'layers'; known: kind, layer"):
         survive_longer(RUNS, ROLES["rare"], within="layers")
-    with pytest.raises(ValueError, match="'no role' is the name of the heads without a role"):
+    with pytest.raises(ValueError, match="'no role' stands for heads without a role"):
         survivors(RUNS, {"no role": ROLES["rare"]})

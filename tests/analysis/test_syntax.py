@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import Seen, record
+from analysis.attention_pass import AttentionBatch, observe_attention
 from analysis.syntax import DIRECTIONS, LABELS, Syntax, bootstrap, word_attention
 from analysis.word_pieces import word_of_piece
 from configs.schema import ModelConfig
@@ -63,7 +63,7 @@ def text() -> tuple[dict[int, Tree], dict[int, Pieces]]:
     return trees, {pair: random_words(rng, len(tree)) for pair, tree in trees.items()}
 
 
-def seen_by_batches(words: dict[int, Pieces], pairs: list[int], size: int) -> list[Seen]:
+def seen_by_batches(words: dict[int, Pieces], pairs: list[int], size: int) -> list[AttentionBatch]:
     """Every sentence has the same attention in whatever batch it stands."""
     made = []
     for start in range(0, len(pairs), size):
@@ -75,18 +75,18 @@ def seen_by_batches(words: dict[int, Pieces], pairs: list[int], size: int) -> li
             length = alone.source.shape[1]
             for number, site in enumerate(weights):
                 weights[site][row, :, :length, :length] = attention(alone, site.heads, seed=2 * pair + number)[0]
-        made.append(Seen(batch, weights))
+        made.append(AttentionBatch(batch, weights))
     return made
 
 
-def collected(trees, words, seen: list[Seen], labels=LABELS, **options) -> Syntax:
+def collected(trees, words, seen: list[AttentionBatch], labels=LABELS, **options) -> Syntax:
     syntax = Syntax(trees, words, labels, **options)
     for one in seen:
         syntax.add(one)
     return syntax
 
 
-def slow(trees: dict[int, Tree], words: dict[int, Pieces], seen: list[Seen], label: str, names: set[str], direction: str):
+def slow(trees: dict[int, Tree], words: dict[int, Pieces], seen: list[AttentionBatch], label: str, names: set[str], direction: str):
     """n, right answers by (site, head), right answers by offset; by loops over everything."""
     n, right, offsets = 0, {}, {}
     for one in seen:
@@ -168,7 +168,10 @@ def looking(targets: dict[int, int], tree: Tree = TREE, words: Pieces = WORDS, *
     for piece in range(len(words) + 1):
         weights[0, 0, piece, targets.get(piece, len(words))] = 1.0
     return collected(
-        [tree], [words], [Seen(batch, {HeadSite.at("enc-self", 0, 1): weights})], **{"labels": ["nsubj", "dobj", "amod"], **options}
+        [tree],
+        [words],
+        [AttentionBatch(batch, {HeadSite.at("enc-self", 0, 1): weights})],
+        **{"labels": ["nsubj", "dobj", "amod"], **options},
     )
 
 
@@ -227,7 +230,7 @@ def test_ten_points_above_the_baseline_count_and_less_does_not():
         verb = tree.heads.index(0)
         for head, right in ((0, 12), (1, 11)):
             weights[i, head, 1 - verb, verb if i < right else 2] = 1.0
-    syntax = collected(trees, words, [Seen(batch, {HeadSite.at("enc-self", 0, 2): weights})], ["nsubj"])
+    syntax = collected(trees, words, [AttentionBatch(batch, {HeadSite.at("enc-self", 0, 2): weights})], ["nsubj"])
     up = [row for row in syntax.rows() if row["direction"] == UP]
     assert [(row["accuracy"], row["baseline"], row["syntactic"]) for row in up] == [(0.6, 0.5, True), (0.55, 0.5, False)]
     assert syntax.syntactic().flat().tolist() == [True, False]
@@ -249,13 +252,13 @@ def test_one_word_sentences_and_lines_without_pieces_have_no_queries_and_hurt_no
     trees = [Tree(("Stop",), (0,), ("root",), "Stop"), Tree((), (), (), ""), Tree(("\u200b",), (0,), ("root",), "\u200b"), TREE]
     words: dict[int, Pieces] = {0: [0, 0], 1: [], 2: [], 3: WORDS}
     batch = batch_of(words, [0, 1, 2])
-    alone = Seen(batch, {FIRST: attention(batch, FIRST.heads, 0)})
+    alone = AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})
     syntax = collected(trees, words, [alone], ["nsubj", "amod"])
     assert all(row["n"] == 0 for row in syntax.rows())
     assert syntax.gain().flat().isnan().all()
     assert not syntax.syntactic().flat().any()
     batch = batch_of(words, [0, 1, 3, 2])
-    syntax = collected(trees, words, [alone, Seen(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"])
+    syntax = collected(trees, words, [alone, AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"])
     assert [row["n"] for row in syntax.rows()] == [1] * 6
 
 
@@ -272,8 +275,8 @@ def test_sentences_without_a_tree_are_left_out_and_counted(text):
 
 def test_a_model_without_recorded_encoder_attention_is_refused():
     syntax = Syntax([TREE], [WORDS], ["nsubj"])
-    syntax.add(Seen(batch_of({0: WORDS}, [0]), {CROSS: torch.ones(1, 5, 2, 9)}))
-    with pytest.raises(ValueError, match="heads of the encoder, and no enc-self attention was recorded; add enc-self to the kinds"):
+    syntax.add(AttentionBatch(batch_of({0: WORDS}, [0]), {CROSS: torch.ones(1, 5, 2, 9)}))
+    with pytest.raises(ValueError, match="heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds"):
         syntax.rows()
 
 
@@ -281,7 +284,7 @@ def test_a_map_of_words_for_another_vocabulary_is_refused():
     syntax = Syntax({4: TREE}, {4: WORDS}, ["nsubj"])
     batch = batch_of({4: WORDS[:-1]}, [4])
     with pytest.raises(DataError, match="sentence 4 of the split has 7 pieces and its map of words 8"):
-        syntax.add(Seen(batch, {FIRST: attention(batch, FIRST.heads, 0)}))
+        syntax.add(AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)}))
 
 
 # --- the bootstrap
@@ -335,7 +338,7 @@ def test_a_model_with_uneven_heads_is_analysed_on_gold_trees_of_the_toy_language
     words = {i: word_of_piece(vocab, p.source, p.words) for i, p in enumerate(pairs)}
     syntax = Syntax(trees, words)
     keep = SimpleNamespace(seen=[], add=lambda seen: keep.seen.append(seen))
-    record(model, batches, [syntax, keep], kinds=["enc-self"])
+    observe_attention(model, batches, [syntax, keep], kinds=["enc-self"])
     assert [site.heads for site in syntax.gain()] == [3, 1]
     n, right, offsets = slow(dict(enumerate(trees)), words, keep.seen, "nsubj", {"nsubj"}, UP)
     assert n == sum(p.labels.count("nsubj") for p in pairs[:20])

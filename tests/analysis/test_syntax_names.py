@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from analysis.attention_pass import Seen
+from analysis.attention_pass import AttentionBatch
 from analysis.syntax import Syntax, clear_name
 from data.batch import collate
 from data.conllu import Tree
@@ -15,9 +15,9 @@ TREE = Tree(("the", "cat", "sees", "old", "dogs"), (2, 3, 0, 5, 3), ("det", "nsu
 WORDS: list[int | None] = [0, 1, 2, 3, 4]
 
 
-def seen(sentences: int) -> Seen:
+def seen(sentences: int) -> AttentionBatch:
     batch = collate([([5] * len(WORDS), [7])] * sentences, list(range(sentences)), 1)
-    return Seen(batch, {SITE: torch.full((sentences, SITE.heads, 6, 6), 1 / 6)})
+    return AttentionBatch(batch, {SITE: torch.full((sentences, SITE.heads, 6, 6), 1 / 6)})
 
 
 def test_the_names_of_ud_and_clear_are_one_relation():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from report.__main__ import main
-from report.page import HERE, PATH_POINTS, embedded, finite, page, thin_paths, thousandths, write_page
+from report.page import HERE, PATH_POINTS, embedded, json_ready, page, thin_paths, thousandths, write_page
 from tests.report.synthetic_report import cards
 
 OPENS_IN = 2.0  # seconds, 288 heads
@@ -46,7 +46,7 @@ def test_data_cannot_end_the_script_that_holds_them():
 
 
 def test_json_of_the_page_has_no_nan():
-    assert finite({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {"a": [1.5, None], "b": [None, True]}
+    assert json_ready({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {"a": [1.5, None], "b": [None, True]}
     assert embedded({"a": "<"}) == '{"a":"\\u003c"}'
 
 
@@ -65,7 +65,7 @@ def test_long_gate_paths_keep_their_ends():
 
 @pytest.mark.parametrize("data", [{}, {"heads": []}, {"heads": None}, []])
 def test_a_page_without_heads_is_refused(data):
-    with pytest.raises(ValueError, match="found no heads"):
+    with pytest.raises(ValueError, match="got no heads"):
         page(data)
 
 
@@ -83,7 +83,7 @@ def test_the_command_writes_the_page_or_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"does not exist; `python analyze.py RUN`"):
         main([str(tmp_path / "none.json"), str(tmp_path / "report.html")])
     (tmp_path / "cards.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(SystemExit, match="found no heads"):
+    with pytest.raises(SystemExit, match="got no heads"):
         main([str(tmp_path / "cards.json"), str(tmp_path / "report.html")])
 
 

@@ -1,7 +1,7 @@
-"""What is analysed: one model, the runs that pruned it, and the text that is read to it.
+"""What `analyze.py` analyses: one model, the text that it reads, and the runs that pruned it.
 
-Without `--system` the model is the base of the runs, the model before any gate touched it: roles are the base's, and the runs say which
-heads they left open. Results lie in the analysed run's folder, `analysis/<system>/`."""
+Without `--system` the model is the base of the runs, before any gate was put on it: roles are those of the base, and each run says which
+heads it left open. Results are written to `analysis/<system>/` in the folder of the run whose model it is."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,20 +26,20 @@ from runfolder.related import GateRun, open_gate_run, siblings
 from runfolder.source import Source, find_run, open_source
 
 TEXT = "text"  # the split that --text makes
-BATCH_TOKENS = 4000  # of one batch of the pass; no result depends on it
+BATCH_TOKENS = 4000  # in one batch of the pass; no result depends on it
 
 
 @dataclass(frozen=True)
-class Study:
-    """A model in evaluation mode and its text. folder: the run whose model it is; base: the run without gates, often the same."""
+class AnalysedModel:
+    """A model in evaluation mode and its text. `folder` is the run whose model it is, `base` the run without gates; often they are one."""
 
     config: AnalyzeConfig
     source: Source
     base: RunFolder
-    gate_runs: list[GateRun]  # most open heads first
-    corpus: Corpus  # its valid or test text cut to --sentences
+    gate_runs: list[GateRun]  # those with the most open heads first
+    corpus: Corpus  # its valid or test text is cut to --sentences
     data: TranslationData
-    facts: dict[str, Any]  # provenance
+    provenance: dict[str, Any]  # as in result.json
 
     @property
     def folder(self) -> RunFolder:
@@ -55,18 +55,20 @@ class Study:
 
     @cached_property
     def weights(self) -> str:
-        """The digest of the model; taken once, as every analysis asks for it."""
+        """The digest of the model's weights, computed once."""
         return self.source.weights
 
     @property
     def text_digest(self) -> str:
-        """Of the run's whole text."""
+        """The digest of the run's whole corpus."""
         return self.source.corpus.digest()
 
     @classmethod
-    def open(cls, config: AnalyzeConfig, report: Report, *, corpus: Corpus | None = None) -> "Study":
-        """The study that the command asks for. corpus: the run's, where it is read already. Raises ValueError if a run is missing or not
-        finished, if the runs have not one base, if the system is not there, or the text has changed since."""
+    def open(cls, config: AnalyzeConfig, report: Report, *, corpus: Corpus | None = None) -> "AnalysedModel":
+        """The model and text that the settings of `analyze.py` name. corpus: the run's corpus, where the caller has read it already.
+
+        Raises ValueError if a run is missing or unfinished, if the runs are on different bases, if there is no such system or it has no
+        heads, or if the text has changed since the run."""
         if config.threads:
             torch.set_num_threads(config.threads)
         folders = list({Path(path).resolve(): find_run(path) for path in config.runs}.values())  # runs/a is runs/a/
@@ -89,12 +91,12 @@ class Study:
             corpus = replace(corpus, extra={TEXT: source_text(config.text, config.sentences)})
             config = replace(config, kinds=["enc-self"])
         runs = sorted(map(open_gate_run, gated), key=lambda run: (-run.row.heads_open, run.name))
-        facts = provenance(device_name(), "32", source.config["seed"])
-        return cls(config, source, base, runs, corpus, source.data(corpus), facts)
+        made_by = provenance(device_name(), "32", source.config["seed"])
+        return cls(config, source, base, runs, corpus, source.data(corpus), made_by)
 
     @property
-    def place(self) -> str:
-        """The folder of results inside the run folder."""
+    def results_folder(self) -> str:
+        """Where results lie, relative to the run folder."""
         text = "" if self.config.text is None else f"-{Path(self.config.text).name.split('.')[0]}"
         return f"analysis/{self.config.out or self.system + text}"
 
@@ -104,49 +106,49 @@ class Study:
 
     @property
     def is_whole(self) -> bool:
-        """The base, on its own text, all kinds: what the page of a run shows."""
+        """True for the base on its own text with all kinds of attention: what the page of a run shows."""
         config = self.config
         return self.is_base and config.text is None and config.out is None and set(config.kinds) == set(KINDS)
 
     @property
     def toy(self) -> bool:
-        """Trees and alignments of the text are known."""
+        """True where the trees and alignments of the text are known."""
         return self.corpus.name == "toy" and self.config.text is None
 
     @property
     def split(self) -> str:
-        """valid, test, or the source sentences of --text."""
+        """`valid`, `test`, or `text` for the source sentences of --text."""
         return self.config.split if self.config.text is None else TEXT
 
     @property
     def text(self) -> ParallelText:
-        """All pairs that are read; a pair's number is its place."""
+        """All pairs that are read; a pair's number is its index."""
         return self.corpus.split(self.split)
 
     def batches(self) -> Iterator[Batch]:
         return self.data.batches(self.split, BATCH_TOKENS)
 
-    def made_of(self) -> dict[str, Any]:
-        """All that every analysis depends on."""
+    def fingerprint(self) -> dict[str, Any]:
+        """What every analysis depends on: the system, its weights and the text."""
         text = digest_lines(self.text.sources, self.text.targets)
         return {"system": self.system, "weights": self.weights, "split": self.split, "sentences": len(self.text), "text": text}
 
 
 def one_base(folders: list[RunFolder]) -> RunFolder:
-    """The base of all. Raises ValueError where they differ."""
+    """The run that all these runs are based on. Raises ValueError where they have different bases."""
     bases = {folder.path: dense_run(folder) for folder in folders}
     first, *others = bases
     for other in others:
         if bases[other].path.resolve() != bases[first].path.resolve():
             raise ValueError(
-                f"the runs have not one base: that of {first} is {bases[first].path}, that of {other} is {bases[other].path}; heads are "
-                "compared over runs on one base, so give those of one"
+                f"the runs are on different bases: that of {first} is {bases[first].path}, that of {other} is {bases[other].path}; heads "
+                "are compared over runs on one base, so give runs of one base"
             )
     return bases[first]
 
 
 def cut(corpus: Corpus, split: str, sentences: int) -> Corpus:
-    """The corpus with the first so many pairs of a split, all for 0."""
+    """The corpus with the split cut to its first `sentences` pairs; 0 leaves all of them."""
     if not sentences:
         return corpus
     text = corpus.split(split)
@@ -155,11 +157,12 @@ def cut(corpus: Corpus, split: str, sentences: int) -> Corpus:
 
 
 def source_text(path: str, sentences: int) -> ParallelText:
-    """Source sentences without translations, the first so many, all for 0. Empty lines are left out and counted. Raises DataError at a
-    file without a sentence."""
+    """The first `sentences` source sentences of a file (0: all), without translations. Empty lines are left out and counted.
+
+    Raises DataError for a file without a sentence."""
     trees = path.endswith((".conllu", ".conllu.gz"))
     lines = [tree.text for tree in read_conllu(path)] if trees else read_lines(path)
     kept = [line for line in lines if line][: sentences or None]
     if not kept:
-        raise DataError(f"{path} has no sentence to look at")
+        raise DataError(f"{path} has no sentence")
     return ParallelText(kept, [""] * len(kept), {"empty": lines.count("")})
