@@ -12,11 +12,16 @@ LAMBDAS ?= 0.003 0.01 0.03 0.1
 # More flags for fit.py or pytest:  make fit FLAGS="--lambda 0.03",  make test FLAGS="-k gates"
 FLAGS ?=
 
-.PHONY: fit test lint multi30k install clean
+.PHONY: fit check test lint multi30k install clean
 .DELETE_ON_ERROR:
 
 fit: $(INSTALLED)
 	$(PY) fit.py $(FLAGS)
+
+# While editing: what failed last first, without the tests that train, export or start processes (`slow`, tests/conftest.py).
+check: $(INSTALLED)
+	$(PY) -m ruff check .
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not slow" --failed-first $(FLAGS)
 
 test: lint
 	$(PY) -m pytest $(FLAGS)

@@ -1,4 +1,4 @@
-"""A small model with prime sizes and a padded batch for it; locks of runs in a folder of the tests' own."""
+"""What holds for every test; the worlds they share are in tests/worlds."""
 
 import os
 import sys
@@ -8,14 +8,26 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from configs.schema import ModelConfig
-from models.transformer import Transformer
+WORLDS = ["small_model", "tiny_language", "translators", "dense_model", "runs", "planted"]
+pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 
-SMALL = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "embeddings": "tied-decoder"}
 
-pytest_plugins = ["tests.tiny_language"]
+# What `make check` leaves to `make test`: tests that train runs, export, start processes or a browser, or ask for what does.
+SLOW_FILES = (
+    "tests/benchmarks/", "tests/lightning_modules/", "tests/models/formats/", "tests/protocol/test_experiment.py", "tests/protocol/test_s",
+    "tests/report/test_page.py", "tests/speed/", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",
+)  # fmt: skip
+FAST_FILES = ("tests/test_architecture.py", "tests/lightning_modules/test_schedules.py", "tests/lightning_modules/test_optimizers.py")
+SLOW_FIXTURES = {"trained", "make_dense"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = item.nodeid
+        by_file = name.startswith(SLOW_FILES) and not name.startswith(FAST_FILES)
+        if by_file or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +40,19 @@ def locks_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
                 patch.setenv(name, str(cache / folder))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def same_number_of_threads_in_processes() -> Iterator[None]:
+    """Sums are the same on every machine only with the same number of threads: one here, and one in every process that a test starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def same_number_of_threads() -> None:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -47,31 +72,3 @@ def called(monkeypatch, capsys) -> Callable[[ModuleType], Callable[..., tuple[in
         return run
 
     return of
-
-
-@pytest.fixture
-def make_model() -> Callable[..., Transformer]:
-    """A model in evaluation mode whose biases and norms are random too: zero biases would hide what is done to them."""
-
-    def make(seed: int = 0, **settings) -> Transformer:
-        torch.manual_seed(seed)
-        model = Transformer(ModelConfig(**{**SMALL, **settings}), source_vocab=23, target_vocab=19)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
-        return model.eval()
-
-    return make
-
-
-@pytest.fixture
-def model(make_model) -> nn.Module:
-    return make_model()
-
-
-@pytest.fixture
-def batch() -> tuple[Tensor, Tensor]:
-    """Sources (3, 7) and target inputs (3, 5), both with padding."""
-    source = torch.tensor([[7, 5, 11, 4, 9, 13, 2], [8, 6, 22, 2, 0, 0, 0], [12, 4, 4, 17, 2, 0, 0]])
-    target_in = torch.tensor([[1, 5, 7, 0, 0], [1, 18, 4, 9, 11], [1, 6, 0, 0, 0]])
-    return source, target_in

@@ -1,10 +1,7 @@
 """analyze.py as its user meets it: a tiny toy run, all that lies in its folder afterwards, the second call, and what is refused and how."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,35 +16,9 @@ from runfolder.folder import RunFolder
 from runfolder.table import read_table, write_table
 
 ROOT = Path(__file__).parents[1]
-TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
 FEW = ["--sentences", "29"]
 HEADS = 6
 PARTS = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """A folder with a tiny gated run and its base; no test writes in it."""
-    runs = tmp_path_factory.mktemp("analyze") / "runs"
-    words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ})
-    assert done.returncode == 0, done.stderr
-    return runs
-
-
-@pytest.fixture
-def runs(trained, tmp_path) -> Path:
-    return Path(shutil.copytree(trained, tmp_path / "runs"))
-
-
-@pytest.fixture
-def base(runs) -> RunFolder:
-    return RunFolder.open(runs / "toy-en-de-none-s1")
-
-
-@pytest.fixture
-def gated(runs) -> RunFolder:
-    return RunFolder.open(next(runs.glob("toy-en-de-l0-*")))
 
 
 @pytest.fixture

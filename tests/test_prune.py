@@ -17,7 +17,6 @@ from runfolder.folder import RunFolder
 from runfolder.table import read_table
 
 ROOT = Path(__file__).parents[1]
-TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
 FEW = ["--valid-sentences", "19", "--test-sentences", "17"]
 SUFFIX = "-v19-t17"
 HEADS = 6
@@ -26,26 +25,6 @@ HEADS = 6
 def environment() -> dict[str, str]:
     # a copy of the machine's environment without what would change where text goes
     return {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "140"}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    """A folder with a tiny gated run and its base; no test writes in it."""
-    runs = tmp_path_factory.mktemp("prune") / "runs"
-    words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env=environment())
-    assert done.returncode == 0, done.stderr
-    return runs
-
-
-@pytest.fixture
-def runs(trained, tmp_path) -> Path:
-    return Path(shutil.copytree(trained, tmp_path / "runs"))
-
-
-@pytest.fixture
-def base(runs) -> RunFolder:
-    return RunFolder.open(runs / "toy-en-de-none-s1")
 
 
 @pytest.fixture

@@ -10,22 +10,23 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 import translate
-from configs.schema import ModelConfig
+from configs.schema import ModelConfig, SearchConfig
 from data.vocab import Vocab
 from gates import HeadMap, find_sites
-from models.checkpoint import save_model
 from models.transformer import Transformer
 from models.translator import Translator
 from runfolder.folder import RunFolder
 from runfolder.source import open_source
+from tests.worlds.runs import write_run
+from tests.worlds.small_model import stirred
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat", "big dogs see a cat"]
 TARGETS = ["der Hund schläft .", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
 SHAPE = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 1, "embeddings": "separate"}
+SEARCH = SearchConfig(beam=2, max_ratio=1.0, max_extra=3, batch_tokens=101)
 
 
 @pytest.fixture(scope="module")
@@ -33,21 +34,12 @@ def make_run(tmp_path_factory):
     """make_run(model settings...) -> a finished run with the systems base and l0 (whose heads are half closed)."""
 
     def make(**settings) -> RunFolder:
-        folder = RunFolder(tmp_path_factory.mktemp("runs") / "toy-en-de-l0-s1")
+        folder = tmp_path_factory.mktemp("runs")
         vocab = Vocab.train([line for line in SOURCES + TARGETS if line.strip()] * 3, size=53, path=folder / "vocab.model")
         torch.manual_seed(0)
-        model = Transformer(ModelConfig(**{**SHAPE, **settings}), len(vocab), len(vocab))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.3)
-        search = {"beam": 2, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 3, "batch_tokens": 101}
-        folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": search}))
-        save_model(folder / "best.pt", model)
-        folder.add_system("base", folder / "best.pt", None)
+        model = stirred(Transformer(ModelConfig(**{**SHAPE, **settings}), len(vocab), len(vocab)), 0.3)
         closed = HeadMap({site: [1.0, 0.0, 0.0] if site.kind == "cross" else [0.0, 1.0, 1.0] for site in find_sites(model)})
-        folder.add_system("l0", folder / "best.pt", closed.to_json())
-        folder.write_json("result.json", {"system": "l0", "finished": True})
-        return folder
+        return write_run(folder / "toy-en-de-l0-s1", Translator(model, vocab, vocab, SEARCH), closed)
 
     return make
 

@@ -13,7 +13,7 @@ from analysis.positions import Positions
 from analysis.rare_words import RareWords
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, detach, find_sites
-from tests.analysis.planted import COUNTS, HEADS, LONGEST, SITES, planted_batches, planted_model, planted_pairs, true_heads
+from tests.worlds.planted import COUNTS, HEADS, LONGEST, SITES, planted_batches, planted_model, planted_pairs, true_heads
 
 PAD = SpecialTokens().padding
 

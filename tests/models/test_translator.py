@@ -3,43 +3,17 @@
 import pytest
 import torch
 
-from configs.schema import ModelConfig, SearchConfig
 from data.special_tokens import SpecialTokens
-from data.vocab import Vocab
 from gates import find_sites
-from models.transformer import Transformer
 from models.translator import Translator
+from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
-SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
-TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
-SEARCH = SearchConfig(beam=3, max_ratio=1.0, max_extra=5, batch_tokens=29)  # so few tokens that lines come in several batches
-
-
-@pytest.fixture(scope="module")
-def vocabs(tmp_path_factory) -> tuple[Vocab, Vocab]:
-    folder = tmp_path_factory.mktemp("vocabs")
-    return (
-        Vocab.train([line for line in SOURCES if line.strip()] * 3, size=37, path=folder / "vocab.src.model"),
-        Vocab.train([line for line in TARGETS if line] * 3, size=41, path=folder / "vocab.tgt.model"),
-    )
-
-
-@pytest.fixture(scope="module")
-def model(vocabs) -> Transformer:
-    torch.manual_seed(0)
-    config = ModelConfig(d_model=21, heads=3, ffn=13, encoder_layers=2, decoder_layers=2, embeddings="separate", dropout=0.3)
-    model = Transformer(config, len(vocabs[0]), len(vocabs[1]))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return model.eval()
-
 
 @pytest.fixture
-def translator(model, vocabs) -> Translator:
-    return Translator(model, *vocabs, SEARCH)
+def translator(make_translator) -> Translator:
+    return make_translator(d_model=21, heads=3)
 
 
 def plain_score(translator: Translator, source: str, target: str) -> list[float]:

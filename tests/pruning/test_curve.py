@@ -27,7 +27,7 @@ SPLIT += ["chrf", "chrf_low", "chrf_high"]
 
 @pytest.fixture
 def dense(make_dense) -> DenseModel:
-    """The untrained model of conftest.py."""
+    """The untrained model of make_dense."""
     return make_dense()
 
 

@@ -18,8 +18,8 @@ from pruning.significance import compare, compare_many, resample_counts, score, 
 from report.pruning_tables import all_but_one_table, curves_table, one_table
 from runfolder.table import read_table
 from tasks.metrics import BLEU
-from tests.pruning.conftest import as_dense
 from tests.pruning.labelling import ACCURACY, Labeller, Labelling
+from tests.worlds.dense_model import as_dense
 
 N, R = 97, 101  # lines, resamples
 QUIET = {"report": lambda line: None}
@@ -101,7 +101,7 @@ def test_many_systems_give_to_the_last_digit_what_each_gives_alone():
 
 @pytest.fixture
 def labelled(make_dense) -> DenseModel:
-    """The untrained model of conftest.py as a labeller; of its own labels every fifth is wrong."""
+    """The untrained model of make_dense as a labeller; of its own labels every fifth is wrong."""
     made = make_dense(seed=5)
     labeller = Labeller(made.translator.model, made.translator.source_vocab)
     texts = []

@@ -4,18 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-import yaml
 
 from configs.fields import to_dict
 from configs.scores import SCORES
 from data.parallel import ParallelText
 from gates import HeadMap, find_sites
 from gates.headmap import HeadSite
-from models.checkpoint import save_model
 from pruning import scores as module
 from pruning.scores import ScoreRequest, closed_by, head_scores, ranked
-from runfolder.folder import RunFolder
 from runfolder.source import Source, open_source
+from tests.worlds.runs import write_run
 
 NAMES = pytest.mark.parametrize("name", SCORES)
 
@@ -23,12 +21,7 @@ NAMES = pytest.mark.parametrize("name", SCORES)
 @pytest.fixture
 def source(configure, translator, corpus, vocab_folder, tmp_path) -> Source:
     """An untrained base of 21 heads that says it is finished."""
-    folder = RunFolder(tmp_path / "base")
-    folder.write_text("config.yaml", yaml.safe_dump({**to_dict(configure()), "gate": "none"}))
-    for file in vocab_folder.glob("vocab*"):
-        (folder / file.name).write_bytes(file.read_bytes())
-    save_model(folder / "best.pt", translator.model)
-    folder.add_system("base", folder / "best.pt", None)
+    folder = write_run(tmp_path / "base", translator, None, **{**to_dict(configure()), "gate": "none"})
     folder.write_json("result.json", {"system": "base", "finished": True, "data": {"text_digest": corpus.digest()}})
     return open_source(folder.path)
 

@@ -3,62 +3,38 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
 
-from configs.schema import ModelConfig, SearchConfig
 from data.vocab import Vocab
 from gates import HeadMap, attach, find_sites
-from models.checkpoint import save_model
 from models.transformer import Transformer
 from models.translator import Translator
 from runfolder import source as sources
 from runfolder.folder import RunFolder
 from runfolder.source import open_source
-
-SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
-TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
-SEARCH = SearchConfig(beam=3, max_ratio=1.0, max_extra=5, batch_tokens=29)  # so few tokens that lines come in several batches
-
-
-@pytest.fixture(scope="module")
-def vocabs(tmp_path_factory) -> tuple[Vocab, Vocab]:
-    folder = tmp_path_factory.mktemp("vocabs")
-    return (
-        Vocab.train([line for line in SOURCES if line.strip()] * 3, size=37, path=folder / "vocab.src.model"),
-        Vocab.train([line for line in TARGETS if line] * 3, size=41, path=folder / "vocab.tgt.model"),
-    )
-
-
-@pytest.fixture(scope="module")
-def model(vocabs) -> Transformer:
-    torch.manual_seed(0)
-    config = ModelConfig(d_model=21, heads=3, ffn=13, encoder_layers=2, decoder_layers=2, embeddings="separate", dropout=0.3)
-    model = Transformer(config, len(vocabs[0]), len(vocabs[1]))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return model.eval()
+from tests.worlds.runs import write_run
+from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
 
 @pytest.fixture
-def translator(model, vocabs) -> Translator:
-    return Translator(model, *vocabs, SEARCH)
+def translator(make_translator) -> Translator:
+    return make_translator(d_model=21, heads=3)
 
 
 @pytest.fixture
-def run(model, vocabs, tmp_path) -> RunFolder:
+def model(translator) -> Transformer:
+    return translator.model
+
+
+@pytest.fixture
+def vocabs(translator) -> tuple[Vocab, Vocab]:
+    return translator.source_vocab, translator.target_vocab
+
+
+@pytest.fixture
+def run(translator, tmp_path) -> RunFolder:
     """A finished run with the systems base and l0 (whose heads are half closed)."""
-    folder = RunFolder(tmp_path / "toy-en-de-l0-s1")
-    search = {"beam": 3, "length_penalty": 1.0, "max_ratio": 1.0, "max_extra": 5, "batch_tokens": 29}
-    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": search}))
-    for vocab, name in zip(vocabs, ("vocab.src.model", "vocab.tgt.model"), strict=True):
-        (folder / name).write_bytes(vocab.path.read_bytes())
-    save_model(folder / "best.pt", model)
-    folder.add_system("base", folder / "best.pt", None)
-    folder.add_system("l0", folder / "best.pt", closed(model).to_json())
-    folder.write_json("result.json", {"system": "l0", "finished": True})
-    return folder
+    return write_run(tmp_path / "toy-en-de-l0-s1", translator, closed(translator.model))
 
 
 def closed(model) -> HeadMap:

@@ -19,6 +19,7 @@ from models.checkpoint import architecture
 from models.formats import ABOUT, copy_vocabs
 from models.transformer import Transformer
 from models.translator import Translator
+from tests.worlds.small_model import stirred
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
 from models.formats import ctranslate2_model as ct2  # noqa: E402
@@ -63,11 +64,8 @@ def make(vocabs):
         torch.manual_seed(seed)
         config = ModelConfig(**{**SMALL, **settings})
         source, target = (vocabs[1], vocabs[1]) if config.embeddings == "tied" else vocabs
-        model = Transformer(config, len(source), len(target), HEADS[heads])
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
-        return Translator(model.eval(), source, target, search)
+        model = stirred(Transformer(config, len(source), len(target), HEADS[heads]), 0.2)
+        return Translator(model, source, target, search)
 
     return make
 

@@ -19,7 +19,7 @@ How it is built: position and token are one-hot, each head writes into a part of
 A layer norm then only scales, since every row of a matrix sums to 0 (its mean is taken off at a coordinate that is always 0), and it scales
 all vectors about alike (BALLAST). Attention weights are one-hot or uniform to 1e-6.
 
-    from tests.analysis.planted import HEADS, planted_batches, planted_model, planted_pairs, true_heads
+    from tests.worlds.planted import HEADS, planted_batches, planted_model, planted_pairs, true_heads
 """
 
 from collections.abc import Sequence

@@ -16,6 +16,7 @@ from runfolder.folder import RunFolder
 from runfolder.source import Lines, Source
 from tasks import Predictor, Task
 from tasks.translation import Translation
+from tests.worlds.small_model import stirred
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
 SETTINGS = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0, "embeddings": "separate"}
@@ -53,11 +54,8 @@ def make_dense(tmp_path) -> Callable[..., DenseModel]:
         folder.path.mkdir(exist_ok=True)
         vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
         torch.manual_seed(seed)
-        model = Transformer(ModelConfig(**SETTINGS), len(vocab), len(vocab))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.3)
-        translator = Translator(model.eval(), vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=61))
+        model = stirred(Transformer(ModelConfig(**SETTINGS), len(vocab), len(vocab)), 0.3)
+        translator = Translator(model, vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=61))
         if planted is not None:
             keep_alone(translator, *planted)
         texts = []

@@ -1,6 +1,4 @@
-"""A language of thirteen words whose translation is word for word in reverse, its files, and a tiny model over them.
-
-Fixtures of every folder of tests; tests/conftest.py brings them in."""
+"""A language of thirteen words whose translation is word for word in reverse, its files, and a tiny model over them."""
 
 import random
 from collections.abc import Callable

@@ -1,0 +1,59 @@
+"""Finished runs: one of an untrained translator, written in a moment, and a base and its gated run that `fit.py` trains once a session."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gates import HeadMap
+from models.checkpoint import save_model
+from models.formats import copy_vocabs
+from models.translator import Translator
+from runfolder.folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
+
+
+def write_run(path: Path, translator: Translator, xi: HeadMap | None, **config: object) -> RunFolder:
+    """A finished run of this translator with the systems base and, where xi is given, l0, whose gates it is."""
+    folder = RunFolder(path)
+    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": asdict(translator.search), **config}))
+    copy_vocabs(translator, folder.path)
+    save_model(folder / "best.pt", translator.model)
+    folder.add_system("base", folder / "best.pt", None)
+    if xi is not None:
+        folder.add_system("l0", folder / "best.pt", xi.to_json())
+    folder.write_json("result.json", {"system": "base" if xi is None else "l0", "finished": True})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """A folder with a tiny gated run of the toy pair and its base; no test writes in it."""
+    runs = tmp_path_factory.mktemp("trained") / "runs"
+    words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    return runs
+
+
+@pytest.fixture
+def runs(trained, tmp_path) -> Path:
+    """A copy of the trained runs that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    return RunFolder.open(runs / "toy-en-de-none-s1")
+
+
+@pytest.fixture
+def gated(runs) -> RunFolder:
+    return RunFolder.open(next(runs.glob("toy-en-de-l0-*")))
