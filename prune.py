@@ -1,6 +1,6 @@
 """Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et al. 2019.
 
-    python prune.py runs/toy-en-de-none-s1 --by gradient,random
+python prune.py runs/toy-en-de-none-s1 --by gradient,random
 """
 
 import sys
@@ -37,36 +37,36 @@ def main() -> int:
         print(f"prune.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("prune.py: interrupted; the same command goes on after the last finished step", file=sys.stderr)
+        print("prune.py: interrupted; the same command continues after the last finished step", file=sys.stderr)
         return 130
     return 0
 
 
 def curves(dense: "DenseModel", config: PruneConfig) -> None:
-    """BLEU against closed heads, a curve for every order (and kind), in one figure."""
-    from pruning.curve import Measure, curve, figure_name
+    """Draw a curve of the metric against closed heads for every order (and kind), in one figure."""
+    from pruning.curve import MaskScorer, curve, figure_name
     from report.pruning_figures import draw_curves
     from report.pruning_tables import curves_table
 
-    measure = Measure(dense)
-    found: dict[str, list[Row]] = {}
+    scorer = MaskScorer(dense)
+    curve_rows: dict[str, list[Row]] = {}
     labels = []
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
-            found.update([curve(order, dense, config, kinds=kinds, measure=measure, report=say)])
+            curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer, report=say)])
             labels.append(f"{order}-{kinds[0]}" if config.each_kind else order)
     path = dense.folder / f"curves/{figure_name(config)}"
-    drawn = dict(zip(labels, found.values(), strict=True))
-    whole = set(config.kinds) == set(KINDS) and not config.each_kind
-    points = dense.learned() if whole else []
+    drawn = dict(zip(labels, curve_rows.values(), strict=True))
+    all_kinds = set(config.kinds) == set(KINDS) and not config.each_kind
+    points = dense.learned() if all_kinds else []
     title = f"{dense.folder.path.name}: heads closed without training"
     draw_curves(drawn, path, metric=dense.source.task.metrics[0], points=points, title=title)
-    curves_table(dense, found)
+    curves_table(dense, curve_rows)
     print(f"figure: {path}.png")
 
 
 def ablate(dense: "DenseModel", config: PruneConfig, others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
-    """Heads removed alone, or all but one of a layer; with --also on other test sets too."""
+    """Remove each head alone, or all but one of each layer; with --also on other test sets too."""
     from pruning.ablation import ablate_all_but_one, ablate_one, table_name
     from pruning.transfer import transfer
     from report.pruning_figures import draw_matrix, draw_transfer
@@ -86,11 +86,11 @@ def ablate(dense: "DenseModel", config: PruneConfig, others: list[tuple[str, tup
     for name, text in others:
         found = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
         transfer_table(name, metric.title, found.correlations)
-        together = found.correlations["all"]
-        if together["pearson"] and together["spearman"]:
+        overall = found.correlations["all"]
+        if overall["pearson"] and overall["spearman"]:
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
             names = (dense.source.corpus.name, name)
-            draw_transfer(found.rows, path, metric=metric, names=names, pearson=together["pearson"], spearman=together["spearman"])
+            draw_transfer(found.rows, path, metric=metric, names=names, pearson=overall["pearson"], spearman=overall["spearman"])
             print(f"figure: {path}.png")
 
 

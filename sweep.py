@@ -49,7 +49,7 @@ def main() -> int:
         print(f"sweep.py: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("sweep.py: interrupted; the same command goes on where it was", file=sys.stderr)
+        print("sweep.py: interrupted; the same command continues where it stopped", file=sys.stderr)
         return 130
 
 
@@ -86,7 +86,7 @@ def sweep(config: SweepConfig) -> int:
 
 
 def trial_configs(config: SweepConfig, file: "SweepFile", draws: "Sequence[Draw]") -> dict[int, FitConfig]:
-    """What fit.py reads from every trial's command line. Raises ValueError, naming trial and parameter, before anything starts."""
+    """The configuration of every trial, read from its command line as fit.py does. Raises ValueError that names trial and parameter."""
     from sweeps.command import fit_config
     from sweeps.state import described
 

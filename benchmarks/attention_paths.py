@@ -5,38 +5,34 @@ lengths 8 to 512 and an equal number of tokens a batch, in training (forward and
 (one query for each sentence). Sentences are padded, as in a batch, so there is always a mask.
 """
 
+import argparse
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from speed.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread, wait
+from benchmarks.benchmark import Answer, Benchmark, at_least_one, count_flag
+from speed.measure import alternate, median_and_range, median_text, range_text, ratio_by_round, seconds_of
 
-QUESTION = "attention layer, written out over fused: seconds, by length, precision and use"
 MODES = ["training", "inference", "decoding"]
 SEED = 1
 
 
 class Block:
-    """As many calls as take about `seconds`."""
+    """As many calls of a function as take about `seconds`."""
 
     def __init__(self, call: Callable[[], object], seconds: float):
         self.call = call
         call()
-        wait()
-        begin = time.perf_counter()
-        call()
-        wait()
-        self.times = max(1, round(seconds / max(time.perf_counter() - begin, 1e-6)))
+        self.times = max(1, round(seconds / max(seconds_of(call), 1e-6)))
 
     def __call__(self) -> None:
         for _ in range(self.times):
             self.call()
 
 
-def measure(mode: str, precision: str, length: int, options: Any) -> dict[str, Any]:
-    """Milliseconds a call of both paths, and written out over fused."""
+def measure(mode: str, precision: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a call on each path, and their ratio, written out over fused."""
     import torch
 
     from models.attention import MultiHeadAttention, written_out
@@ -62,7 +58,7 @@ def measure(mode: str, precision: str, length: int, options: Any) -> dict[str, A
         layer.zero_grad()
         forward().sum().backward()
 
-    if mode == "decoding":  # the keys are there already
+    if mode == "decoding":  # the keys and values are computed beforehand
         with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
             cached = layer.keys_values(x)
 
@@ -83,43 +79,47 @@ def measure(mode: str, precision: str, length: int, options: Any) -> dict[str, A
         "precision": precision,
         "length": length,
         "sentences": sentences,
-        "written_ms": spread(calls["written"]),
-        "fused_ms": spread(calls["fused"]),
-        "ratio": ratio(calls["written"], calls["fused"]),
+        "written_ms": median_and_range(calls["written"]),
+        "fused_ms": median_and_range(calls["fused"]),
+        "ratio": ratio_by_round(calls["written"], calls["fused"]),
         "rule": "written out" if written_out(shape) else "fused",
     }
 
 
-def main() -> int:
-    parser = arguments("attention_paths", __doc__)
-    parser.add_argument("--lengths", type=at_least_one, nargs="+", default=[8, 16, 32, 64, 128, 256, 512], help="(default: 8 16 ... 512)")
-    parser.add_argument("--modes", choices=MODES, nargs="+", default=MODES, help="(default: all)")
-    parser.add_argument("--precisions", choices=["32", "bf16"], nargs="+", default=["32", "bf16"], help="(default: both)")
-    parser.add_argument("--tokens", type=at_least_one, default=2048, help="of a batch of tokens / length sentences (default: %(default)s)")
-    parser.add_argument("--heads", type=at_least_one, default=8, help="(default: %(default)s)")
-    parser.add_argument("--width", type=at_least_one, default=32, help="of a head (default: %(default)s)")
-    parser.add_argument("--dropout", type=float, default=0.0, help="of attention weights in training (default: %(default)s)")
-    parser.add_argument("--rounds", type=at_least_one, default=5, help="timed blocks of each path (default: %(default)s)")
-    parser.add_argument("--block-seconds", type=float, default=0.2, help="length of a block (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads, 0 for all (default: %(default)s)")
-    options = parser.parse_args()
-    set_threads(options.threads)
-    load = load_average()
-    results = [measure(m, p, length, options) for m in options.modes for p in options.precisions for length in options.lengths]
+def answer(options: argparse.Namespace) -> Answer:
+    measured = [measure(m, p, length, options) for m in options.modes for p in options.precisions for length in options.lengths]
     rows = []
-    for result in results:
-        written, fused, cost = result["written_ms"]["median"], result["fused_ms"]["median"], result["ratio"]
+    for numbers in measured:
+        cost = numbers["ratio"]
         faster = "written out" if cost["highest"] < 1 else "fused" if cost["lowest"] > 1 else "about equal"
-        right = "" if faster in ("about equal", result["rule"]) else "  <- not the faster one"
-        numbers = [f"{written:.3f}", f"{fused:.3f}", f"{cost['median']:.2f}", f"{cost['lowest']:.2f} to {cost['highest']:.2f}"]
-        rows.append([result["mode"], result["precision"], result["length"], result["sentences"], *numbers, faster, result["rule"] + right])
+        right = "" if faster in ("about equal", numbers["rule"]) else "  <- not the faster one"
+        medians = [median_text(numbers["written_ms"], 3), median_text(numbers["fused_ms"], 3), median_text(cost), range_text(cost)]
+        facts = [numbers[name] for name in ("mode", "precision", "length", "sentences")]
+        rows.append([*facts, *medians, faster, numbers["rule"] + right])
     header = ["mode", "precision", "length", "sentences", "written ms", "fused ms", "ratio", "lowest to highest", "faster", "rule takes"]
-    show(header, rows)
     layer = {"heads": options.heads, "head_width": options.width, "tokens": options.tokens, "attention_dropout": options.dropout}
-    answer = {"layer": layer, "measurements": results, "rounds": options.rounds, "load_average_before": load}
-    record(options.out, "attention_paths", QUESTION, answer, precision=" and ".join(options.precisions), seed=SEED)
-    return 0
+    numbers = {"layer": layer, "measurements": measured, "rounds": options.rounds}
+    return Answer(numbers, header, rows, precision=" and ".join(options.precisions), seed=SEED)
 
+
+LENGTHS = [8, 16, 32, 64, 128, 256, 512]
+main = Benchmark(
+    "attention_paths",
+    "attention layer, written out over fused: seconds, by length, precision and use",
+    __doc__,
+    [
+        ("--lengths", {"type": at_least_one, "nargs": "+", "default": LENGTHS, "help": "(default: 8 16 ... 512)"}),
+        ("--modes", {"choices": MODES, "nargs": "+", "default": MODES, "help": "(default: all)"}),
+        ("--precisions", {"choices": ["32", "bf16"], "nargs": "+", "default": ["32", "bf16"], "help": "(default: both)"}),
+        count_flag("--tokens", 2048, "of a batch of tokens / length sentences"),
+        count_flag("--heads", 8, "heads of the layer"),
+        count_flag("--width", 32, "of a head"),
+        ("--dropout", {"type": float, "default": 0.0, "help": "of attention weights in training (default: %(default)s)"}),
+        count_flag("--rounds", 5, "timed blocks of each path"),
+        ("--block-seconds", {"type": float, "default": 0.2, "help": "length of a block (default: %(default)s)"}),
+    ],
+    answer,
+).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
 """The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run supports it.
 
-A rule is two conditions, written before the numbers were seen (of C8, the early epochs of one run had been). Both hold: holds; one: holds
-in part; none: does not hold here.
+A rule is two conditions, written before the numbers were seen (except for C8: the early epochs of one run had been seen). A claim holds if
+both are met, holds in part if one is, and does not hold here otherwise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ LEVEL = 0.01
 
 @dataclass
 class Findings:
-    """What prune.py and fit.py --dynamics left in one base's folder; what was not run is empty."""
+    """The tables that prune.py and fit.py --dynamics wrote to the folder of one base; empty where they were not run."""
 
     name: str
     curves: dict[str, list[Row]] = field(default_factory=dict)  # gradient, ablation, ...; gradient-cross: that kind alone
@@ -27,15 +27,15 @@ class Findings:
     dynamics: list[Row] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
 class Verdict:
-    """conditions: words with their numbers, and whether each is met."""
+    """Whether a claim holds. conditions: each one's description with its numbers, and whether it is met."""
 
-    conditions: tuple[tuple[str, bool], ...]
+    def __init__(self, *conditions: tuple[str, bool]):
+        self.conditions = conditions
 
     @property
-    def words(self) -> str:
-        met = sum(ok for _, ok in self.conditions)
+    def summary(self) -> str:
+        met = sum(is_met for _, is_met in self.conditions)
         return "holds" if met == len(self.conditions) else "holds in part" if met else "does not hold here"
 
 
@@ -58,13 +58,11 @@ def few_heads_matter(found: Findings) -> Verdict | None:
     rows = [row for row in found.one if row["kind"] == "enc-self"]
     if not rows:
         return None
-    encoder = sum(row["p_value"] < LEVEL for row in rows)
-    every = sum(row["p_value"] < LEVEL for row in found.one)
+    in_encoder = sum(row["p_value"] < LEVEL for row in rows)
+    significant = sum(row["p_value"] < LEVEL for row in found.one)
     return Verdict(
-        (
-            (f"{encoder} of {len(rows)} encoder heads are significant", encoder <= 0.125 * len(rows)),
-            (f"{every} of all {len(found.one)} heads are", every <= 0.125 * len(found.one)),
-        )
+        (f"{in_encoder} of {len(rows)} encoder heads are significant", in_encoder <= 0.125 * len(rows)),
+        (f"{significant} of all {len(found.one)} heads are", significant <= 0.125 * len(found.one)),
     )
 
 
@@ -73,7 +71,7 @@ def some_removals_improve(found: Findings) -> Verdict | None:
         return None
     better = [row for row in found.one if row["bleu_difference"] > 0]
     raw, holm = (sum(row[column] < LEVEL for row in better) for column in ("p_value", "p_value_holm"))
-    return Verdict(((f"{raw} removals improve BLEU at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0)))
+    return Verdict((f"{raw} removals improve BLEU at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0))
 
 
 def one_head_is_enough(found: Findings) -> Verdict | None:
@@ -84,10 +82,8 @@ def one_head_is_enough(found: Findings) -> Verdict | None:
     worst = min(rows, key=lambda row: row["bleu_difference"])
     last = max((row for row in rows if row["kind"] == "cross"), key=lambda row: row["layer"])
     return Verdict(
-        (
-            (f"{len(harmless)} of {len(rows)} layers lose nothing significant", len(harmless) > len(rows) / 2),
-            (f"{worst['site']} loses most ({worst['bleu_difference']:+.2f}), last cross {last['bleu_difference']:+.2f}", worst is last),
-        )
+        (f"{len(harmless)} of {len(rows)} layers lose nothing significant", len(harmless) > len(rows) / 2),
+        (f"{worst['site']} loses most ({worst['bleu_difference']:+.2f}), last cross {last['bleu_difference']:+.2f}", worst is last),
     )
 
 
@@ -96,7 +92,7 @@ def domains_agree(found: Findings) -> Verdict | None:
         return None
     values = {name: each["all"]["pearson"] for name, each in found.transfer.items()}
     return Verdict(
-        tuple(
+        *(
             (f"r = {pair[0]:.2f} (p {pair[1]:.1g}) with {name}", pair[0] > 0.5) if pair else (f"no correlation with {name}", False)
             for name, pair in values.items()
         )
@@ -110,10 +106,8 @@ def some_then_sharp(found: Findings) -> Verdict | None:
     early, half = at_share(rows, 0.2, "test_bleu_p_value"), at_share(rows, 0.6, "test_bleu")
     whole, loss = at_share(rows, 0.0, "test_bleu"), at_share(rows, 0.2, "test_bleu_difference")
     return Verdict(
-        (
-            (f"20% closed: {loss:+.2f} BLEU, p {early:.3f}", early >= LEVEL or loss >= 0),
-            (f"60% closed: {half:.1f} of {whole:.1f} BLEU", half < whole / 2),
-        )
+        (f"20% closed: {loss:+.2f} BLEU, p {early:.3f}", early >= LEVEL or loss >= 0),
+        (f"60% closed: {half:.1f} of {whole:.1f} BLEU", half < whole / 2),
     )
 
 
@@ -128,10 +122,8 @@ def gradient_as_good_as_ablation(found: Findings) -> Verdict | None:
     gap = float(np.mean([ours[n] - theirs[n] for n in shared]))
     wins = sum(ours[n] >= theirs[n] for n in shared)
     return Verdict(
-        (
-            (f"gradient less ablation: {gap:+.2f} BLEU, mean of {len(shared)} steps", gap >= 0),
-            (f"gradient is as good or better at {wins} of them", wins >= len(shared) / 2),
-        )
+        (f"gradient less ablation: {gap:+.2f} BLEU, mean of {len(shared)} steps", gap >= 0),
+        (f"gradient is as good or better at {wins} of them", wins >= len(shared) / 2),
     )
 
 
@@ -140,16 +132,14 @@ def cross_needs_most(found: Findings) -> Verdict | None:
     if not all(kinds.values()):
         return None
     lost = {kind: at_share(rows, 0.6, "test_bleu_difference") for kind, rows in kinds.items() if rows}
-    far = {kind: at_share(rows, 0.8, "test_bleu_difference") for kind, rows in kinds.items() if rows}
+    lost_at_80 = {kind: at_share(rows, 0.8, "test_bleu_difference") for kind, rows in kinds.items() if rows}
 
-    def words(values: Mapping[str, float]) -> str:
+    def losses_text(values: Mapping[str, float]) -> str:
         return ", ".join(f"{kind} {value:+.1f}" for kind, value in values.items())
 
     return Verdict(
-        (
-            (f"60% of one kind closed: {words(lost)}", lost["cross"] == min(lost.values())),
-            (f"80%: {words(far)}", far["cross"] == min(far.values())),
-        )
+        (f"60% of one kind closed: {losses_text(lost)}", lost["cross"] == min(lost.values())),
+        (f"80%: {losses_text(lost_at_80)}", lost_at_80["cross"] == min(lost_at_80.values())),
     )
 
 
@@ -170,10 +160,8 @@ def decided_early(found: Findings) -> Verdict | None:
     shown = ", ".join(f"epoch {epoch} {value:.0%}" for epoch, value in late.items())
     first = " and ".join(f"{fit:.2f} in epoch {epoch}" for epoch, fit in zip(epochs[:2], fits, strict=True))
     return Verdict(
-        (
-            (f"linear fit of loss to share closed: R² {first}", min(fits) >= 0.9),
-            (f"BLEU kept with 40% closed: {shown or 'no epoch from 10 on'}", bool(late) and min(late.values()) >= 0.85),
-        )
+        (f"linear fit of loss to share closed: R² {first}", min(fits) >= 0.9),
+        (f"BLEU kept with 40% closed: {shown or 'no epoch from 10 on'}", bool(late) and min(late.values()) >= 0.85),
     )
 
 

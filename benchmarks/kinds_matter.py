@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from speed.measure import arguments, record, set_threads, show
+from benchmarks.benchmark import Answer, Benchmark
 
-QUESTION = "BLEU lost when all heads of one kind of attention are closed: at least 10 each"
 AIM = 10.0
 RESAMPLES = 1000
 
@@ -26,8 +25,8 @@ def find_base(runs: Path) -> Path:
     raise ValueError(f"no finished base of the toy pair in {runs}/; make one (python fit.py --gate none) or name a RUN")
 
 
-def measure(run: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The rows, one for each kind closed, and what is known of the run."""
+def measure(run: Path, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each kind closed, and the facts of the run."""
     import torch
 
     from configs.cli import from_dict
@@ -67,44 +66,44 @@ def measure(run: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dic
         scored = score(translator.translate(sources), references)
         detach(translator.model)
         whole = whole or scored
-        found = compare(scored, whole, counts)
+        compared = compare(scored, whole, counts)
         keys = ("bleu_ci95", "bleu_difference", "bleu_difference_ci95", "bleu_p_value", "chrf_difference")
-        row = {"closed": kind, "heads_closed": closed, **scored.values, **{key: found[key] for key in keys}}
+        row = {"closed": kind, "heads_closed": closed, **scored.values, **{key: compared[key] for key in keys}}
         rows.append(row | {f"{name}_signature": text for name, text in scored.signatures.items()})
     result = folder.read_json("result.json")
-    about = {"run": folder.path.name, "run_commit": result.get("commit"), "run_command": result.get("command"), "run_seed": config.seed}
+    facts = {"run": folder.path.name, "run_commit": result.get("commit"), "run_command": result.get("command"), "run_seed": config.seed}
     search = translator.search
-    about |= {"corpus": corpus.name, "sentences": len(sources), "beam": search.beam, "length_penalty": search.length_penalty}
-    return {"rows": rows}, about
+    facts |= {"corpus": corpus.name, "sentences": len(sources), "beam": search.beam, "length_penalty": search.length_penalty}
+    return rows, facts
 
 
-def main() -> int:
-    parser = arguments("kinds_matter", __doc__)
-    parser.add_argument("run", nargs="?", help="run folder whose base is translated with (default: the toy pair's finished base in --runs)")
-    parser.add_argument("--runs", default="runs", help="where runs are (default: %(default)s)")
-    parser.add_argument("--data-dir", help="folder with local copies of named corpora, if not the run's own")
-    parser.add_argument("--sentences", type=int, default=0, help="the first so many of the test set, 0 for what the run used")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads, 0 for all (default: %(default)s)")
-    options = parser.parse_args()
-    set_threads(options.threads)
-    try:
-        numbers, about = measure(Path(options.run) if options.run else find_base(Path(options.runs)), options)
-    except ValueError as error:
-        print(f"kinds_matter: error: {error}", file=sys.stderr)
-        return 1
+def answer(options: argparse.Namespace) -> Answer:
+    scored_rows, facts = measure(Path(options.run) if options.run else find_base(Path(options.runs)), options)
     rows = []
-    for row in numbers["rows"]:
+    for row in scored_rows:
         low, high = row["bleu_difference_ci95"]
         difference = ["", "", ""]
         if row["closed"] != "none":
             difference = [f"{row['bleu_difference']:+.2f}", f"{low:+.2f} to {high:+.2f}", "yes" if row["bleu_difference"] <= -AIM else "no"]
         rows.append([row["closed"], row["heads_closed"], f"{row['bleu']:.2f}", f"{row['chrf']:.2f}", *difference])
-    print(f"{about['run']}, base, {about['sentences']} sentences, beam {about['beam']}")
-    show(["closed", "heads", "BLEU", "chrF", "difference", "95%", f"at least {AIM:g} lost"], rows)
-    answer = {"aim": AIM, **numbers, **about}
-    record(options.out, "kinds_matter", QUESTION, answer, precision="32", seed=about["run_seed"], peers=["sacrebleu"])
-    return 0
+    title = f"{facts['run']}, base, {facts['sentences']} sentences, beam {facts['beam']}"
+    header = ["closed", "heads", "BLEU", "chrF", "difference", "95%", f"at least {AIM:g} lost"]
+    return Answer({"aim": AIM, "rows": scored_rows, **facts}, header, rows, title=title, seed=facts["run_seed"])
 
+
+main = Benchmark(
+    "kinds_matter",
+    "BLEU lost when all heads of one kind of attention are closed: at least 10 each",
+    __doc__,
+    [
+        ("run", {"nargs": "?", "help": "run folder whose base translates (default: the toy pair's finished base in --runs)"}),
+        ("--runs", {"default": "runs", "help": "where runs are (default: %(default)s)"}),
+        ("--data-dir", {"help": "folder with local copies of named corpora, if not the run's own"}),
+        ("--sentences", {"type": int, "default": 0, "help": "the first so many of the test set, 0 for what the run used"}),
+    ],
+    answer,
+    peers=["sacrebleu"],
+).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,15 +10,14 @@ import sys
 from itertools import combinations, product
 from typing import Any
 
-from speed.measure import arguments, at_least_one, record, set_threads, show
+from benchmarks.benchmark import Answer, Benchmark, count_flag
 
-QUESTION = "relevance of heads by step against in sum, and rule against rule: rank correlations of shares and their largest difference"
 RULES = ("gate-gradient", "ratio", "alpha-beta", "gradient")
 ALL = "all"
 
 
 def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Every pair that is compared, with what the run is. Raises ValueError as analyze.py does."""
+    """The facts of the run and a row for every pair compared and kind. Raises ValueError as analyze.py does."""
     from analysis.analysed_model import AnalysedModel
     from analysis.lrp import Aggregation, relevance
     from configs.analyze import AnalyzeConfig
@@ -27,17 +26,17 @@ def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
     model = analysed.translator.model
     aggregations: list[Aggregation] = ["step", "sum"]
     shares: dict[tuple[str, str], Any] = {}
-    for rule, how in product(options.rules, aggregations):
-        shares[rule, how] = relevance(model, analysed.batches(), rule=rule, aggregation=how).share
+    for rule, aggregation in product(options.rules, aggregations):
+        shares[rule, aggregation] = relevance(model, analysed.batches(), rule=rule, aggregation=aggregation).share
     pairs = [((rule, "step"), (rule, "sum")) for rule in options.rules]
     pairs += [((a, "step"), (b, "step")) for a, b in combinations(options.rules, 2)]
-    rows = [row for a, b in pairs for row in compared(a, shares[a], b, shares[b])]
+    rows = [row for a, b in pairs for row in compare_shares(a, shares[a], b, shares[b])]
     about = {"run": analysed.folder.path.name, "run_commit": (analysed.folder.result() or {}).get("commit"), "weights": analysed.weights}
     return {**about, "corpus": analysed.corpus.name, "sentences": len(analysed.text), "rows": rows}
 
 
-def compared(first: tuple[str, str], one: Any, second: tuple[str, str], other: Any) -> list[dict[str, Any]]:
-    """A row for all heads and for each kind: spearman and its p, and the largest difference of a share. one, other: HeadMaps."""
+def compare_shares(first: tuple[str, str], first_shares: Any, second: tuple[str, str], second_shares: Any) -> list[dict[str, Any]]:
+    """A row for all heads and for each kind: spearman and its p, and the largest difference of a share. The shares are HeadMaps."""
     import numpy as np
 
     from analysis.correlations import spearman
@@ -45,40 +44,36 @@ def compared(first: tuple[str, str], one: Any, second: tuple[str, str], other: A
 
     rows = []
     for kind in (ALL, *KINDS):
-        sites = [site for site in one if kind in (ALL, site.kind)]
-        x, y = (np.concatenate([shares[site].numpy() for site in sites]) for shares in (one, other))
+        sites = [site for site in first_shares if kind in (ALL, site.kind)]
+        x, y = (np.concatenate([shares[site].numpy() for site in sites]) for shares in (first_shares, second_shares))
         names = {"first": " ".join(first), "second": " ".join(second)}
         rows.append({**names, "kind": kind, "heads": len(x), **spearman(x, y), "largest_difference": float(np.abs(x - y).max())})
     return rows
 
 
-def main() -> int:
-    parser = arguments("lrp_agreement", __doc__)
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="finished runs, each looked at by itself")
-    parser.add_argument("--data-dir", help="folder with local copies of named corpora")
-    parser.add_argument("--sentences", type=at_least_one, default=200, help="of validation (default: %(default)s)")
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), help="(default: all)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads, 0 for all (default: %(default)s)")
-    options = parser.parse_args()
-    set_threads(options.threads)
-    try:
-        found = [measure(run, options) for run in options.runs]
-    except ValueError as error:
-        print(f"lrp_agreement: error: {error}", file=sys.stderr)
-        return 1
-    table = [
-        [each["run"], row["first"], row["second"], row["kind"], row["heads"], shown(row["spearman"]), f"{row['largest_difference']:.3f}"]
-        for each in found
-        for row in each["rows"]
-    ]
-    show(["run", "first", "second", "kind", "heads", "spearman", "largest difference"], table)
-    record(options.out, "lrp_agreement", QUESTION, {"measured": found}, precision="32", seed=0)
-    return 0
+def answer(options: argparse.Namespace) -> Answer:
+    measured = [measure(run, options) for run in options.runs]
+    rows = []
+    for numbers in measured:
+        for row in numbers["rows"]:
+            spearman = "-" if row["spearman"] is None else f"{row['spearman']:.3f}"
+            facts = [row[name] for name in ("first", "second", "kind", "heads")]
+            rows.append([numbers["run"], *facts, spearman, f"{row['largest_difference']:.3f}"])
+    return Answer({"measured": measured}, ["run", "first", "second", "kind", "heads", "spearman", "largest difference"], rows, seed=0)
 
 
-def shown(number: float | None) -> str:
-    return "-" if number is None else f"{number:.3f}"
-
+main = Benchmark(
+    "lrp_agreement",
+    "relevance of heads by step against in sum, and rule against rule: rank correlations of shares and their largest difference",
+    __doc__,
+    [
+        ("runs", {"nargs": "+", "metavar": "RUN", "help": "finished runs, each measured by itself"}),
+        ("--data-dir", {"help": "folder with local copies of named corpora"}),
+        count_flag("--sentences", 200, "of validation"),
+        ("--rules", {"nargs": "+", "choices": RULES, "default": list(RULES), "help": "(default: all)"}),
+    ],
+    answer,
+).main
 
 if __name__ == "__main__":
     sys.exit(main())

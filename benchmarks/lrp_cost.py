@@ -7,18 +7,19 @@ turns. Training is timed in fp32, to which the ratio is taken, and where it diff
 defaults of configs/schema.py, and `multi30k`, configs/multi30k.yaml, with untrained weights.
 """
 
+import argparse
 import copy
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.sized import sized
-from speed.measure import alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.benchmark import Answer, Benchmark, count_flag
+from benchmarks.untrained import SIZE_FLAGS, untrained
+from speed.measure import alternate, median_and_range, median_text, range_text, ratio_by_round
 
 if TYPE_CHECKING:
     from analysis.lrp import Aggregation
 
-QUESTION = "relevance of all heads, summed over steps, over training steps on the same sentences: at most 4 (fp32, alternating)"
 AIM = 4.0
 SEED = 1
 RULES = ("gate-gradient", "ratio", "alpha-beta", "gradient")  # the first takes any model, the others walk step by step
@@ -28,16 +29,15 @@ def measure(
     size: str, data_dir: str | None, *, sentences: int, max_tokens: int, rounds: int, aggregations: "list[Aggregation]"
 ) -> dict[str, Any]:
     """Seconds of training and of each rule and aggregation over the same batches, and ratios to training."""
-
     from analysis.lrp import relevance
-    from benchmarks.product_step import plain_step
+    from benchmarks.product_step import product_step
     from lightning_modules.stage import resolve_precision
 
-    config, data, model = sized(size, sentences=sentences, data_dir=data_dir, seed=SEED)
+    config, data, model = untrained(size, sentences=sentences, data_dir=data_dir, seed=SEED)
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", max_tokens)]
     own = resolve_precision(config.precision)
     blocks: dict[str, Any] = {
-        f"training {precision}": partial(plain_step(copy.deepcopy(model), config.train, precision).block, batches)
+        f"training {precision}": partial(product_step(copy.deepcopy(model), config.train, precision).block, batches)
         for precision in dict.fromkeys(("32", own))
     }
     relevances = [(rule, aggregation) for aggregation in aggregations for rule in RULES]
@@ -46,7 +46,7 @@ def measure(
     seconds = alternate(blocks, rounds=rounds)
 
     def over(training: str) -> dict[str, Any]:
-        return {f"{rule} {how}": ratio(seconds[f"{rule} {how}"], seconds[f"training {training}"]) for rule, how in relevances}
+        return {f"{rule} {how}": ratio_by_round(seconds[f"{rule} {how}"], seconds[f"training {training}"]) for rule, how in relevances}
 
     return {
         "size": size,
@@ -57,47 +57,41 @@ def measure(
         "longest_target": max(batch.target_out.shape[1] for batch in batches),
         "batches": len(batches),
         "training_precision": own,
-        "seconds": {name: spread(each) for name, each in seconds.items()},
+        "seconds": {name: median_and_range(each) for name, each in seconds.items()},
         "ratio": over("32"),
         "ratio_to_own_precision": over(own),
     }
 
 
-def main() -> int:
-    parser = arguments("lrp_cost", __doc__)
-    parser.add_argument("--sizes", nargs="+", choices=["toy", "multi30k"], default=["toy", "multi30k"], help="(default: both)")
-    parser.add_argument("--data-dir", help="folder with a local copy of multi30k; without it the text is downloaded")
-    parser.add_argument("--sentences", type=at_least_one, default=500, help="training pairs of a pass (default: %(default)s)")
-    parser.add_argument("--max-tokens", type=at_least_one, default=1000, help="of a batch, padding counted (default: %(default)s)")
-    parser.add_argument("--aggregations", nargs="+", choices=["sum", "step"], default=["sum", "step"], help="(default: both)")
-    parser.add_argument("--rounds", type=at_least_one, default=5, help="timed passes of each (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads, 0 for all (default: %(default)s)")
-    options = parser.parse_args()
-
-    set_threads(options.threads)
-    load = load_average()
+def answer(options: argparse.Namespace) -> Answer:
     amount = {"sentences": options.sentences, "max_tokens": options.max_tokens, "rounds": options.rounds}
-    try:
-        found = [measure(size, options.data_dir, aggregations=options.aggregations, **amount) for size in options.sizes]
-    except ValueError as error:
-        print(f"lrp_cost: error: {error}", file=sys.stderr)
-        return 1
+    measured = [measure(size, options.data_dir, aggregations=options.aggregations, **amount) for size in options.sizes]
     rows = []
-    for each in found:
-        training = each["seconds"]["training 32"]["median"]
-        for name, cost in each["ratio"].items():
+    for numbers in measured:
+        for name, cost in numbers["ratio"].items():
             rule, aggregation = name.split()
             verdict = ("yes" if cost["median"] <= AIM else "no") if aggregation == "sum" else ""
-            between = f"{cost['lowest']:.2f} to {cost['highest']:.2f}"
-            own = f"{each['ratio_to_own_precision'][name]['median']:.2f}"
-            times = [f"{training:.2f}", f"{each['seconds'][name]['median']:.2f}", f"{cost['median']:.2f}"]
-            rows.append([each["size"], rule, aggregation, *times, between, own, verdict])
+            own = median_text(numbers["ratio_to_own_precision"][name])
+            medians = [median_text(each) for each in (numbers["seconds"]["training 32"], numbers["seconds"][name], cost)]
+            rows.append([numbers["size"], rule, aggregation, *medians, range_text(cost), own, verdict])
     header = ["size", "rule", "aggregation", "training s", "relevance s", "ratio", "lowest to highest", "to own precision"]
-    show([*header, f"at most {AIM:g}"], rows)
-    answer = {"aim": AIM, "measured": found, "rounds": options.rounds, "load_average_before": load}
-    record(options.out, "lrp_cost", QUESTION, answer, precision="32", seed=SEED, peers=["pytorch-lightning"])
-    return 0
+    return Answer({"aim": AIM, "measured": measured, "rounds": options.rounds}, [*header, f"at most {AIM:g}"], rows, seed=SEED)
 
+
+main = Benchmark(
+    "lrp_cost",
+    "relevance of all heads, summed over steps, over training steps on the same sentences: at most 4 (fp32, alternating)",
+    __doc__,
+    [
+        *SIZE_FLAGS,
+        count_flag("--sentences", 500, "training pairs of a pass"),
+        count_flag("--max-tokens", 1000, "of a batch, padding counted"),
+        ("--aggregations", {"nargs": "+", "choices": ["sum", "step"], "default": ["sum", "step"], "help": "(default: both)"}),
+        count_flag("--rounds", 5, "timed passes of each"),
+    ],
+    answer,
+    peers=["pytorch-lightning"],
+).main
 
 if __name__ == "__main__":
     sys.exit(main())

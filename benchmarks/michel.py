@@ -8,9 +8,11 @@ writes results/michel.md, and the tables, figures and their provenance as they a
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from runfolder.table import markdown_table, read_table
 
 if TYPE_CHECKING:
     from benchmarks.claims import Findings
@@ -25,7 +27,6 @@ def read_findings(path: Path) -> "Findings":
     """The tables of one base's folder. Raises ValueError if there is no run, or nothing of prune.py in it."""
     from benchmarks.claims import Findings
     from runfolder.folder import RunFolder
-    from runfolder.table import read_table
 
     folder = RunFolder.open(path)
     found = Findings(folder.path.resolve().name)
@@ -35,8 +36,8 @@ def read_findings(path: Path) -> "Findings":
         if file.stem == "dynamics":
             found.dynamics = rows
         elif about.get("finished"):
-            found.curves[label(about["settings"])] = rows
-            found.chosen[label(about["settings"])] = about["chosen"]
+            found.curves[curve_label(about["settings"])] = rows
+            found.chosen[curve_label(about["settings"])] = about["chosen"]
     for name, attribute in (("one", "one"), ("all-but-one", "all_but_one")):
         if (folder / f"ablation/{name}.csv").is_file():
             setattr(found, attribute, read_table(folder, f"ablation/{name}.csv"))
@@ -47,16 +48,10 @@ def read_findings(path: Path) -> "Findings":
     return found
 
 
-def label(settings: dict[str, Any]) -> str:
+def curve_label(fingerprint: dict[str, Any]) -> str:
     """gradient, gradient-cross: the order, and the kinds where they are not all; steps and sentences are in the .json."""
-    kinds = settings["kinds"]
-    return settings["order"] if len(kinds) == len(KINDS) else f"{settings['order']}-{'+'.join(kinds)}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Markdown, numbers to the right."""
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
-    return [*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
+    kinds = fingerprint["kinds"]
+    return fingerprint["order"] if len(kinds) == len(KINDS) else f"{fingerprint['order']}-{'+'.join(kinds)}"
 
 
 def claims_part(all_found: Sequence["Findings"]) -> list[str]:
@@ -69,7 +64,11 @@ def claims_part(all_found: Sequence["Findings"]) -> list[str]:
         cells = []
         for found in all_found:
             verdict = claim.judge(found)
-            cells.append("not run" if verdict is None else f"**{verdict.words}**: " + "; ".join(words for words, _ in verdict.conditions))
+            cells.append(
+                "not run"
+                if verdict is None
+                else f"**{verdict.summary}**: " + "; ".join(description for description, _ in verdict.conditions)
+            )
         lines.append(f"| {claim.number} | {claim.text} | {claim.paper} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -89,7 +88,7 @@ def bases_part(paths: Sequence[Path]) -> list[str]:
         name = folder.path.resolve().name
         rows.append([f"`{name}`", *facts, stage["epochs"], f"{stage['seconds'] / 60:.0f}", result["seed"], result["commit"]])
     head = ["base", "test BLEU", "parameters", "heads", "validation loss", "", "epochs", "minutes of training", "seed", "commit"]
-    return ["## The bases", "", *table(head, rows)]
+    return ["## The bases", "", *markdown_table(head, rows)]
 
 
 def curves_part(found: "Findings", names: Sequence[str], title: str) -> list[str]:
@@ -108,7 +107,7 @@ def curves_part(found: "Findings", names: Sequence[str], title: str) -> list[str
             for name in shown
         ]
         rows.append([f"{step:.0%}", *cells])
-    return [f"### {title}", "", *table(["closed", *shown], rows)]
+    return [f"### {title}", "", *markdown_table(["closed", *shown], rows)]
 
 
 def chosen_part(found: "Findings") -> list[str]:
@@ -118,7 +117,7 @@ def chosen_part(found: "Findings") -> list[str]:
         closed = f"{chosen['heads_closed']} ({chosen['closed_share']:.0%})"
         rows.append([name, closed, f"{chosen['test_bleu']:.2f}", f"{chosen['test_bleu_difference']:+.2f}", interval])
     title = "The most heads closed without a significant loss on validation (p >= .01), and what that costs on test"
-    return [f"### {title}", "", *table(["order", "closed", "test BLEU", "difference", "95%"], rows)] if rows else []
+    return [f"### {title}", "", *markdown_table(["order", "closed", "test BLEU", "difference", "95%"], rows)] if rows else []
 
 
 def one_part(found: "Findings") -> list[str]:
@@ -126,16 +125,16 @@ def one_part(found: "Findings") -> list[str]:
         return []
     rows = []
     for kind in ("all", *KINDS):
-        mine = [row for row in found.one if kind in ("all", row["kind"])]
-        if not mine:
+        kind_rows = [row for row in found.one if kind in ("all", row["kind"])]
+        if not kind_rows:
             continue
-        raw, holm = ([row for row in mine if row[column] < 0.01] for column in ("p_value", "p_value_holm"))
+        raw, holm = ([row for row in kind_rows if row[column] < 0.01] for column in ("p_value", "p_value_holm"))
         better = sum(row["bleu_difference"] > 0 for row in raw)
-        worst, best = (choose(mine, key=lambda row: row["bleu_difference"]) for choose in (min, max))
+        worst, best = (choose(kind_rows, key=lambda row: row["bleu_difference"]) for choose in (min, max))
         extremes = [f"{row['bleu_difference']:+.2f} ({row['site']}.{row['head']})" for row in (worst, best)]
-        rows.append([kind, len(mine), len(raw), better, len(holm), *extremes])
+        rows.append([kind, len(kind_rows), len(raw), better, len(holm), *extremes])
     head = ["kind", "heads", "p < .01", "of these better without", "p < .01 (Holm)", "lowest", "highest"]
-    return ["### Every head removed alone, test set", "", *table(head, rows)]
+    return ["### Every head removed alone, test set", "", *markdown_table(head, rows)]
 
 
 def all_but_one_part(found: "Findings") -> list[str]:
@@ -152,7 +151,9 @@ def all_but_one_part(found: "Findings") -> list[str]:
         for row in found.all_but_one
     ]
     head = ["layer", "head kept", "BLEU difference", "95%", "p", "p (Holm)", "had it been chosen on test"]
-    return ["### Each layer with its best head alone, chosen on validation, reported on test", "", *table(head, rows)] if rows else []
+    return (
+        ["### Each layer with its best head alone, chosen on validation, reported on test", "", *markdown_table(head, rows)] if rows else []
+    )
 
 
 def transfer_part(found: "Findings") -> list[str]:
@@ -162,19 +163,19 @@ def transfer_part(found: "Findings") -> list[str]:
             cells = [f"{pair[0]:.2f} (p {pair[1]:.2g})" if (pair := each[which]) else "none" for which in ("pearson", "spearman")]
             rows.append([name, kind, each["heads"], *cells])
     head = ["other test set", "kind", "heads", "Pearson r", "Spearman rho"]
-    return ["### The heads' BLEU differences on another test set", "", *table(head, rows)] if rows else []
+    return ["### The heads' BLEU differences on another test set", "", *markdown_table(head, rows)] if rows else []
 
 
 def dynamics_part(found: "Findings") -> list[str]:
     epochs = sorted({row["epoch"] for row in found.dynamics})
     rows = []
     for epoch in epochs:
-        mine = sorted((row for row in found.dynamics if row["epoch"] == epoch), key=lambda row: row["closed_share"])
-        kept = [f"{row['valid_bleu_relative']:.0%}" if row["valid_bleu_relative"] is not None else "" for row in mine[1:]]
-        rows.append([epoch, f"{mine[0]['valid_bleu']:.1f}", *kept])
+        epoch_rows = sorted((row for row in found.dynamics if row["epoch"] == epoch), key=lambda row: row["closed_share"])
+        kept = [f"{row['valid_bleu_relative']:.0%}" if row["valid_bleu_relative"] is not None else "" for row in epoch_rows[1:]]
+        rows.append([epoch, f"{epoch_rows[0]['valid_bleu']:.1f}", *kept])
     head = ["epoch", "BLEU", *(f"{tenth}0% closed" for tenth in range(1, 10))]
     title = "While the base is trained: validation BLEU, and the share of it that is kept"
-    return [f"### {title}", "", *table(head, rows)] if rows else []
+    return [f"### {title}", "", *markdown_table(head, rows)] if rows else []
 
 
 def write_copies(path: Path, out: Path) -> int:
@@ -200,14 +201,14 @@ def main() -> int:
     options = parser.parse_args()
     out = Path(options.out)
     try:
-        everything = [(Path(run), read_findings(Path(run))) for run in options.runs]
+        runs_and_findings = [(Path(run), read_findings(Path(run))) for run in options.runs]
     except ValueError as error:
         print(f"michel: error: {error}", file=sys.stderr)
         return 1
     lines = ["# Michel et al. 2019 on our bases", "", "Written by `python -m benchmarks.michel` from the files in `michel/`.", ""]
-    lines += claims_part([found for _, found in everything])
-    lines += bases_part([path for path, _ in everything])
-    for path, found in everything:
+    lines += claims_part([found for _, found in runs_and_findings])
+    lines += bases_part([path for path, _ in runs_and_findings])
+    for path, found in runs_and_findings:
         lines += [f"## {found.name}", ""]
         lines += curves_part(found, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed")
         lines += curves_part(found, [f"gradient-{kind}" for kind in KINDS], "One kind alone, gradient order")
@@ -215,7 +216,7 @@ def main() -> int:
         copied = write_copies(path, out / "michel" / found.name)
         print(f"{out / 'michel' / found.name}/: {copied} files")
     (out / "michel.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
-    print(f"{out / 'michel.md'}: {len(everything)} runs")
+    print(f"{out / 'michel.md'}: {len(runs_and_findings)} runs")
     return 0
 
 

@@ -7,6 +7,7 @@ the running average of the weights are left out.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,11 +23,9 @@ from models.transformer import Transformer
 from models.translator import Translator
 from tasks.translation import Translation
 
-NO_WORDS: Any = None  # in a vocabulary's place: nothing is encoded or translated here
-
 
 class Alone(StageModule):
-    """What the modules ask their trainer for."""
+    """A module that answers in place of Lightning's Trainer."""
 
     steps_done = 0
     optimizer: torch.optim.Optimizer
@@ -78,16 +77,17 @@ class ProductStep:
             self(batch)
 
 
-def plain_step(model: Transformer, stage: StageConfig, precision: str) -> ProductStep:
-    """Steps of a model without gates."""
-    return ProductStep(Alone(Translation(), Translator(model, NO_WORDS, NO_WORDS), stage, seed=1).to(model.output.weight.device), precision)
+def product_step(model: Transformer, stage: StageConfig, precision: str, gating: Gating | None = None) -> ProductStep:
+    """The steps of a model without vocabularies, since nothing is encoded or translated here."""
+    source_vocab, target_vocab = (SimpleNamespace(specials=specials) for specials in (model.source_specials, model.target_specials))
+    translator = Translator(model, source_vocab, target_vocab)
+    return ProductStep(Alone(Translation(), translator, stage, seed=1, gating=gating).to(model.output.weight.device), precision)
 
 
 def gated_step(
     model: Transformer, stage: StageConfig, gates: GateConfig, *, lam: float, kinds: Sequence[str], precision: str
 ) -> ProductStep:
-    """Puts Hard Concrete gates on the model and gives its steps."""
+    """Attach Hard Concrete gates to the model and return its steps."""
     attach(model, gate="l0", kinds=kinds, **METHODS["l0"].gate_options(gates))
     gating = Gating(gates, LambdaBudget(lam, gates.lambda_warmup), epochs=stage.epochs)
-    module = Alone(Translation(), Translator(model, NO_WORDS, NO_WORDS), stage, seed=1, gating=gating)
-    return ProductStep(module.to(model.output.weight.device), precision)
+    return product_step(model, stage, precision, gating)

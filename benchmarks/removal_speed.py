@@ -8,11 +8,13 @@ feed-forward 2,048), and `multi30k`, configs/multi30k.yaml, both with random wei
 `--sentences` sentences in batches of the given size.
 """
 
+import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from speed.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.benchmark import ROOT, Answer, Benchmark, at_least_one, count_flag
+from speed.measure import alternate, median_and_range, median_text, range_text, ratio_by_round
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from configs.schema import ModelConfig
     from models.transformer import Transformer
 
-QUESTION = "half of the heads of every site removed: share of the saved multiply-adds that comes back as time (aim: 0.9, scoring, batch 64)"
 AIM = 0.9
 SEED = 1
 VOCABULARY = 8_000
@@ -59,9 +60,9 @@ def models(config: "ModelConfig", vocabulary: int) -> dict[str, "Transformer"]:
     return made
 
 
-def work(what: str, model: "Transformer", source: "Tensor", target: "Tensor", batch: int) -> Callable[[], list["Tensor"]]:
-    """What is timed: all sentences of source (N, S) and target (N, T + 1) in batches. Its tensors have a row a sentence: every token's log
-    probability, or the best hypothesis."""
+def timed_work(work: str, model: "Transformer", source: "Tensor", target: "Tensor", batch: int) -> Callable[[], list["Tensor"]]:
+    """The function that is timed: it scores or translates all sentences of source (N, S) and target (N, T + 1) in batches, and returns
+    tensors with a row for each sentence: every token's log probability, or the best hypothesis."""
     import torch
 
     from models.search import beam_search
@@ -78,28 +79,28 @@ def work(what: str, model: "Transformer", source: "Tensor", target: "Tensor", ba
         found = [beam_search(model, part, beam=BEAM, max_ratio=0.0, max_extra=steps) for part, _ in parts]
         return [torch.tensor([best[0].ids for best in each]) for each in found]
 
-    return score if what == "scoring" else search
+    return score if work == "scoring" else search
 
 
-def multiply_adds(what: str, model: "Transformer", *, sentences: int, length: int) -> dict[str, int]:
+def multiply_adds(work: str, model: "Transformer", *, sentences: int, length: int) -> dict[str, int]:
     from models.multiply_adds import decoding, scoring
 
-    if what == "scoring":
+    if work == "scoring":
         return scoring(model, sentences=sentences, source=length, target=length)
     return decoding(model, source=length, steps=[length] * sentences, beam=BEAM)
 
 
-def figures(seconds: Mapping[str, Sequence[float]], saved: float) -> dict[str, Any]:
-    """What follows from the seconds of each round: the ratios, and the share of the ideal, also that of the medians."""
+def time_figures(seconds: Mapping[str, Sequence[float]], saved: float) -> dict[str, Any]:
+    """Ratios and the share of the ideal from the seconds of each round, and the share of the ideal of the medians."""
     dense, removed = seconds["dense"], seconds["removed"]
-    middle = {name: spread(values)["median"] for name, values in seconds.items()}
+    middle = {name: median_and_range(values)["median"] for name, values in seconds.items()}
     return {
-        "seconds": {name: spread(values) for name, values in seconds.items()},
-        "dense_over_removed": ratio(dense, removed),
-        "dense_over_masked": ratio(dense, seconds["masked"]),
+        "seconds": {name: median_and_range(values) for name, values in seconds.items()},
+        "dense_over_removed": ratio_by_round(dense, removed),
+        "dense_over_masked": ratio_by_round(dense, seconds["masked"]),
         "saved_share": saved,
         "ideal": 1 / (1 - saved),  # dense over removed if time went with the multiply-adds
-        "share_of_ideal": spread([(d - r) / (d * saved) for d, r in zip(dense, removed, strict=True)]),
+        "share_of_ideal": median_and_range([(d - r) / (d * saved) for d, r in zip(dense, removed, strict=True)]),
         "share_of_ideal_of_medians": (middle["dense"] - middle["removed"]) / (middle["dense"] * saved),
     }
 
@@ -116,7 +117,7 @@ def agreement(masked: "Tensor", removed: "Tensor") -> float:
 def measure(
     size: str,
     config: "ModelConfig",
-    what: Sequence[str],
+    works: Sequence[str],
     *,
     vocabulary: int,
     batches: Sequence[int],
@@ -135,15 +136,15 @@ def measure(
     both = ("dense", "removed")
     facts = {"size": size, "parameters": {name: sum(weight.numel() for weight in made[name].parameters()) for name in both}}
     rows = []
-    for each in what:
-        counts = {name: multiply_adds(each, made[name], sentences=sentences, length=length) for name in both}
+    for work in works:
+        counts = {name: multiply_adds(work, made[name], sentences=sentences, length=length) for name in both}
         saved = saved_share(counts["dense"], counts["removed"])
         for batch in batches:
-            blocks = {name: work(each, model, ids[0, :, :length], ids[1], batch) for name, model in made.items()}
+            blocks = {name: timed_work(work, model, ids[0, :, :length], ids[1], batch) for name, model in made.items()}
             same = agreement(*(torch.cat(blocks[name]()) for name in ("masked", "removed")))
-            found = figures(alternate(blocks, rounds=rounds), saved)
-            rows.append({**facts, "work": each, "batch": batch, "same_as_masked": same, **found, "multiply_adds": counts})
-            print(f"{size}, {each}, batch {batch}: removed {found['dense_over_removed']['median']:.3f} times as fast", flush=True)
+            numbers = time_figures(alternate(blocks, rounds=rounds), saved)
+            rows.append({**facts, "work": work, "batch": batch, "same_as_masked": same, **numbers, "multiply_adds": counts})
+            print(f"{size}, {work}, batch {batch}: removed {median_text(numbers['dense_over_removed'], 3)} times as fast", flush=True)
     return rows
 
 
@@ -154,38 +155,37 @@ def table(rows: Sequence[Mapping[str, Any]], sentences: int) -> list[list[str]]:
         batches = -(-sentences // row["batch"])
         times = [f"{1000 * row['seconds'][name]['median'] / batches:.1f}" for name in ("dense", "masked", "removed")]
         gain, share = row["dense_over_removed"], row["share_of_ideal"]
-        cells = [f"{gain['median']:.3f}", f"{gain['lowest']:.3f} to {gain['highest']:.3f}", f"{row['ideal']:.3f}"]
-        cells += [f"{row['saved_share']:.1%}", f"{share['median']:.2f}", f"{share['lowest']:.2f} to {share['highest']:.2f}"]
+        cells = [median_text(gain, 3), range_text(gain, 3), f"{row['ideal']:.3f}"]
+        cells += [f"{row['saved_share']:.1%}", median_text(share), range_text(share)]
         lines.append([f"{row['size']}, {row['work']}", str(row["batch"]), *times, *cells])
     return lines
 
 
-def main() -> int:
-    parser = arguments("removal_speed", __doc__)
-    parser.add_argument("--sizes", nargs="+", choices=list(WORK), default=list(WORK), help="(default: both)")
-    parser.add_argument("--batches", type=at_least_one, nargs="+", default=[64, 16, 1], metavar="N", help="batch sizes (default: 64 16 1)")
-    parser.add_argument("--sentences", type=at_least_one, default=64, help="of a run (default: %(default)s)")
-    parser.add_argument("--length", type=at_least_one, default=25, help="source and target tokens (default: %(default)s)")
-    parser.add_argument("--rounds", type=at_least_one, default=10, help="timed runs of each (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads, 0 for all (default: %(default)s)")
-    options = parser.parse_args()
-
-    set_threads(options.threads)
-    load = load_average()
+def answer(options: argparse.Namespace) -> Answer:
     amount = {"sentences": options.sentences, "length": options.length, "rounds": options.rounds}
     rows: list[dict[str, Any]] = []
-    try:
-        for size in options.sizes:
-            rows += measure(size, model_config(size), WORK[size], vocabulary=VOCABULARY, batches=options.batches, **amount)
-    except ValueError as error:
-        print(f"removal_speed: error: {error}", file=sys.stderr)
-        return 1
+    for size in options.sizes:
+        rows += measure(size, model_config(size), WORK[size], vocabulary=VOCABULARY, batches=options.batches, **amount)
     header = ["size, work", "batch", "dense ms", "masked ms", "removed ms", "dense/removed", "lowest to highest", "ideal", "saved"]
-    show([*header, "share of ideal", "lowest to highest"], table(rows, options.sentences))
-    answer = {"aim": AIM, "measured": rows, "vocabulary": VOCABULARY, "beam": BEAM, **amount, "load_average_before": load}
-    record(options.out, "removal_speed", QUESTION, answer, precision="32", seed=SEED)
-    return 0
+    header += ["share of ideal", "lowest to highest"]
+    numbers = {"aim": AIM, "measured": rows, "vocabulary": VOCABULARY, "beam": BEAM, **amount}
+    return Answer(numbers, header, table(rows, options.sentences), seed=SEED)
 
+
+SIZES = "batch sizes (default: 64 16 1)"
+main = Benchmark(
+    "removal_speed",
+    "half of the heads of every site removed: share of the saved multiply-adds that comes back as time (aim: 0.9, scoring, batch 64)",
+    __doc__,
+    [
+        ("--sizes", {"nargs": "+", "choices": list(WORK), "default": list(WORK), "help": "(default: both)"}),
+        ("--batches", {"type": at_least_one, "nargs": "+", "default": [64, 16, 1], "metavar": "N", "help": SIZES}),
+        count_flag("--sentences", 64, "of a run"),
+        count_flag("--length", 25, "source and target tokens"),
+        count_flag("--rounds", 10, "timed runs of each"),
+    ],
+    answer,
+).main
 
 if __name__ == "__main__":
     sys.exit(main())

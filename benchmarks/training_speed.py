@@ -15,12 +15,12 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from speed.measure import ROOT, alternate, arguments, at_least_one, load_average, ratio, record, set_threads, show, spread
+from benchmarks.benchmark import ROOT, Answer, Benchmark, at_least_one, count_flag
+from speed.measure import alternate, interval_text, median_and_range, ratio_by_round, set_threads
 
 if TYPE_CHECKING:
     from data.batch import Batch
 
-QUESTION = "training speed, d=256: target tokens/s of ours over torch.nn.Transformer in a plain fp32 loop, same batches: at least 2"
 AIM = 2.0
 SEED = 1
 VOCAB = 8000
@@ -53,7 +53,7 @@ def check_parity(batch: "Batch") -> dict[str, float]:
     """Raises ValueError unless both models have as many parameters and, with the same weights, the same loss and gradient."""
     import torch
 
-    from benchmarks.product_step import plain_step
+    from benchmarks.product_step import product_step
     from benchmarks.torch_peer import PlainLoop, TorchTransformer, copy_weights
     from configs.schema import ModelConfig, StageConfig
     from models.transformer import Transformer
@@ -65,7 +65,7 @@ def check_parity(batch: "Batch") -> dict[str, float]:
     sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in (ours, theirs)]
     ours.to(batch.source.device)
     theirs.to(batch.source.device)
-    module = plain_step(ours, StageConfig(), "32").module
+    module = product_step(ours, StageConfig(), "32").module
     losses = [module.training_step(batch, 0), PlainLoop(theirs, StageConfig(), bf16=False).loss(batch)]
     norms = []
     for model, loss in zip((ours, theirs), losses, strict=True):
@@ -82,7 +82,7 @@ def measure(attention_dropout: float, batches: "list[Batch]", *, precision: str,
     """Target tokens per second of each trainer, ratios, and each one's loss on the first batch before and after."""
     import torch
 
-    from benchmarks.product_step import plain_step
+    from benchmarks.product_step import product_step
     from benchmarks.torch_peer import PlainLoop, TorchTransformer, copy_weights
     from configs.schema import ModelConfig, StageConfig
     from models.transformer import Transformer
@@ -104,8 +104,8 @@ def measure(attention_dropout: float, batches: "list[Batch]", *, precision: str,
         return model.to(device)
 
     steps: dict[str, Any] = {
-        OURS: plain_step(our_model(), stage, precision),
-        OURS_32: plain_step(our_model(), stage, "32"),
+        OURS: product_step(our_model(), stage, precision),
+        OURS_32: product_step(our_model(), stage, "32"),
         PEER_32: PlainLoop(their_model(), stage, bf16=False),
         PEER_BF16: PlainLoop(their_model(), stage, bf16=True),
     }
@@ -121,9 +121,9 @@ def measure(attention_dropout: float, batches: "list[Batch]", *, precision: str,
     tokens = sum(batch.target_tokens for batch in batches)
     return {
         "attention_dropout": attention_dropout,
-        "tokens_per_second": {name: spread([tokens / s for s in each]) for name, each in seconds.items()},
-        "ratio_to_fp32": ratio(seconds[PEER_32], seconds[OURS]),
-        "ratio_to_bf16": ratio(seconds[PEER_BF16], seconds[OURS]),
+        "tokens_per_second": {name: median_and_range([tokens / s for s in rounds]) for name, rounds in seconds.items()},
+        "ratio_to_fp32": ratio_by_round(seconds[PEER_32], seconds[OURS]),
+        "ratio_to_bf16": ratio_by_round(seconds[PEER_BF16], seconds[OURS]),
         "losses": {name: [before[name], after[name]] for name in steps},
     }
 
@@ -164,39 +164,40 @@ def run_worker(threads: int, options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def main() -> int:
-    parser = arguments("training_speed", __doc__)
-    parser.add_argument("--threads", type=at_least_one, nargs="+", default=[1, 2], help="(default: 1 2)")
-    parser.add_argument("--steps", type=at_least_one, default=5, help="steps, and batches, of a block (default: %(default)s)")
-    parser.add_argument("--rounds", type=at_least_one, default=5, help="timed blocks of each trainer (default: %(default)s)")
-    parser.add_argument("--attention-dropout", type=float, nargs="+", default=[0.1, 0.0], help="(default: 0.1 0.0)")
-    parser.add_argument("--precision", choices=["auto", "32", "bf16"], default="auto", help="of ours (default: %(default)s)")
-    parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    load = load_average()
-    try:
-        if options.worker:
-            print(json.dumps(worker(options)))
-            return 0
-        results = [run_worker(threads, options) for threads in options.threads]
-    except ValueError as error:
-        print(f"training_speed: error: {error}", file=sys.stderr)
-        return 1
+def answer(options: argparse.Namespace) -> Answer | None:
+    if options.worker:
+        print(json.dumps(worker(options)))
+        return None
+    results = [run_worker(threads, options) for threads in options.threads]
     rows = []
     for result in results:
         for run in result["runs"]:
-            speed, faster, bf16 = run["tokens_per_second"], run["ratio_to_fp32"], run["ratio_to_bf16"]
-            quick = [f"{speed[name]['median']:,.0f}" if name in speed else "same" for name in (OURS, OURS_32, PEER_32, PEER_BF16)]
-            both = [f"{r['median']:.2f} ({r['lowest']:.2f} to {r['highest']:.2f})" for r in (faster, bf16)]
-            rows.append([result["threads"], f"{run['attention_dropout']:g}", *quick, *both, "yes" if faster["median"] >= AIM else "no"])
+            speed, faster = run["tokens_per_second"], run["ratio_to_fp32"]
+            speeds = [f"{speed[name]['median']:,.0f}" if name in speed else "same" for name in (OURS, OURS_32, PEER_32, PEER_BF16)]
+            ratios = [interval_text(faster), interval_text(run["ratio_to_bf16"])]
+            verdict = "yes" if faster["median"] >= AIM else "no"
+            rows.append([result["threads"], f"{run['attention_dropout']:g}", *speeds, *ratios, verdict])
     precision = results[0]["precision"]
-    print(f"target tokens/s, median of {options.rounds}; ours in {'fp32' if precision == '32' else precision}")
+    title = f"target tokens/s, median of {options.rounds}; ours in {'fp32' if precision == '32' else precision}"
     header = ["threads", "attention dropout", OURS, OURS_32, PEER_32, PEER_BF16, "ours / fp32", "ours / bf16", f"at least {AIM:g}"]
-    show(header, rows)
-    answer = {"aim": AIM, "measurements": results, "steps_per_block": options.steps, "rounds": options.rounds, "load_average_before": load}
-    record(options.out, "training_speed", QUESTION, answer, precision=precision, seed=SEED, threads=options.threads)
-    return 0
+    numbers = {"aim": AIM, "measurements": results, "steps_per_block": options.steps, "rounds": options.rounds}
+    return Answer(numbers, header, rows, title=title, precision=precision, seed=SEED, threads=options.threads)
 
+
+main = Benchmark(
+    "training_speed",
+    "training speed, d=256: target tokens/s of ours over torch.nn.Transformer in a plain fp32 loop, same batches: at least 2",
+    __doc__,
+    [
+        ("--threads", {"type": at_least_one, "nargs": "+", "default": [1, 2], "help": "(default: 1 2)"}),
+        count_flag("--steps", 5, "steps, and batches, of a block"),
+        count_flag("--rounds", 5, "timed blocks of each trainer"),
+        ("--attention-dropout", {"type": float, "nargs": "+", "default": [0.1, 0.0], "help": "(default: 0.1 0.0)"}),
+        ("--precision", {"choices": ["auto", "32", "bf16"], "default": "auto", "help": "of ours (default: %(default)s)"}),
+        ("--worker", {"type": int, "default": 0, "help": argparse.SUPPRESS}),
+    ],
+    answer,
+).main
 
 if __name__ == "__main__":
     sys.exit(main())

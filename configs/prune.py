@@ -1,6 +1,6 @@
 """Settings of `prune.py`: which heads to close, in which order, and on what to measure.
 
-A run's own settings (text, languages, search) are those of its config.yaml; here stand the choices of the experiment alone.
+The run's own settings (text, languages, search) are in its config.yaml; these are the choices of the experiment alone.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
-"""Many ablations as one job: what a model translates greedily when heads are closed, found by checking drafts.
+"""Greedy translations of a model under many masks, computed as one job by checking drafts.
 
-The unpruned model's own translation is the draft. One teacher-forced pass under a mask gives the masked model's choice at every position
-of the draft. Where all agree, the masked translation is the draft; else it is decoded on from the first that differs. So the result is
-exactly that of a greedy search under the mask; a position whose two best logits lie within MARGIN counts as different, because a pass over
-the whole draft and one step at a time may round apart there.
+The draft is the unpruned model's translation. One teacher-forced pass under a mask gives the masked model's choice at every position of
+the draft. If all agree with it, the draft is the masked translation; otherwise decoding continues from the first that differs. The result
+is exactly that of a greedy search under the mask. A position whose two best logits lie within MARGIN counts as different, because
+rounding may differ there between a pass over the whole draft and one step at a time.
 
-A row is one sentence under one mask. Masks whose first closed head is in the same layer go through the model together, and share with the
-unpruned model all that comes before that layer: the encoder's output serves the ablations of all decoder heads.
+A row is one sentence under one mask. Masks whose first closed head is in the same layer go through the model together and reuse the
+unpruned model's states before that layer: the encoder's output serves the ablations of all decoder heads.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,37 +20,37 @@ from data.batch import pad
 from gates import GateBank, HeadMap, HeadSite, attach, detach
 from models.search import greedy_search
 from models.translator import Translator
-from pruning.decode_on import Started, decode_on
+from pruning.decode_on import DecodingStart, decode_on
 from pruning.draft_check import Drafts, farthest_distances
 
 BATCH_TOKENS = {"cpu": 700, "cuda": 4_000}  # source and target tokens, the longer side, of the sentences that are checked together
 ROW_TOKENS = {"cpu": 4_000, "cuda": 200_000}  # target tokens of the rows that go through the model at once: on a CPU they fit in its cache
-WAITING = 2_000  # rows to be decoded on that are collected before they are
+WAITING = 2_000  # rejected rows that are collected before they are decoded together
 
 
 @dataclass(frozen=True)
 class Ablated:
     """The translations of a model under many masks."""
 
-    drafts: list[str]  # the unpruned model's, one a line
-    changed: list[dict[int, str]]  # of every ablation: line number -> translation, where it is not the draft
-    decoded: int  # rows that were decoded on
+    drafts: list[str]  # the unpruned model's translation of each line
+    changed: list[dict[int, str]]  # for every ablation: line number -> translation, where it differs from the draft
+    decoded: int  # rows whose draft was rejected
 
     def hypotheses(self, ablation: int) -> list[str]:
-        """All lines of one ablation."""
+        """The translations of all lines under one ablation."""
         return [self.changed[ablation].get(i, draft) for i, draft in enumerate(self.drafts)]
 
     @property
     def changed_share(self) -> float:
-        """The mean over ablations of the share of lines that are not the draft."""
+        """The share of lines that differ from the draft, averaged over the ablations."""
         return sum(map(len, self.changed)) / max(1, len(self.changed) * len(self.drafts))
 
 
 def ablated_translations(translator: Translator, lines: Sequence[str], ablations: Sequence[HeadMap], *, beam: int = 1) -> Ablated:
-    """What the translator's model makes of the lines under each mask (True: closed; sites that a map lacks stay open).
+    """Translate the lines under each mask (True: closed; sites that a mask lacks stay open).
 
-    beam 1: greedy search by drafts, in fp32 and exact. Wider beams are searched one mask after the other. Raises ValueError if the model
-    has gates already, or a mask has a site that the model lacks."""
+    beam 1: greedy search by drafts, exact in fp32. Wider beams search one mask after the other. Raises ValueError if the model already has
+    gates, or a mask has a site that the model lacks."""
     model = translator.model
     was_training = model.training
     bank = attach(model, gate="mask")
@@ -58,33 +58,33 @@ def ablated_translations(translator: Translator, lines: Sequence[str], ablations
     try:
         check_sites(bank, ablations)
         if beam > 1:
-            return by_beam(translator, bank, lines, ablations, beam)
-        return by_drafts(translator, bank, lines, ablations)
+            return translate_by_beam(translator, bank, lines, ablations, beam)
+        return translate_by_drafts(translator, bank, lines, ablations)
     finally:
         detach(model)
         model.train(was_training)
 
 
 def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
-    """Raises ValueError at a mask of a site that the model lacks."""
+    """Raises ValueError if a mask has a site that the model lacks."""
     sites = set(bank.sites)
     for closed in ablations:
         if strange := [f"{site.name} of {site.heads} heads" for site in closed if site not in sites]:
             raise ValueError(f"the model has no {strange[0]}; it has {', '.join(f'{site.name} of {site.heads}' for site in sites)}")
 
 
-def by_beam(translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap], beam: int) -> Ablated:
+def translate_by_beam(translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap], beam: int) -> Ablated:
     drafts = translator.translate(lines, beam=beam)
     changed = []
     for closed in ablations:
-        bank.assign({site: xi_of(site, [closed])[0] for site in bank.sites})
+        bank.assign({site: xi_of_masks(site, [closed])[0] for site in bank.sites})
         hypotheses = translator.translate(lines, beam=beam)
         changed.append({i: text for i, (text, draft) in enumerate(zip(hypotheses, drafts, strict=True)) if text != draft})
     return Ablated(drafts, changed, len(ablations) * len(lines))
 
 
 @torch.inference_mode()
-def by_drafts(translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
+def translate_by_drafts(translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
     model, device = translator.model, translator.device
     options: dict[str, Any] = {"max_ratio": translator.search.max_ratio, "max_extra": translator.search.max_extra}
     sources = translator.encode(lines)
@@ -94,53 +94,53 @@ def by_drafts(translator: Translator, bank: GateBank, lines: Sequence[str], abla
         for i, hypothesis in zip(chosen, found, strict=True):
             drafts[i] = hypothesis.ids
     farthest = farthest_distances(model, drafts)
-    xi = {site: xi_of(site, ablations).to(device) for site in bank.sites}  # (A, H)
-    entries = by_entry(ablations)
-    new: list[dict[int, list[int]]] = [{} for _ in ablations]  # of every ablation: line -> translation, where it was decoded on
+    xi = {site: xi_of_masks(site, ablations).to(device) for site in bank.sites}  # (A, H)
+    groups = group_by_first_layer(ablations)
+    redone: list[dict[int, list[int]]] = [{} for _ in ablations]  # for every ablation: line -> translation, where the draft was rejected
     for chosen in check_batches(sources, drafts, BATCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
         source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
-        work = Drafts(model, source, [drafts[i] for i in chosen], farthest, **options)
-        waiting: list[tuple[list[tuple[int, int]], Started]] = []  # (ablation, line) of every row, and how to go on
-        size = max(1, ROW_TOKENS[device.type] // work.target.numel())
-        for (part, layer), members in entries.items():
+        batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, **options)
+        waiting: list[tuple[list[tuple[int, int]], DecodingStart]] = []  # (ablation, line) of every rejected row, and where to continue
+        size = max(1, ROW_TOKENS[device.type] // batch_drafts.target.numel())
+        for (stack, layer), members in groups.items():
             for begin in range(0, len(members), size):
                 numbers = torch.tensor(members[begin : begin + size], device=device)
                 closing = {site: row[numbers] for site, row in xi.items() if (row[numbers] == 0).any()}
-                rows, started = work.rejected(bank, part, layer, closing)
+                rows, started = batch_drafts.rejected(bank, stack, layer, closing)
                 if started is not None:
-                    which = [(int(numbers[row // len(chosen)]), chosen[row % len(chosen)]) for row in rows.tolist()]
-                    waiting.append((which, started))
+                    row_keys = [(int(numbers[row // len(chosen)]), chosen[row % len(chosen)]) for row in rows.tolist()]
+                    waiting.append((row_keys, started))
                 if sum(len(each) for _, each in waiting) >= WAITING:
-                    finish(translator, bank, xi, waiting, new)
-        finish(translator, bank, xi, waiting, new)
-    texts = iter(translator.target_vocab.decode([*drafts, *(ids for row in new for ids in row.values())]))
+                    decode_waiting(translator, bank, xi, waiting, redone)
+        decode_waiting(translator, bank, xi, waiting, redone)
+    texts = iter(translator.target_vocab.decode([*drafts, *(ids for row in redone for ids in row.values())]))
     draft_texts = [next(texts) for _ in drafts]
-    named = [{i: next(texts) for i in row} for row in new]
-    changed = [{i: text for i, text in row.items() if text != draft_texts[i]} for row in named]
-    return Ablated(draft_texts, changed, sum(map(len, new)))
+    redone_texts = [{i: next(texts) for i in row} for row in redone]
+    changed = [{i: text for i, text in row.items() if text != draft_texts[i]} for row in redone_texts]
+    return Ablated(draft_texts, changed, sum(map(len, redone)))
 
 
-def finish(
+def decode_waiting(
     translator: Translator,
     bank: GateBank,
     xi: dict[HeadSite, Tensor],
-    waiting: list[tuple[list[tuple[int, int]], Started]],
-    new: list[dict[int, list[int]]],
+    waiting: list[tuple[list[tuple[int, int]], DecodingStart]],
+    redone: list[dict[int, list[int]]],
 ) -> None:
-    """Decode the waiting rows on, all at once, and empty the list."""
+    """Decode all waiting rows together from where their drafts were rejected, and empty the list."""
     if not waiting:
         return
-    which = [pair for pairs, _ in waiting for pair in pairs]
-    numbers = torch.tensor([ablation for ablation, _ in which], device=translator.device)
+    row_keys = [pair for pairs, _ in waiting for pair in pairs]
+    numbers = torch.tensor([ablation for ablation, _ in row_keys], device=translator.device)
     bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
-    for (ablation, line), ids in zip(which, decode_on(translator.model, Started.join([each for _, each in waiting])), strict=True):
-        new[ablation][line] = ids
+    for (ablation, line), ids in zip(row_keys, decode_on(translator.model, DecodingStart.join([each for _, each in waiting])), strict=True):
+        redone[ablation][line] = ids
     waiting.clear()
 
 
 def check_batches(sources: Sequence[list[int]], drafts: Sequence[list[int]], tokens: int) -> list[list[int]]:
-    """Numbers of the lines that are not empty, in batches with little padding: long drafts first, then long sources."""
+    """Indices of the lines that are not empty, in batches with little padding: long drafts first, then long sources."""
     order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: (-len(drafts[i]), -len(sources[i]), i))
     batches: list[list[int]] = []
     longest = 0
@@ -153,12 +153,12 @@ def check_batches(sources: Sequence[list[int]], drafts: Sequence[list[int]], tok
     return batches
 
 
-Entry = tuple[str, int]  # the part of the model, encoder or decoder, and the layer in which a mask first closes a head
+FirstLayer = tuple[str, int]  # the stack, encoder or decoder, and the layer in which a mask first closes a head
 
 
-def by_entry(ablations: Sequence[HeadMap]) -> dict[Entry, list[int]]:
-    """Numbers of the ablations that begin to differ from the unpruned model in the same layer; those that close nothing are left out."""
-    groups: dict[Entry, list[int]] = {}
+def group_by_first_layer(ablations: Sequence[HeadMap]) -> dict[FirstLayer, list[int]]:
+    """Indices of the ablations by the layer in which they first differ from the unpruned model; those that close nothing are left out."""
+    groups: dict[FirstLayer, list[int]] = {}
     for number, closed in enumerate(ablations):
         touched = [(site.kind != "enc-self", site.layer) for site, row in closed.items() if row.any()]
         if touched:
@@ -167,6 +167,6 @@ def by_entry(ablations: Sequence[HeadMap]) -> dict[Entry, list[int]]:
     return groups
 
 
-def xi_of(site: HeadSite, ablations: Sequence[HeadMap]) -> Tensor:
+def xi_of_masks(site: HeadSite, ablations: Sequence[HeadMap]) -> Tensor:
     """(A, H): 0 at closed heads, 1 elsewhere."""
     return torch.stack([1.0 - closed[site].float() if site in closed else torch.ones(site.heads) for closed in ablations])

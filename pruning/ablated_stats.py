@@ -1,14 +1,14 @@
-"""Sentence statistics of many ablations of one text, kept in the run folder: of every ablation the lines that changed.
+"""Sentence statistics of many ablations of one text, kept in the run folder: for every ablation, those of the lines that changed.
 
-They are kept part by part, so that a repeated command goes on after the last whole part. In the .npz file:
+The file is written after every group of ablations, so that a repeated command continues after the last whole group. In the .npz file:
 
-    identity                    what the outputs depend on, as JSON
+    identity                    the fingerprint of the outputs, as JSON
     base_bleu, base_chrf        (N, 10), (N, 18): the unpruned model's statistics, an array for each metric of the task
-    changed_lines               (A,): how many lines each ablation translates otherwise; -1 where it is not finished
-    ablation, line              (n,): of every line whose statistics changed, its ablation and its number ...
+    changed_lines               (A,): how many lines each ablation translates differently; -1 where it is not finished
+    ablation, line              (n,): for every line whose statistics changed, its ablation and its number ...
     bleu, chrf                  (n, 10), (n, 18): ... and its statistics
 
-What the columns are: tasks/metrics.py. Letters: A ablations, N lines, n changed lines of all ablations.
+tasks/metrics.py explains the columns. Letters: A ablations, N lines, n changed lines of all ablations.
 """
 
 import hashlib
@@ -36,36 +36,38 @@ from tasks.metrics import Metric
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The unpruned model and every ablation on one text."""
+class AblationScores:
+    """The scores of the unpruned model and of every ablation on one text."""
 
     base: Scored
-    systems: list[Scored]  # one an ablation
-    changed_share: list[float]  # of every ablation: the share of lines that are translated otherwise
+    systems: list[Scored]  # one for each ablation
+    changed_share: list[float]  # for every ablation, the share of lines that it translates differently
 
 
 def fingerprint(source: Source, text: Lines, ablations: Sequence[HeadMap]) -> dict[str, Any]:
-    """All that the statistics depend on: weights, text, masks, and how outputs are made."""
+    """Everything the statistics depend on: weights, text, masks and search settings."""
     masks = json.dumps([closed.to_json() for closed in ablations])
     weights = weights_digest(source.predictor.model)
     lines = digest(str(len(text[0])), *text[0], *text[1])
     return {"weights": weights, "text": lines, "masks": digest(masks), **prediction_settings(source)}
 
 
-def measure(source: Source, text: Lines, ablations: Sequence[HeadMap], *, name: str, fresh: bool = False, report: Report) -> Measured:
-    """Make the outputs under every ablation (of one site each, those of a kind together) and score them; keep `name`.npz in the folder.
+def score_ablations(
+    source: Source, text: Lines, ablations: Sequence[HeadMap], *, name: str, fresh: bool = False, report: Report
+) -> AblationScores:
+    """Score the outputs under every ablation (each of one site, listed site after site) and keep their statistics in `name`.npz.
 
-    What the file has of the same model, text and ablations is not done again. Raises ValueError where it is of others, unless `fresh`."""
+    Ablations that the file already holds are not repeated. Raises ValueError if the file has another fingerprint, unless `fresh`."""
     sources, references = text
     folder = source.folder
     made_of = fingerprint(source, text, ablations)
-    kept = None if fresh else read(folder, f"{name}.npz", made_of, source.task.metrics)
+    kept = None if fresh else read_statistics(folder, f"{name}.npz", made_of, source.task.metrics)
     if kept is None:
         base: Scored | None = None
         finished: dict[int, tuple[Scored, int]] = {}
     else:
         base, finished = kept
-    for label, numbers in groups(ablations, beam_of(source)):
+    for label, numbers in ablation_groups(ablations, beam_of(source)):
         if all(number in finished for number in numbers):
             continue
         report(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
@@ -73,20 +75,20 @@ def measure(source: Source, text: Lines, ablations: Sequence[HeadMap], *, name: 
         drafted = score(found.drafts, references, source.task.metrics)
         if base is not None and not np.array_equal(base.main_statistics, drafted.main_statistics):
             raise ValueError(
-                f"the unpruned model translates otherwise than when {folder / name}.npz was begun (another machine, or other packages?); "
+                f"the unpruned model translates differently from when {folder / name}.npz was begun (another machine, or other packages?); "
                 "--fresh begins anew"
             )
         base = base or drafted
         for number, changed in zip(numbers, found.changed, strict=True):
             finished[number] = score_changed(base, found.drafts, changed, references), len(changed)
-        write(folder, f"{name}.npz", made_of, base, finished, len(ablations))
+        write_statistics(folder, f"{name}.npz", made_of, base, finished, len(ablations))
     assert base is not None, "there is at least one ablation"
-    everything = [finished[number] for number in range(len(ablations))]
-    return Measured(base, [system for system, _ in everything], [count / len(sources) for _, count in everything])
+    scores = [finished[number] for number in range(len(ablations))]
+    return AblationScores(base, [system for system, _ in scores], [count / len(sources) for _, count in scores])
 
 
 def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
-    """The outputs of the whole model, and of every ablation the lines that change; translations share what they have in common."""
+    """The outputs of the whole model and, for every ablation, the lines that change; translation is one job for all ablations."""
     if isinstance(source.predictor, Translator):
         return ablated_translations(source.predictor, lines, ablations, beam=source.predictor.search.beam)
     drafts, changed = source.task.predict(source.predictor, lines), []
@@ -101,16 +103,18 @@ def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[He
     return Ablated(drafts, changed, decoded=sum(map(len, changed)))
 
 
-def groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:
-    """Numbers of the ablations that are translated together, with a name. The unpruned model translates the text once a part, which
-    weighs little beside the ablations of a kind, or those of a site if each needs a beam search of its own."""
+def ablation_groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:
+    """A label and the indices of each group of ablations that are translated together: those of a kind, or those of a site if each needs a
+    beam search of its own. The unpruned model translates the text once for each group, which costs little beside its ablations."""
     sites = [next(iter(closed)) for closed in ablations]
     labels = [site.kind if beam == 1 else site.name for site in sites]
     return [(label, list(numbers)) for label, numbers in groupby(range(len(labels)), key=labels.__getitem__)]
 
 
-def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, finished: dict[int, tuple[Scored, int]], count: int) -> None:
-    """Write the statistics at once, so that a crash leaves the old file whole."""
+def write_statistics(
+    folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, finished: dict[int, tuple[Scored, int]], count: int
+) -> None:
+    """Replace the file in one step, so that a crash leaves the old file whole."""
     lines: dict[int, np.ndarray] = {}
     for number, (system, _) in sorted(finished.items()):
         differs = np.any([(rows != base.statistics[metric]).any(axis=1) for metric, rows in system.statistics.items()], axis=0)
@@ -136,12 +140,12 @@ def write(folder: RunFolder, name: str, made_of: dict[str, Any], base: Scored, f
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for allow_pickle
 
 
-def read(
+def read_statistics(
     folder: RunFolder, name: str, made_of: dict[str, Any], metrics: Sequence[Metric]
 ) -> tuple[Scored, dict[int, tuple[Scored, int]]] | None:
-    """What was kept: the unpruned model scored and the finished ablations with their numbers of changed lines; None if there is no file.
+    """The scores of the unpruned model, and those of the finished ablations with their numbers of changed lines; None if there is no file.
 
-    Raises ValueError if the file is broken, or of another model, text, ablations or search."""
+    Raises ValueError if the file is broken or has another fingerprint."""
     path = folder / name
     if not path.is_file():
         return None
@@ -154,17 +158,17 @@ def read(
             return restore(arrays, metrics)
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is broken ({error}); --fresh makes it anew") from error
-    raise ValueError(f"{path} is of other {' and '.join(other)} than this command; --fresh makes it anew")
+    raise ValueError(f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew")
 
 
 def restore(arrays: dict[str, np.ndarray], metrics: Sequence[Metric]) -> tuple[Scored, dict[int, tuple[Scored, int]]]:
     base = {metric.name: arrays[f"base_{metric.name}"].astype(np.float64) for metric in metrics}
     finished = {}
     for number in np.flatnonzero(arrays["changed_lines"] >= 0).tolist():
-        mine = arrays["ablation"] == number
+        changed_here = arrays["ablation"] == number
         statistics = {name: rows.copy() for name, rows in base.items()}
         for name, rows in statistics.items():
-            rows[arrays["line"][mine]] = arrays[name][mine]
+            rows[arrays["line"][changed_here]] = arrays[name][changed_here]
         finished[number] = scored(statistics, metrics), int(arrays["changed_lines"][number])
     return scored(base, metrics), finished
 

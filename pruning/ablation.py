@@ -3,8 +3,8 @@
     one           every head removed alone: ablation/one.{csv,json,npz}
     all-but-one   every layer reduced to its best single head: ablation/all-but-one.{csv,json}, the statistics in two .npz
 
-A difference is the ablated model's score (BLEU, for translation) less the whole model's: negative where the head matters. The .csv holds
-the rows, the .json what they were made from and their summary, the .npz each sentence's statistics (pruning/ablated_stats.py).
+A difference is the ablated model's score (BLEU, for translation) minus the whole model's: negative where the head matters. The .csv holds
+the rows, the .json their fingerprint and summary, the .npz each sentence's statistics (pruning/ablated_stats.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,32 +18,30 @@ from torch import nn
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import KINDS, check_kinds
 from models.progress import Report
-from pruning.ablated_stats import Measured, fingerprint, measure
+from pruning.ablated_stats import AblationScores, fingerprint, score_ablations
 from pruning.dense_model import DenseModel
 from pruning.scores import beam_of
-from pruning.significance import SEED, Scored, compare_many, holm
+from pruning.significance import LEVEL, SEED, Scored, compare_many, holm
 from runfolder.source import Lines
 from runfolder.table import Row, read_table, write_table
 
-LEVEL = 0.01  # of significance, the paper's
-
 
 def least_resamples(tests: int) -> int:
-    """So many that the smallest possible p-value, Holm-adjusted for all tests, stays below LEVEL."""
+    """Enough resamples that the smallest possible p-value stays below LEVEL after Holm's adjustment for all tests."""
     return max(10_000, 200 * tests)
 
 
 def chosen_sites(model: nn.Module, kinds: Sequence[str] | None) -> list[HeadSite]:
     """The model's sites of these kinds. Raises ValueError if it has none."""
-    there = sorted(find_sites(model))
-    sites = [site for site in there if site.kind in check_kinds(kinds)]
+    model_sites, chosen = sorted(find_sites(model)), check_kinds(kinds)
+    sites = [site for site in model_sites if site.kind in chosen]
     if not sites:
-        raise ValueError(f"the model has no heads of kind {', '.join(check_kinds(kinds))}; it has {', '.join(site.name for site in there)}")
+        raise ValueError(f"the model has no heads of kind {', '.join(chosen)}; it has {', '.join(site.name for site in model_sites)}")
     return sites
 
 
 def table_name(table: str, kinds: Sequence[str] | None, beam: int) -> str:
-    """The table's file name: what differs from all kinds and greedy search is part of it."""
+    """The table's file name, with the kinds unless all are chosen, and the beam unless search is greedy."""
     chosen = check_kinds(kinds)
     return "-".join([table, *(chosen if chosen != KINDS else ()), *([f"beam{beam}"] if beam > 1 else ())])
 
@@ -60,26 +58,26 @@ def ablate_one(
     fresh: bool = False,
     report: Report = print,
 ) -> list[Row]:
-    """Every head of the kinds removed alone: a row a head, in the order of sites and heads, and the files `ablation/one`.
+    """Remove every head of the kinds alone. Returns a row for each head, site after site, and writes the files `ablation/one`.
 
-    On the test set; or on another, `also`: its name and lines, whose files have the name in theirs. resamples: of the bootstrap, by default
-    `least_resamples` of the heads. A finished table of the same settings is read, an interrupted one goes on after its last whole kind.
-    Raises ValueError where a table of that name was made from something else, unless `fresh`."""
+    The text is the test set, or `also`: name and lines of another test set, whose files carry its name. resamples: of the bootstrap, by
+    default `least_resamples` of the heads. A finished table with the same fingerprint is read, an interrupted one continues after its last
+    whole kind. Raises ValueError if a table of that name has another fingerprint, unless `fresh`."""
     source = dense.source
     sites = chosen_sites(source.predictor.model, kinds)
-    ablations = [only(site, head, closed=True) for site in sites for head in range(site.heads)]
+    ablations = [one_head_mask(site, head, closed=True) for site in sites for head in range(site.heads)]
     resamples = resamples or least_resamples(len(ablations))
     name = "ablation/" + table_name("one" if also is None else f"one-on-{also[0]}", kinds, beam_of(source))
     text = dense.test if also is None else also[1]
 
     def make() -> tuple[list[Row], dict[str, Any]]:
-        found = measure(source, text, ablations, name=name, fresh=fresh, report=report)
+        found = score_ablations(source, text, ablations, name=name, fresh=fresh, report=report)
         rows = one_rows(sites, found, resamples)
         summary = {
             "base": found.base.values,
             "signatures": found.base.signatures,
             "changed_share": float(np.mean(found.changed_share)),
-            "significant": significant(rows, f"{found.base.main_name}_difference"),
+            "significant": significance_counts(rows, f"{found.base.main_name}_difference"),
         }
         return rows, summary
 
@@ -91,17 +89,17 @@ def ablate_one(
         "resamples": resamples,
         "bootstrap_seed": SEED,
     }
-    return kept_table(dense, name, made_of, make, fresh=fresh, report=report)
+    return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
 
 
-def only(site: HeadSite, head: int, *, closed: bool) -> HeadMap:
-    """The mask that closes this head of the site alone, or all its others."""
+def one_head_mask(site: HeadSite, head: int, *, closed: bool) -> HeadMap:
+    """The mask that closes only this head of the site, or (closed=False) all its others."""
     row = torch.full((site.heads,), not closed)
     row[head] = closed
     return HeadMap({site: row})
 
 
-def one_rows(sites: Sequence[HeadSite], found: Measured, resamples: int) -> list[Row]:
+def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -> list[Row]:
     heads = [(site, head) for site in sites for head in range(site.heads)]
     compared = compare_many(found.systems, found.base, resamples=resamples)
     adjusted = holm([each[f"{found.base.main_name}_p_value"] for each in compared])
@@ -111,7 +109,7 @@ def one_rows(sites: Sequence[HeadSite], found: Measured, resamples: int) -> list
             "kind": site.kind,
             "layer": site.layer,
             "head": head,
-            **scores(system, found.base, each),
+            **score_columns(system, found.base, each),
             "p_value_holm": p_holm,
             "changed_share": share,
         }
@@ -119,8 +117,8 @@ def one_rows(sites: Sequence[HeadSite], found: Measured, resamples: int) -> list
     ]
 
 
-def scores(system: Scored, base: Scored, compared: dict[str, Any]) -> Row:
-    """The metrics of an ablation beside the whole model's; `compared`: of `compare_many`."""
+def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row:
+    """The metrics of an ablation and their differences from the whole model; compared: its entry of `compare_many`."""
     main = base.main_name
     low, high = compared[f"{main}_difference_ci95"]
     row = {main: system.main, f"{main}_difference": compared[f"{main}_difference"], "difference_low": low, "difference_high": high}
@@ -129,17 +127,17 @@ def scores(system: Scored, base: Scored, compared: dict[str, Any]) -> Row:
     return row | {"p_value": compared[f"{main}_p_value"]}
 
 
-def significant(rows: Sequence[Row], difference: str) -> dict[str, Any]:
-    """How many rows differ significantly at LEVEL, and how many of them are better without: raw and Holm-adjusted, in all and
-    by kind. difference: the column of differences in the metric that decides."""
+def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
+    """How many rows differ significantly at LEVEL, and how many of those improve: raw and Holm-adjusted, in all and by kind.
+    difference: the column of differences in the deciding metric."""
     out: dict[str, Any] = {"level": LEVEL}
     for label, column in (("raw", "p_value"), ("holm", "p_value_holm")):
         counts = {}
         for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
-            mine = [row for row in rows if kind in ("all", row["kind"])]
-            passed = [row for row in mine if row[column] < LEVEL]
+            kind_rows = [row for row in rows if kind in ("all", row["kind"])]
+            passed = [row for row in kind_rows if row[column] < LEVEL]
             improve = sum(row[difference] > 0 for row in passed)
-            counts[kind] = {"tested": len(mine), "significant": len(passed), "improve": improve}
+            counts[kind] = {"tested": len(kind_rows), "significant": len(passed), "improve": improve}
         out[label] = counts
     return out
 
@@ -150,21 +148,21 @@ def significant(rows: Sequence[Row], difference: str) -> dict[str, Any]:
 def ablate_all_but_one(
     dense: DenseModel, *, kinds: Sequence[str] | None, resamples: int | None = None, fresh: bool = False, report: Report = print
 ) -> list[Row]:
-    """Every layer of the kinds reduced to its best head, the other layers whole: a row a layer, and the files `ablation/all-but-one`.
+    """Reduce every layer of the kinds to its best head, the other layers whole. Returns a row for each layer, and writes
+    `ablation/all-but-one`.
 
-    The head is the one with the highest validation score; what it makes of the test set is reported. The columns `on_test_...` hold the
-    head with the highest test score, as the paper's table 2 does: selection on test, which flatters. resamples, files and errors are as
-    for `ablate_one`."""
+    The best head has the highest validation score, and its test score is reported. The columns `on_test_...` hold the head with the highest
+    test score, as in the paper's table 2: selection on the test set, which flatters. resamples, files and errors are as in `ablate_one`."""
     source = dense.source
     sites = chosen_sites(source.predictor.model, kinds)
-    ablations = [only(site, head, closed=False) for site in sites for head in range(site.heads)]
+    ablations = [one_head_mask(site, head, closed=False) for site in sites for head in range(site.heads)]
     resamples = resamples or least_resamples(2 * len(sites))
     name = "ablation/" + table_name("all-but-one", kinds, beam_of(source))
     texts = {"valid": dense.valid, "test": dense.test}
 
     def make() -> tuple[list[Row], dict[str, Any]]:
         found = {
-            split: measure(source, text, ablations, name=f"{name}-{split}", fresh=fresh, report=report)
+            split: score_ablations(source, text, ablations, name=f"{name}-{split}", fresh=fresh, report=report)
             for split, text in texts.items()
         }
         rows, main = all_but_one_rows(sites, found["valid"], found["test"], resamples), found["test"].base.main_name
@@ -173,9 +171,9 @@ def ablate_all_but_one(
             "base": {split: each.base.values for split, each in found.items()},
             "signatures": found["test"].base.signatures,
             "changed_share": {split: float(np.mean(each.changed_share)) for split, each in found.items()},
-            "significant": significant(rows, f"{main}_difference"),
+            "significant": significance_counts(rows, f"{main}_difference"),
             f"{main}_of_every_head": {
-                split: HeadMap(by_site(sites, [system.main for system in each.systems])).to_json() for split, each in found.items()
+                split: HeadMap(values_by_site(sites, [system.main for system in each.systems])).to_json() for split, each in found.items()
             },
         }
         return rows, summary
@@ -189,11 +187,11 @@ def ablate_all_but_one(
         "resamples": resamples,
         "bootstrap_seed": SEED,
     }
-    return kept_table(dense, name, made_of, make, fresh=fresh, report=report)
+    return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
 
 
-def by_site(sites: Sequence[HeadSite], values: Sequence[float]) -> dict[HeadSite, list[float]]:
-    """Values of all heads, site after site, as a list for each site."""
+def values_by_site(sites: Sequence[HeadSite], values: Sequence[float]) -> dict[HeadSite, list[float]]:
+    """The values of all heads, listed site after site, as one list for each site."""
     out, begin = {}, 0
     for site in sites:
         out[site] = list(values[begin : begin + site.heads])
@@ -201,16 +199,16 @@ def by_site(sites: Sequence[HeadSite], values: Sequence[float]) -> dict[HeadSite
     return out
 
 
-def best_heads(sites: Sequence[HeadSite], found: Measured) -> NDArray[np.int64]:
-    """The head of each site that alone leaves the highest score; the first of equals."""
-    return np.array([np.argmax(values) for values in by_site(sites, [system.main for system in found.systems]).values()])
+def best_heads(sites: Sequence[HeadSite], found: AblationScores) -> NDArray[np.int64]:
+    """For each site, the head that alone leaves the highest score; the first of equals."""
+    return np.array([np.argmax(values) for values in values_by_site(sites, [system.main for system in found.systems]).values()])
 
 
-def all_but_one_rows(sites: Sequence[HeadSite], valid: Measured, test: Measured, resamples: int) -> list[Row]:
+def all_but_one_rows(sites: Sequence[HeadSite], valid: AblationScores, test: AblationScores, resamples: int) -> list[Row]:
     main = test.base.main_name
-    first = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # number of each site's first head
+    first = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # index of each site's first head
     best_on_valid, best_on_test = best_heads(sites, valid), best_heads(sites, test)
-    on_valid, on_test = (first + best_on_valid).tolist(), (first + best_on_test).tolist()  # numbers of the ablations
+    on_valid, on_test = (first + best_on_valid).tolist(), (first + best_on_test).tolist()  # indices of the ablations
     compared = compare_many([test.systems[number] for number in on_valid + on_test], test.base, resamples=resamples)
     adjusted = holm([each[f"{main}_p_value"] for each in compared[: len(sites)]])
     rows = []
@@ -224,7 +222,7 @@ def all_but_one_rows(sites: Sequence[HeadSite], valid: Measured, test: Measured,
                 "head": int(best_on_valid[i]),
                 f"valid_{main}": valid.systems[on_valid[i]].main,
                 f"valid_{main}_difference": valid.systems[on_valid[i]].main - valid.base.main,
-                **scores(test.systems[on_valid[i]], test.base, compared[i]),
+                **score_columns(test.systems[on_valid[i]], test.base, compared[i]),
                 "p_value_holm": adjusted[i],
                 "on_test_head": int(best_on_test[i]),
                 f"on_test_{main}": test.systems[on_test[i]].main,
@@ -238,7 +236,7 @@ def all_but_one_rows(sites: Sequence[HeadSite], valid: Measured, test: Measured,
 # ---------------------------------------------------------------- tables on disk
 
 
-def kept_table(
+def read_or_make_table(
     dense: DenseModel,
     name: str,
     made_of: dict[str, Any],
@@ -247,17 +245,17 @@ def kept_table(
     fresh: bool,
     report: Report,
 ) -> list[Row]:
-    """The rows of `name`.csv if `name`.json says that they were made of the same; else what `make` gives (rows, summary), written to both.
+    """The rows of `name`.csv if `name`.json has the fingerprint `made_of`; otherwise `make` returns rows and summary, which are written.
 
-    Raises ValueError if they were made of something else, unless `fresh`."""
+    Raises ValueError if `name`.json has another fingerprint, unless `fresh`."""
     folder = dense.folder
     if (folder / f"{name}.json").is_file() and not fresh:
         theirs = folder.read_json(f"{name}.json").get("made_of", {})
         if other := [key for key in made_of if theirs.get(key) != made_of[key]]:
-            raise ValueError(f"{folder / name}.csv is of other {' and '.join(other)} than this command; --fresh makes it anew")
+            raise ValueError(f"{folder / name}.csv was made with other {' and '.join(other)} than this command; --fresh makes it anew")
         report(f"{name}: made already with the same settings (--fresh repeats it)")
         return read_table(folder, f"{name}.csv")
-    (folder / f"{name}.json").unlink(missing_ok=True)  # it vouches for the .csv, so it goes first and comes last
+    (folder / f"{name}.json").unlink(missing_ok=True)  # a .json stands for a whole .csv: it is removed first and written last
     rows, summary = make()
     write_table(folder, f"{name}.csv", rows)
     folder.write_json(f"{name}.json", {"rows": len(rows), **summary, "made_of": made_of, **dense.facts})

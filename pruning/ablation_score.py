@@ -1,12 +1,12 @@
-"""What is lost when a head alone is closed, as a score: the dashed lines of Michel et al. 2019, figure 3."""
+"""The loss from closing a head alone, as its score: the dashed lines of Michel et al. 2019, figure 3."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gates import HeadMap
 from models.progress import Report
-from pruning.ablated_stats import measure
-from pruning.ablation import by_site, chosen_sites, only
+from pruning.ablated_stats import score_ablations
+from pruning.ablation import chosen_sites, one_head_mask, values_by_site
 from runfolder.source import Lines, Source
 
 
@@ -21,10 +21,10 @@ def ablation_score(
     fresh: bool,
     report: Report,
 ) -> HeadMap:
-    """The validation score (BLEU, for translation) of the whole model minus that without the head; below 0 where the model is better
+    """The validation score (BLEU, for translation) of the whole model minus that without the head; negative where the model is better
     without it. The batches are not read; statistics are kept in `file`.npz of the run."""
     del model, batches
     sites = chosen_sites(source.predictor.model, kinds)
-    alone = [only(site, head, closed=True) for site in sites for head in range(site.heads)]
-    found = measure(source, valid, alone, name=file, fresh=fresh, report=report)
-    return HeadMap(by_site(sites, [found.base.main - system.main for system in found.systems]))
+    alone = [one_head_mask(site, head, closed=True) for site in sites for head in range(site.heads)]
+    scored = score_ablations(source, valid, alone, name=file, fresh=fresh, report=report)
+    return HeadMap(values_by_site(sites, [scored.base.main - system.main for system in scored.systems]))

@@ -1,7 +1,7 @@
-"""Greedy decoding of rows that begin at different positions: each goes on from where its draft stopped being right.
+"""Greedy decoding of rows that begin at different positions: each continues from where its draft was rejected.
 
-Rows are in the order of those positions. A row joins when the decoding has come to its own, so all that are decoded have the same length,
-and they are always the first so many of the buffers: a step neither copies nor gathers what is there already.
+Rows are sorted by those positions. A row joins when decoding has reached its own position, so all open rows have the same length, and they
+are always the first rows of the buffers: a step neither copies nor gathers earlier keys and values.
 Letters: R rows, S source, T target, H heads, K head width.
 """
 
@@ -18,8 +18,8 @@ ENDED = 0.25  # share of the open rows that have ended before the buffers are ma
 
 
 @dataclass(frozen=True)
-class Started:
-    """What decoding needs of rows whose drafts were accepted up to a position."""
+class DecodingStart:
+    """The decoder state of rows whose drafts were accepted up to a position."""
 
     first: Tensor  # (R,) the first position that is decoded
     draft: Tensor  # (R, T) beginning and draft
@@ -32,46 +32,46 @@ class Started:
         return len(self.first)
 
     @classmethod
-    def join(cls, parts: Sequence["Started"]) -> "Started":
-        """All rows of parts with one S and T, in the order of the parts."""
+    def join(cls, starts: Sequence["DecodingStart"]) -> "DecodingStart":
+        """All rows of several starts with the same S and T, in their order."""
 
-        def together(layers: Sequence[list[KeysValues]]) -> list[KeysValues]:
+        def cat_layers(layers: Sequence[list[KeysValues]]) -> list[KeysValues]:
             return [(torch.cat([k for k, _ in pairs]), torch.cat([v for _, v in pairs])) for pairs in zip(*layers, strict=True)]
 
         first, draft, limits, bias = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("first", "draft", "limits", "cross_bias")
+            torch.cat([getattr(start, name) for start in starts]) for name in ("first", "draft", "limits", "cross_bias")
         )
-        return cls(first, draft, limits, together([part.past for part in parts]), together([part.cross for part in parts]), bias)
+        return cls(first, draft, limits, cat_layers([start.past for start in starts]), cat_layers([start.cross for start in starts]), bias)
 
-    def take(self, rows: Tensor) -> "Started":
+    def take(self, rows: Tensor) -> "DecodingStart":
         past, cross = ([(keys[rows], values[rows]) for keys, values in layers] for layers in (self.past, self.cross))
-        return Started(self.first[rows], self.draft[rows], self.limits[rows], past, cross, self.cross_bias[rows])
+        return DecodingStart(self.first[rows], self.draft[rows], self.limits[rows], past, cross, self.cross_bias[rows])
 
 
-class Rows(DecoderState):
-    """The state of rows of which the first `open` are decoded; the others wait."""
+class RowState(DecoderState):
+    """The decoder state of sorted rows: the first `open` are being decoded, the others wait."""
 
-    def __init__(self, started: Started, numbers: Tensor):
+    def __init__(self, started: DecodingStart, numbers: Tensor):
         self.all_cross, self.all_bias, self.numbers = started.cross, started.cross_bias, numbers
         super().__init__([], started.cross_bias, numbers, numbers, list(started.past), int(started.first[0]))
         self.open = 0
 
     def admit(self, count: int) -> None:
-        """From now on the first `count` rows are decoded."""
+        """Decode the first `count` rows from now on."""
         self.open = count
         self.cross = [(keys[:count], values[:count]) for keys, values in self.all_cross]
         self.cross_bias = self.all_bias[:count]
         self.sentences = self.row_sentences = self.numbers[:count]
 
     def keep(self, rows: Tensor) -> None:
-        """Only these rows stay, open and waiting."""
+        """Keep only these rows, open and waiting."""
         self.all_cross = [(keys[rows], values[rows]) for keys, values in self.all_cross]
         self.all_bias, self.numbers = self.all_bias[rows], self.numbers[rows]
         self.past = [past and (past[0][rows], past[1][rows]) for past in self.past]
 
     def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
         past = self.past[layer]
-        assert past is not None  # the draft's
+        assert past is not None  # the draft's keys and values
         if past[0].shape[2] <= self.length:
             past = self.past[layer] = (with_room(past[0]), with_room(past[1]))
         for buffer, new in zip(past, (keys, values), strict=True):
@@ -79,8 +79,8 @@ class Rows(DecoderState):
         return past[0][: self.open, :, : self.length + 1], past[1][: self.open, :, : self.length + 1]
 
 
-def decode_on(model: Transformer, started: Started) -> list[list[int]]:
-    """The translation of every row, exactly as greedy search continues its draft from `first` on. Gates are asked for row numbers."""
+def decode_on(model: Transformer, started: DecodingStart) -> list[list[int]]:
+    """The translation of every row, exactly as greedy search continues its draft from position `first`. Gates are indexed by row."""
     specials = model.target_specials
     order = started.first.argsort(stable=True)
     rows = started.take(order)
@@ -88,11 +88,11 @@ def decode_on(model: Transformer, started: Started) -> list[list[int]]:
     out = torch.full((len(rows), int(limits.max()) + 1), specials.padding, device=order.device)
     width = min(out.shape[1], rows.draft.shape[1])
     out[:, :width] = rows.draft[:, :width]
-    done = torch.zeros_like(left, dtype=torch.bool)  # of the rows that are left
-    state = Rows(rows, order)
+    done = torch.zeros_like(left, dtype=torch.bool)  # for the rows that are left
+    state = RowState(rows, order)
     while len(left):
         open_rows = int((first <= state.length).sum())
-        if open_rows == 0:  # those before have ended; the next wait further on
+        if open_rows == 0:  # all earlier rows have ended; jump to the next waiting row
             state.length = int(first[0])
             continue
         state.admit(open_rows)

@@ -1,6 +1,6 @@
-"""What prune.py closes heads of: the model of a run before any gate touched it, and the lines that its outputs are measured on.
+"""The model that prune.py closes heads of, a run's model without gates, and the lines on which its outputs are scored.
 
-A run with gates stands for its base. Results go to the base's folder.
+For a run with gates this is the model of its base, and results are written to the folder of the base.
 """
 
 import warnings
@@ -22,17 +22,17 @@ from runfolder.provenance import device_name, provenance
 from runfolder.related import open_gate_run, siblings
 from runfolder.source import Lines, Source, open_source
 
-MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is in another language or script than the vocabulary
+MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is taken to be in another language or script
 
 
 @dataclass
 class DenseModel:
-    """A trained model without gates, in evaluation mode, with the command's search settings; its text; where results go."""
+    """A trained model without gates, in evaluation mode, with the command's search settings, its text and its folder."""
 
     source: Source
     valid: Lines
     test: Lines
-    facts: dict[str, Any]  # provenance: what made the numbers
+    facts: dict[str, Any]  # provenance
     test_sentences: int = 0
 
     @property
@@ -45,8 +45,8 @@ class DenseModel:
 
     @classmethod
     def open(cls, config: PruneConfig) -> "DenseModel":
-        """The model of `SOURCE`. Raises ValueError if there is no such run, its base is gone or was made anew, the run is not finished, or
-        its text has changed since."""
+        """Open the model of `SOURCE`. Raises ValueError if there is no such run, its base is missing or was replaced, the run is not
+        finished, or its text has changed since."""
         if config.threads:
             torch.set_num_threads(config.threads)
         source = open_source(config.source, dense=True, data_dir=config.data_dir, finished=True)
@@ -66,15 +66,15 @@ class DenseModel:
         return found.name, self.encodable(found.name, found.test.sources, found.test.targets)
 
     def other_files(self, source: str, reference: str) -> tuple[str, Lines]:
-        """The same for two aligned files; the name is made of the source file's folder and name."""
+        """The same for two aligned files; the name is that of the source file and its folder."""
         text = read_pairs(source, reference, skip_empty=False)
         path = Path(source)
         name = f"{path.resolve().parent.name}-{path.name.removesuffix('.gz').removesuffix('.' + str(self.source.config.get('src')))}"
         return name, self.encodable(name, text.sources, text.targets)
 
     def learned(self) -> list[dict[str, Any]]:
-        """The gated runs on this base beside it, where their test set and search are those of this command: label, heads_open, heads_total,
-        and the metric that decides with its interval."""
+        """Points of the gated runs on this base whose test set and search are those of this command: label, heads_open, heads_total, and
+        the deciding metric with its interval."""
         evaluation = self.source.task.prediction_settings(self.source.predictor) | {"test_digest": digest_lines(*self.test)}
         points = []
         for run in siblings(self.folder, report=lambda text: warnings.warn(text, stacklevel=4)):
@@ -87,7 +87,7 @@ class DenseModel:
         return points
 
     def encodable(self, name: str, sources: Sequence[str], references: Sequence[str]) -> Lines:
-        """The lines, as many as --test-sentences; raises ValueError where the vocabularies cannot encode them."""
+        """The first --test-sentences lines. Raises ValueError if the vocabularies cannot encode them."""
         count = self.test_sentences or None
         lines = list(sources[:count]), list(references[:count])
         for side, vocab, text in zip(
@@ -104,6 +104,6 @@ class DenseModel:
 
 
 def unknown_share(vocab: Vocabulary, lines: Sequence[str]) -> float:
-    """Unknown pieces among all pieces of the lines, 0 to 1."""
+    """The share of unknown pieces among all pieces of the lines, 0 to 1."""
     pieces = vocab.encode(lines)
     return sum(ids.count(vocab.specials.unknown) for ids in pieces) / max(1, sum(map(len, pieces)))

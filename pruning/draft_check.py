@@ -1,8 +1,8 @@
-"""Checking drafts: does a model with closed heads choose every token of the unpruned model's translation?
+"""Does a model with closed heads choose every token of the draft, which is the unpruned model's translation?
 
-Most positions are settled without the V logits. With h the unpruned state before the output and delta what closing the heads changes of it,
+Most positions need no pass over the V logits. Let delta be the change that closing the heads makes to the state before the output; then
     logit'_i = logit_i + w_i delta,     logit'_own - logit'_i >= logit_own - logit_i - |delta| max_j |w_own - w_j|   (Cauchy-Schwarz)
-so beside the draft's own token only the unpruned model's best few need their new logits, where the bound rules all others out.
+so where this bound rules all other tokens out, only the draft's own token and the unpruned model's best few need new logits.
 Letters: B sentences, A ablations, R = A * B rows (ablation by ablation), S source, T target, D model width, V vocabulary, C candidates.
 """
 
@@ -15,28 +15,28 @@ from data.batch import pad
 from gates import GateBank, HeadSite
 from models.search import length_limits, rule_out
 from models.transformer import Trace, Transformer, padding_bias
-from pruning.decode_on import Started
+from pruning.decode_on import DecodingStart
 
-MARGIN = 1e-4  # nats between the two best tokens; where they are closer, one pass and step by step may round apart
+MARGIN = 1e-4  # nats between the two best tokens; below it, one pass and step-by-step decoding may round differently
 CANDIDATES = 64
-LOGITS = 512  # positions whose (V,) logits are held at once
+LOGITS = 512  # positions whose (V,) logits are in memory together
 
 
 def farthest_distances(model: Transformer, drafts: list[list[int]]) -> Tensor:
-    """(V,) max_j |w_own - w_j| of every token that drafts hold, over the tokens j that can be produced; 0 at all other tokens."""
+    """(V,) max_j |w_own - w_j| over the tokens j that can be produced, for every token of the drafts; 0 for all other tokens."""
     weight, specials = model.output.weight, model.target_specials
     tokens = torch.tensor(sorted({token for draft in drafts for token in draft} | {specials.end}), device=weight.device)
     others = weight[[token for token in range(len(weight)) if token not in specials.never_produced]]
     distance = torch.zeros(len(weight), device=weight.device)
-    for part in tokens.split(LOGITS):
-        distance[part] = torch.cdist(weight[part], others).amax(1) * 1.001  # room for rounding
+    for chunk in tokens.split(LOGITS):
+        distance[chunk] = torch.cdist(weight[chunk], others).amax(1) * 1.001  # room for rounding
     return distance
 
 
 class Drafts:
-    """One batch of sources (B, S) with their drafts, and what the unpruned model computes on them. The bank's gates must be open.
+    """One batch of sources (B, S) with their drafts and the unpruned model's states on them. The bank's gates must be open.
 
-    farthest: (V,) what `farthest_distances` says of all drafts."""
+    farthest: (V,) the `farthest_distances` of all drafts."""
 
     def __init__(self, model: Transformer, source: Tensor, drafts: list[list[int]], farthest: Tensor, *, max_ratio: float, max_extra: int):
         self.model, self.specials = model, model.target_specials
@@ -53,13 +53,13 @@ class Drafts:
         self.find_candidates(farthest)
 
     def find_candidates(self, farthest: Tensor) -> None:
-        """(B, T, 1 + C): the draft's own token and the best others, their logits, and how far own is ahead of all not among them."""
+        """Set candidates and logits (B, T, 1 + C), the draft's own token first, and the lead (B, T) of its logit over all other tokens."""
         count = min(CANDIDATES, self.model.target_vocab - len(self.specials.never_produced) - 1)
         size = (*self.target.shape, 1 + count)
         self.candidates, self.logits = self.target.new_full(size, self.specials.end), self.hidden.new_zeros(size)
-        self.lead = self.hidden.new_full(self.target.shape, torch.inf)  # logit_own - logit of the best that is no candidate
-        for part in (self.target != self.specials.padding).nonzero().split(LOGITS):
-            b, t = part.unbind(1)
+        self.lead = self.hidden.new_full(self.target.shape, torch.inf)  # logit_own - the best logit outside the candidates
+        for chunk in (self.target != self.specials.padding).nonzero().split(LOGITS):
+            b, t = chunk.unbind(1)
             logits = self.model.output(self.hidden[b, t])
             own = self.target[b, t][:, None]
             own_logits = logits.gather(1, own)
@@ -71,24 +71,26 @@ class Drafts:
         self.weights = self.model.output.weight[self.candidates]  # (B, T, 1 + C, D)
         self.farthest = farthest[self.target]  # (B, T)
 
-    def rejected(self, bank: GateBank, part: str, layer: int, xi: Mapping[HeadSite, Tensor]) -> tuple[Tensor, Started | None]:
+    def rejected(self, bank: GateBank, stack: str, layer: int, xi: Mapping[HeadSite, Tensor]) -> tuple[Tensor, DecodingStart | None]:
         """Return the rows whose draft translation was rejected, and the decoder state from which to continue them.
 
-        xi: (A, H) of the sites that have closed heads, the first of them in `layer` of `part` (encoder, decoder)."""
+        xi: (A, H) of the sites that have closed heads, the first of them in `layer` of `stack` (encoder, decoder)."""
         times, sentences = len(next(iter(xi.values()))), len(self.target)
 
-        def every(x: Tensor) -> Tensor:
+        def to_rows(x: Tensor) -> Tensor:
             return x.repeat(times, *[1] * (x.dim() - 1))  # (B, ...) to (R, ...)
 
         bank.assign({site: xi[site].repeat_interleave(sentences, 0) if site in xi else torch.ones(site.heads) for site in bank.sites})
-        bias, trace = every(self.bias), Trace()
-        if part == "encoder":
-            memory = self.model.encoder(every(self.encoder.inputs[layer]), bias, first=layer)
-            hidden = self.model.decoder(every(self.decoder.inputs[0]), memory, bias, trace=trace)
+        bias, trace = to_rows(self.bias), Trace()
+        if stack == "encoder":
+            memory = self.model.encoder(to_rows(self.encoder.inputs[layer]), bias, first=layer)
+            hidden = self.model.decoder(to_rows(self.decoder.inputs[0]), memory, bias, trace=trace)
             layer = 0
         else:
-            cross = [(every(keys), every(values)) if i >= layer else (keys, values) for i, (keys, values) in enumerate(self.decoder.cross)]
-            hidden = self.model.decoder(every(self.decoder.inputs[layer]), cross, bias, first=layer, trace=trace)
+            cross = [
+                (to_rows(keys), to_rows(values)) if i >= layer else (keys, values) for i, (keys, values) in enumerate(self.decoder.cross)
+            ]
+            hidden = self.model.decoder(to_rows(self.decoder.inputs[layer]), cross, bias, first=layer, trace=trace)
         first = self.first_differences(hidden.unflatten(0, (times, sentences))).flatten()
         rows = (first >= 0).nonzero().flatten()
         if not len(rows):
@@ -98,10 +100,10 @@ class Drafts:
             [(keys[b], values[b]) for keys, values in before[:layer]] + [(keys[rows], values[rows]) for keys, values in after]
             for before, after in ((self.decoder.past, trace.past), (self.decoder.cross, trace.cross))
         )
-        return rows, Started(first[rows], self.target_in[b], self.limits[b], past, cross, self.bias[b])
+        return rows, DecodingStart(first[rows], self.target_in[b], self.limits[b], past, cross, self.bias[b])
 
     def first_differences(self, hidden: Tensor) -> Tensor:
-        """(A, B): the first position at which states (A, B, T, D) do not choose the draft's token by MARGIN at least; -1 for none."""
+        """(A, B): the first position at which the states (A, B, T, D) do not prefer the draft's token by at least MARGIN; -1 for none."""
         delta = hidden - self.hidden
         by_position = delta.permute(1, 2, 0, 3).flatten(0, 1)  # (B * T, A, D)
         logits = torch.bmm(by_position, self.weights.flatten(0, 1).transpose(1, 2))  # (B * T, A, 1 + C)
@@ -110,8 +112,8 @@ class Drafts:
         differs = (ahead < MARGIN) & ~self.settled
         sure = self.lead - delta.norm(dim=3) * self.farthest >= MARGIN
         open_still = differs.cumsum(2) == 0  # only the first difference matters
-        for part in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
-            a, b, t = part.unbind(1)
+        for chunk in (~sure & open_still & ~self.settled).nonzero().split(LOGITS):
+            a, b, t = chunk.unbind(1)
             full = rule_out(self.model.output(hidden[a, b, t]), self.specials)
             own = self.target[b, t][:, None]
             own_logits = full.gather(1, own).squeeze(1)

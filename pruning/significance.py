@@ -1,4 +1,4 @@
-"""Whether a difference between two systems is real: the paired bootstrap over the sentence statistics of a task's metrics.
+"""Paired bootstrap over the sentence statistics of a task's metrics: is a difference between two systems significant?
 
 Koehn 2004; the p-value is sacreBLEU's own (Moses' script): for BLEU and chrF it equals `sacrebleu.significance` to rounding.
 Letters: R resamples, N sentences, M statistics of a sentence.
@@ -13,15 +13,16 @@ import numpy as np
 from tasks.metrics import BLEU, CHRF, Floats, Metric
 
 SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
+LEVEL = 0.01  # of significance, the paper's
 AT_ONCE = 4_000_000  # draws held at once: 32 MB an array
 TRANSLATION = (BLEU, CHRF)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One system's outputs scored against the references, by the metrics of a task, of which the first decides.
+    """The scores of one system's outputs by the metrics of a task; the first metric decides.
 
-    statistics: metric name -> (N, M) of its sentences."""
+    statistics: metric name -> (N, M), those of every sentence."""
 
     metrics: tuple[Metric, ...]
     values: dict[str, float]
@@ -36,12 +37,12 @@ class Scored:
 
     @property
     def main_name(self) -> str:
-        """The metric that decides."""
+        """The name of the deciding metric."""
         return self.metrics[0].name
 
     @property
     def main(self) -> float:
-        """The value of the metric that decides."""
+        """The value of the deciding metric."""
         return self.values[self.main_name]
 
     @property
@@ -50,7 +51,7 @@ class Scored:
 
     @property
     def signatures(self) -> dict[str, str]:
-        """What made each value."""
+        """The signature of each metric."""
         return {metric.name: metric.signature() for metric in self.metrics}
 
 
@@ -62,14 +63,14 @@ def score(outputs: Sequence[str], references: Sequence[str], metrics: Sequence[M
 
 
 def scored(statistics: Mapping[str, Floats], metrics: Sequence[Metric] = TRANSLATION) -> Scored:
-    """The system whose sentences have these statistics, (N, M) for each metric."""
+    """The scores of a system whose sentences have these statistics, (N, M) for each metric."""
     sums = {metric.name: statistics[metric.name].sum(axis=0).astype(int).tolist() for metric in metrics}
     return Scored(tuple(metrics), {metric.name: metric.score(sums[metric.name]) for metric in metrics}, dict(statistics))
 
 
 def score_changed(base: Scored, drafts: Sequence[str], changed: Mapping[int, str], references: Sequence[str]) -> Scored:
-    """What `score` gives for the drafts with some lines changed (number -> output); base: the drafts scored. Only lines that differ from
-    their draft are scored anew. Raises ValueError unless base, drafts and references have the same number of lines."""
+    """The `score` of the drafts with some lines changed (number -> output); base: the score of the drafts. Only lines that differ from
+    their draft are scored again. Raises ValueError unless base, drafts and references have the same number of lines."""
     if not len(base) == len(drafts) == len(references):
         raise ValueError(f"expected drafts and references of {len(base)} lines, got {len(drafts)} and {len(references)}")
     lines = [i for i in sorted(changed) if changed[i] != drafts[i]]

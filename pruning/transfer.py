@@ -24,8 +24,8 @@ Correlation = tuple[float, float]  # coefficient and two-sided p-value
 class Transfer:
     """One-head ablations on two test sets."""
 
-    rows: list[Row]  # site, kind, layer, head; bleu_difference, p_value and p_value_holm, here and, as other_..., there
-    correlations: dict[str, dict[str, Any]]  # "all" or a kind: its number of heads, pearson and spearman (see `correlate`)
+    rows: list[Row]  # site, kind, layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set
+    correlations: dict[str, dict[str, Any]]  # by "all" or kind, see `correlate`
 
 
 def transfer(
@@ -38,17 +38,17 @@ def transfer(
     fresh: bool = False,
     report: Report = print,
 ) -> Transfer:
-    """The one-head ablation on the test set and on another (its name, source and reference lines), correlated.
+    """Correlate the one-head ablations on the test set and on another (its name, source and reference lines).
 
-    Writes `ablation/transfer-<name>.{csv,json}` and both tables of `ablate_one`, which are read where they are there already. Raises
+    Writes `ablation/transfer-<name>.{csv,json}` and both tables of `ablate_one`; tables that exist already are read. Raises
     ValueError as `ablate_one` does; `fresh` repeats the ablation of the other test set alone."""
-    here = ablate_one(dense, kinds=kinds, resamples=resamples, report=report)
-    there = ablate_one(dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report)
+    ours = ablate_one(dense, kinds=kinds, resamples=resamples, report=report)
+    others = ablate_one(dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report)
     columns = (f"{dense.source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
     rows = [
         {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}
         | {f"other_{column}": other[column] for column in columns}
-        for row, other in zip(here, there, strict=True)
+        for row, other in zip(ours, others, strict=True)
     ]
     correlations = correlate_kinds(rows, columns[0])
     path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(dense.source))
@@ -59,11 +59,11 @@ def transfer(
 
 
 def correlate_kinds(rows: Sequence[Row], column: str) -> dict[str, dict[str, Any]]:
-    """The correlations of a column here and there, over all rows and over those of each kind."""
+    """The correlations of a column between the two test sets, over all rows and over those of each kind."""
     out = {}
     for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
-        mine = [row for row in rows if kind in ("all", row["kind"])]
-        out[kind] = correlate([row[column] for row in mine], [row[f"other_{column}"] for row in mine])
+        kind_rows = [row for row in rows if kind in ("all", row["kind"])]
+        out[kind] = correlate([row[column] for row in kind_rows], [row[f"other_{column}"] for row in kind_rows])
     return out
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pruning.ablation import LEVEL, significant
-from pruning.curve import SIGNIFICANT, choose
+from pruning.ablation import significance_counts
+from pruning.curve import choose_step
 from pruning.dense_model import DenseModel
+from pruning.significance import LEVEL
 from report.terminal import columns, show
 from runfolder.table import Row
 
@@ -21,10 +22,10 @@ def curves_table(dense: DenseModel, curves: Mapping[str, Sequence[Row]]) -> None
         groups = [[row for row in rows if round(row["closed_share"], 9) == share] for rows in curves.values()]
         table.add_row(f"{share:.0%}", *(mean_cell(group, metric.name) for group in groups))
     show(table)
-    title = f"the most heads closed without a significant loss on validation (p >= {SIGNIFICANT})"
+    title = f"the most heads closed without a significant loss on validation (p >= {LEVEL})"
     table = columns(title, ["curve"], ["closed", "heads", f"valid {metric.title}", f"test {metric.title}", "difference", "95%", "p"])
     for name, rows in curves.items():
-        table.add_row(name, *chosen_cells(choose(rows), metric.name))
+        table.add_row(name, *chosen_cells(choose_step(rows), metric.name))
     show(table)
 
 
@@ -55,7 +56,7 @@ def one_table(dense: DenseModel, rows: Sequence[Row], *, most: int = 10) -> None
     """How many heads matter, and those that matter most."""
     metric = dense.source.task.metrics[0]
     difference = f"{metric.name}_difference"
-    found = significant(rows, difference)
+    found = significance_counts(rows, difference)
     title = f"{dense.folder.path}: heads whose removal alone changes {metric.title} at p < {LEVEL}"
     table = columns(title, ["kind"], ["heads", "raw p", "Holm", "better without (raw)"])
     for kind, counts in found["raw"].items():

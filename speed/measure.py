@@ -1,55 +1,39 @@
-"""Alternating timed blocks and their record: one JSON line with the question, every number and what made them.
+"""Blocks timed in turns, and the median and the range of what was measured.
 
-The things compared run in turns on the same batches in the same process, so that a machine that slows down slows all of them; a ratio is
-taken round by round and its median is quoted with the lowest and the highest.
+The systems compared run in turns on the same batches in the same process, so that a machine that slows down slows all of them; a ratio is
+taken round by round, and its median is reported with the lowest and the highest.
 """
 
-import argparse
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def arguments(name: str, about: str) -> argparse.ArgumentParser:
-    """A parser with the flags that every measurement has. Imports nothing heavy, so that --help answers at once."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}",
-        description=about.strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--out", default=f"results/{name}.jsonl", help="file that gets one more JSON line (default: %(default)s)")
-    return parser
-
-
-def at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {number}")
-    return number
 
 
 def set_threads(threads: int) -> None:
-    """0 leaves torch's own choice."""
+    """Set torch's CPU threads; 0 leaves torch's own choice."""
     import torch
 
     if threads:
         torch.set_num_threads(threads)
 
 
-def wait() -> None:
-    """Until the GPU has done what it was given; on a CPU nothing is outstanding."""
+def wait_for_gpu() -> None:
+    """Wait until the GPU has finished its queued work; on a CPU there is none."""
     import torch
 
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def seconds_of(block: Callable[[], object]) -> float:
+    """Run the block and return its seconds."""
+    wait_for_gpu()
+    begin = time.perf_counter()
+    block()
+    wait_for_gpu()
+    return time.perf_counter() - begin
 
 
 def alternate(blocks: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1) -> dict[str, list[float]]:
@@ -59,23 +43,10 @@ def alternate(blocks: Mapping[str, Callable[[], object]], *, rounds: int, warmup
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(warmup + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
-            wait()
-            begin = time.perf_counter()
-            blocks[name]()
-            wait()
+            elapsed = seconds_of(blocks[name])
             if turn >= warmup:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(elapsed)
     return seconds
-
-
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Median, lowest, highest and all values."""
-    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values), "values": list(values)}
-
-
-def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
-    """over / under, round by round, as `spread`."""
-    return spread([a / b for a, b in zip(over, under, strict=True)])
 
 
 def load_average() -> float | None:
@@ -83,29 +54,24 @@ def load_average() -> float | None:
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
-def record(
-    out: str, name: str, question: str, numbers: Mapping[str, Any], *, precision: str, seed: int, peers: Sequence[str] = (), **facts: Any
-) -> None:
-    """Append one line to `out`: question, numbers, command, commit, seed, device, threads, versions (of `peers` too) and date."""
-    from runfolder.provenance import device_name, provenance
-
-    made_by = provenance(device_name(), precision, seed)
-    made_by["command"] = made_by["command"].replace(f"python {name}.py", f"python -m benchmarks.{name}", 1)
-    made_by["versions"] |= {peer: version(peer) for peer in peers}
-    line = json.dumps({"benchmark": name, "question": question, **numbers, **made_by, **facts}, ensure_ascii=False, allow_nan=False)
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-    threads = facts.get("threads", made_by["threads"])
-    shown = " and ".join(map(str, threads)) if isinstance(threads, list) else threads
-    print(f"{made_by['device']}; threads: {shown}; torch {made_by['versions']['torch']}; one line added to {out}")
+def median_and_range(values: Sequence[float]) -> dict[str, Any]:
+    """Median, lowest, highest and all values."""
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values), "values": list(values)}
 
 
-def show(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table: the first column to the left, numbers to the right."""
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    for row in cells:
-        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        print("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
+def ratio_by_round(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
+    """over / under, round by round, as `median_and_range`."""
+    return median_and_range([a / b for a, b in zip(over, under, strict=True)])
+
+
+def median_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+    return f"{numbers['median']:.{digits}f}"
+
+
+def range_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+    return f"{numbers['lowest']:.{digits}f} to {numbers['highest']:.{digits}f}"
+
+
+def interval_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+    """`median (lowest to highest)`."""
+    return f"{median_text(numbers, digits)} ({range_text(numbers, digits)})"

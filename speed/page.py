@@ -1,4 +1,4 @@
-"""A speed report as a page: tables, the figure, and in plain words where removing heads does not help; all of it from the numbers alone."""
+"""A speed report as a page, made from the numbers alone: tables, the figure, and sentences on where removing heads does not help."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from report.drawing import drawing
 from report.palette import BLACK, BLUE, GREEN, PINK, RULE, VERMILION
 from runfolder.table import markdown_table
-from speed.measure import spread
+from speed.measure import interval_text, median_and_range
 
 Row = Mapping[str, Any]
 Report = Mapping[str, Any]
@@ -22,10 +22,10 @@ MARKERS = {"dense": ("o", (0, (3, 2))), "masked": ("X", (0, (1, 1))), "removed":
 
 
 def pooled(rows: Sequence[Row], system: str, beam: int, batch: int) -> dict[str, Any]:
-    """Sentences per second over all lengths together, round by round, as `spread`."""
+    """Sentences per second over all lengths together, round by round, as `median_and_range`."""
     mine = [row for row in rows if (row["system"], row["beam"], row["batch"]) == (system, beam, batch)]
     rounds = zip(*(row["seconds"] for row in mine), strict=True)
-    return spread([sum(row["sentences"] for row in mine) / sum(seconds) for seconds in rounds])
+    return median_and_range([sum(row["sentences"] for row in mine) / sum(seconds) for seconds in rounds])
 
 
 def in_order(rows: Iterable[Row], name: str) -> list[Any]:
@@ -34,9 +34,9 @@ def in_order(rows: Iterable[Row], name: str) -> list[Any]:
 
 
 def findings(report: Report) -> list[str]:
-    """Sentences: what is saved, where removing heads helps and where it does not, and what masks cost.
+    """Sentences on what is saved, where removing heads helps and where it does not, and what masks cost.
 
-    It does not help where the dense model was as fast in any round: where the ratio's interval reaches down to 1."""
+    It does not help where the dense model was as fast in any round, that is where the ratio's range reaches down to 1."""
     words = {name: system["words"] for name, system in report["systems"].items()}
     removed = [row for row in report["rows"] if row["system"] == "removed"]
     low, high = min(row["saved_share"] for row in removed), max(row["saved_share"] for row in removed)
@@ -76,7 +76,7 @@ def grouped(rows: Sequence[Row]) -> dict[tuple[int, int], list[str]]:
     """(beam, batch) -> "short 0.98 (0.95 to 1.02)" for each length."""
     places: dict[tuple[int, int], list[str]] = {}
     for row in rows:
-        places.setdefault((row["beam"], row["batch"]), []).append(f"{row['length']} {interval(row['speedup'])}")
+        places.setdefault((row["beam"], row["batch"]), []).append(f"{row['length']} {interval_text(row['speedup'])}")
     return places
 
 
@@ -88,10 +88,6 @@ def between(ratios: Sequence[Row]) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
-
-
-def interval(numbers: Row, digits: int = 2) -> str:
-    return f"{numbers['median']:.{digits}f} ({numbers['lowest']:.{digits}f} to {numbers['highest']:.{digits}f})"
 
 
 def mebibytes(size: int | None) -> str:
@@ -163,7 +159,7 @@ def speed_table(report: Report, beam: int) -> list[str]:
     rows = []
     for name, system in report["systems"].items():
         speeds = [pooled(report["rows"], name, beam, batch) for batch in batches]
-        rows.append([system["words"], *(interval(speed, 0 if speed["median"] >= 100 else 1) for speed in speeds)])
+        rows.append([system["words"], *(interval_text(speed, 0 if speed["median"] >= 100 else 1) for speed in speeds)])
     return markdown_table(["system", *(f"batch {batch}" for batch in batches)], rows)
 
 
@@ -182,7 +178,7 @@ def gains_table(report: Report) -> list[str]:
             for name in removed:
                 mine = cells[name, *setting]
                 share = mine["share_of_ideal"]
-                line += [interval(mine["speedup"]), "" if share is None else f"{share['median']:.2f}"]
+                line += [interval_text(mine["speedup"]), "" if share is None else f"{share['median']:.2f}"]
             rows.append(line)
     return markdown_table(head, rows, left=2)
 
@@ -194,9 +190,9 @@ def all_table(report: Report) -> list[str]:
     for row in report["rows"]:
         speed, saved, share = row["sentences_per_second"], row["saved_share"], row["share_of_ideal"]
         line = [report["systems"][row["system"]]["words"], row["length"], row["beam"], row["batch"]]
-        line += [interval(speed, 1), interval(row["latency_ms"], 1), mebibytes(row["peak_memory"])]
-        line += ["", "", ""] if saved is None else [interval(row["speedup"]), percent(saved), f"{1 / (1 - saved):.2f}"]
-        rows.append([*line, "" if share is None else interval(share), percent(row["same_translations"])])
+        line += [interval_text(speed, 1), interval_text(row["latency_ms"], 1), mebibytes(row["peak_memory"])]
+        line += ["", "", ""] if saved is None else [interval_text(row["speedup"]), percent(saved), f"{1 / (1 - saved):.2f}"]
+        rows.append([*line, "" if share is None else interval_text(share), percent(row["same_translations"])])
     note = "same: share of the sentences that come out as from the PyTorch model of the same weights."
     return [*markdown_table(head, rows, left=2), note, ""]
 

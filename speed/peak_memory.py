@@ -1,9 +1,9 @@
-"""How much memory a system takes: a fresh process opens it, translates, and says after each batch how large it ever was.
+"""The peak memory of a system: a fresh process opens it, translates, and reports its largest resident set after each batch.
 
     echo '{"spec": ..., "work": [{"lines": [...], "beam": 5}]}' | python -m speed.peak_memory
 
-The largest resident set only grows, so the batches come in ascending order of their work: each number is then that of the largest batch so
-far. What the interpreter and the imports take alone is said too.
+The largest resident set only grows, so the batches come in ascending order of their work: each number is that of the largest batch so far.
+The memory of the interpreter and of the imports alone is reported too.
 """
 
 import json
@@ -19,7 +19,7 @@ RUNTIMES = {"onnx": "onnxruntime", "ct2": "ctranslate2"}  # format -> package th
 
 
 def peak_bytes() -> int | None:
-    """The largest resident set of this process so far; None where the system does not tell."""
+    """The largest resident set of this process so far; None where the system does not report it."""
     status = Path("/proc/self/status")
     if status.is_file():  # Linux. Its ru_maxrss would begin with that of the process that started this one
         lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
@@ -37,33 +37,33 @@ def in_fresh_process(spec: Mapping[str, Any], work: Sequence[Mapping[str, Any]])
     """Bytes, None where they are not known: {"interpreter": alone, "imports": with torch and the system's runtime, "peaks": after each
     piece of `work`}.
 
-    spec: of a `speed_systems.System`. work: {"lines": sentences of one batch, "beam": width}. Raises ValueError if the process fails."""
-    words = [sys.executable, "-m", "speed.peak_memory"]
-    given = json.dumps({"spec": spec, "work": work})
-    done = subprocess.run(words, input=given, capture_output=True, text=True, encoding="utf-8", cwd=ROOT)
+    spec: of a `speed.systems.System`. work: {"lines": sentences of one batch, "beam": width}. Raises ValueError if the process fails."""
+    command = [sys.executable, "-m", "speed.peak_memory"]
+    request = json.dumps({"spec": spec, "work": work})
+    done = subprocess.run(command, input=request, capture_output=True, text=True, encoding="utf-8", cwd=ROOT)
     if done.returncode:
         raise ValueError(f"the process that measures memory failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(measured, dict)
+    return measured
 
 
 def main() -> int:
-    found: dict[str, Any] = {"interpreter": peak_bytes()}
-    given = json.loads(sys.stdin.buffer.read())
-    spec = given["spec"]
+    memory: dict[str, Any] = {"interpreter": peak_bytes()}
+    request = json.loads(sys.stdin.buffer.read())
+    spec = request["spec"]
 
     from speed.systems import open_system
 
     if "format" in spec and spec["format"] in RUNTIMES:
         import_module(RUNTIMES[spec["format"]])
-    found["imports"] = peak_bytes()
+    memory["imports"] = peak_bytes()
     opened = open_system(spec)
-    found["peaks"] = []
-    for each in given["work"]:
-        opened.translate_n_best(each["lines"], beam=each["beam"])
-        found["peaks"].append(peak_bytes())
-    print(json.dumps(found))
+    memory["peaks"] = []
+    for batch in request["work"]:
+        opened.translate_n_best(batch["lines"], beam=batch["beam"])
+        memory["peaks"].append(peak_bytes())
+    print(json.dumps(memory))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 The base, the model with closed heads masked, and without them, in PyTorch, ONNX Runtime and CTranslate2: sentences per second, latency and
 peak memory over batch sizes, source lengths and beams, with the saved multiply-adds beside them. In every setting all systems translate the
-same test sentences in turns, in one process with one number of threads; all of it on the CPU. Writes report.json, report.md and a figure.
+same test sentences in turns, in one process with one number of threads, on the CPU. Writes report.json, report.md and a figure.
 """
 
 import tempfile
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.progress import say
-from speed.measure import alternate, load_average, ratio, spread
+from speed.measure import alternate, load_average, median_and_range, ratio_by_round
 
 if TYPE_CHECKING:
     from configs.export import ExportConfig
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from speed.systems import Lines, System
 
 LENGTHS = ["short", "middle", "long"]  # thirds of the test set by source pieces
-NEAREST = 64  # sentences of a length that is given as a number
-PAUSE = 0.02  # seconds between two systems: threads that still wait for more work of the one would slow the other
-SMALL = 0.01  # a saved share below this is none to take a share of
+NEAREST = 64  # sentences of each length in --lengths
+PAUSE = 0.02  # seconds between two systems: waiting threads of the first would slow the second
+SMALL = 0.01  # below this saved share, the share of the ideal is not computed
 START_UP = 8.0  # seconds of the process that measures memory, for the estimate
 clock = time.perf_counter
 
@@ -42,21 +42,21 @@ class Plan:
     quick: bool = False
 
     @classmethod
-    def of(cls, config: "ExportConfig") -> "Plan":
+    def from_config(cls, config: "ExportConfig") -> "Plan":
         sizes, repeats = ([1, 16], 2) if config.quick else (sorted(config.batch_sizes), config.repeats)
         return cls(sizes, sorted(config.lengths), sorted(config.beams), repeats, config.quick)
 
-    def parts(self, pieces: Sequence[int]) -> dict[str, list[int]]:
-        """Numbers of each length's sentences, by their pieces. Raises ValueError where there are too few."""
-        found = thirds(pieces)
+    def sentences_by_length(self, pieces: Sequence[int]) -> dict[str, list[int]]:
+        """Indices of the sentences of each length, from every sentence's pieces. Raises ValueError if there are too few."""
+        chosen = thirds(pieces)
         if self.lengths:
-            found = {f"{length} pieces": nearest(pieces, length) for length in self.lengths}
-        middle = list(found)[len(found) // 2]
-        return {middle: found[middle]} if self.quick else found
+            chosen = {f"{length} pieces": nearest(pieces, length) for length in self.lengths}
+        middle = list(chosen)[len(chosen) // 2]
+        return {middle: chosen[middle]} if self.quick else chosen
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReportCell:
     """One cell of the report: sentences of one length, in batches of one size, with one beam."""
 
     beam: int
@@ -69,12 +69,12 @@ class Setting:
         return [self.sentences[i : i + self.batch] for i in range(0, len(self.sentences), self.batch)]
 
 
-class Timed:
-    """A block for `alternate`: a system translates a setting's batches. It keeps the seconds of every batch of every call, and what came
-    out of the last one."""
+class TimedTranslation:
+    """A block for `alternate`: a system translates the batches of a cell. It keeps the seconds of every batch of every call, and the
+    translations of the last call."""
 
-    def __init__(self, system: "LineTranslator", setting: Setting):
-        self.system, self.setting = system, setting
+    def __init__(self, system: "LineTranslator", cell: ReportCell):
+        self.system, self.cell = system, cell
         self.calls: list[list[float]] = []
         self.translations: list[list[list[Translation]]] = []  # batch, sentence, n best
 
@@ -82,11 +82,11 @@ class Timed:
         time.sleep(PAUSE)
         seconds: list[float] = []
         self.translations = []
-        for batch in self.setting.batches:
+        for batch in self.cell.batches:
             begin = clock()
-            found = self.system.translate_n_best(batch, beam=self.setting.beam)
+            translations = self.system.translate_n_best(batch, beam=self.cell.beam)
             seconds.append(clock() - begin)
-            self.translations.append(found)
+            self.translations.append(translations)
         self.calls.append(seconds)
 
     @property
@@ -98,7 +98,7 @@ class Timed:
 
 
 def thirds(pieces: Sequence[int]) -> dict[str, list[int]]:
-    """Numbers of the sentences that have a piece, in three parts of one size, shortest first. Raises ValueError at fewer than three."""
+    """Indices of the sentences that are not empty, in three parts of equal size, shortest first. Raises ValueError at fewer than three."""
     order = sorted((i for i, count in enumerate(pieces) if count), key=lambda i: pieces[i])
     if len(order) < len(LENGTHS):
         raise ValueError(f"a speed report needs at least {len(LENGTHS)} test sentences that are not empty, got {len(order)}")
@@ -107,31 +107,31 @@ def thirds(pieces: Sequence[int]) -> dict[str, list[int]]:
 
 
 def nearest(pieces: Sequence[int], length: int) -> list[int]:
-    """Numbers of the sentences, not empty, whose pieces are nearest to `length`, shortest first."""
+    """Indices of the NEAREST sentences, not empty, whose number of pieces is nearest to `length`, shortest first."""
     order = sorted((i for i, count in enumerate(pieces) if count), key=lambda i: abs(pieces[i] - length))
     return sorted(order[:NEAREST], key=lambda i: pieces[i])
 
 
-def settings(plan: Plan, sources: Sequence[str], parts: Mapping[str, Sequence[int]]) -> list[Setting]:
-    """Every setting, with some tens of sentences: 32, but no more than 16 batches and no less than one. They are spread over the whole
-    part, and repeat where it has fewer."""
+def report_cells(plan: Plan, sources: Sequence[str], by_length: Mapping[str, Sequence[int]]) -> list[ReportCell]:
+    """Every cell with its sentences: 32, but no more than 16 batches and no less than one. They are spread over all sentences of the
+    length, and repeat where there are fewer."""
     from speed.systems import evenly
 
     made = []
     for beam in plan.beams:
-        for length, part in parts.items():
+        for length, part in by_length.items():
             for batch in plan.batch_sizes:
                 count = batch * max(1, min(16, 32 // batch))
-                made.append(Setting(beam, length, batch, [sources[i] for i in evenly(part, count)]))
+                made.append(ReportCell(beam, length, batch, [sources[i] for i in evenly(part, count)]))
     return made
 
 
-def estimate(opened: Mapping[str, "LineTranslator"], planned: Sequence[Setting], rounds: int) -> float:
-    """Seconds of the whole: each system translates one sentence and eight of a middle length; time is taken to grow evenly with them."""
+def estimate(opened: Mapping[str, "LineTranslator"], cells: Sequence[ReportCell], rounds: int) -> float:
+    """Estimated seconds of the report: each system translates one sentence and eight of a middle length, and the rest is extrapolated."""
     total = 0.0
-    lengths = list(dict.fromkeys(each.length for each in planned))
-    for beam in dict.fromkeys(each.beam for each in planned):
-        lines = next(each.sentences for each in planned if (each.beam, each.length) == (beam, lengths[len(lengths) // 2]))
+    lengths = list(dict.fromkeys(cell.length for cell in cells))
+    for beam in dict.fromkeys(cell.beam for cell in cells):
+        lines = next(cell.sentences for cell in cells if (cell.beam, cell.length) == (beam, lengths[len(lengths) // 2]))
         eight = [lines[i * len(lines) // 8] for i in range(8)]
         for system in opened.values():
             seconds = []
@@ -140,80 +140,80 @@ def estimate(opened: Mapping[str, "LineTranslator"], planned: Sequence[Setting],
                 system.translate_n_best(batch, beam=beam)
                 seconds.append(clock() - begin)
             each_more = max(0.0, (seconds[2] - seconds[1]) / 7)
-            for setting in planned:
-                if setting.beam == beam:
-                    one = seconds[1] + (setting.batch - 1) * each_more
-                    total += one * (len(setting.batches) * (1 + rounds) + 1)  # and once where memory is measured
-    return total + len(opened) * (START_UP + len(planned) * rounds * PAUSE)
+            for cell in cells:
+                if cell.beam == beam:
+                    one = seconds[1] + (cell.batch - 1) * each_more
+                    total += one * (len(cell.batches) * (1 + rounds) + 1)  # and once where memory is measured
+    return total + len(opened) * (START_UP + len(cells) * rounds * PAUSE)
 
 
-def multiply_adds(system: "System", timed: Timed) -> int:
-    """Of the setting as this system translated it: sources padded to the longest of their batch, every sentence as long as it was open."""
+def multiply_adds(system: "System", timed: TimedTranslation) -> int:
+    """Multiply-adds of this system's translations: sources padded to the longest of their batch, each sentence as long as it was open."""
     from models.multiply_adds import decoding
 
     total = 0
     source_vocab = timed.system.source_vocab
-    for lines, found in zip(timed.setting.batches, timed.translations, strict=True):
+    for lines, found in zip(timed.cell.batches, timed.translations, strict=True):
         source = 1 + max(map(len, source_vocab.encode(lines)))
         steps = [max(one.tokens for one in n_best) for n_best in found]
-        total += sum(decoding(system.model, source=source, steps=steps, beam=timed.setting.beam).values())
+        total += sum(decoding(system.model, source=source, steps=steps, beam=timed.cell.beam).values())
     return total
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def rows_of(systems: Sequence["System"], timed: Mapping[str, Timed], *, warmup: int = 1) -> list[dict[str, Any]]:
-    """A row for each system in one setting. Ratios are taken round by round, against the dense model on the same engine."""
+def cell_rows(systems: Sequence["System"], timed: Mapping[str, TimedTranslation], *, warmup: int = 1) -> list[dict[str, Any]]:
+    """A row for each system in one cell. Ratios are taken round by round, against the dense model on the same engine."""
     counts = {system.name: multiply_adds(system, timed[system.name]) for system in systems}
     seconds = {name: [sum(call) for call in each.calls[warmup:]] for name, each in timed.items()}
     rows = []
     for system in systems:
-        mine = timed[system.name]
-        setting = mine.setting
-        latencies = [1000 * batch for call in mine.calls[warmup:] for batch in call]
+        own = timed[system.name]
+        cell = own.cell
+        latencies = [1000 * batch for call in own.calls[warmup:] for batch in call]
         twin = timed["dense" if system.name.startswith("dense") else "removed"]
-        same = [ours == theirs for ours, theirs in zip(mine.best, twin.best, strict=True)]
+        same = [ours == theirs for ours, theirs in zip(own.best, twin.best, strict=True)]
         row: dict[str, Any] = {
             "system": system.name,
-            "beam": setting.beam,
-            "length": setting.length,
-            "batch": setting.batch,
-            "sentences": len(setting.sentences),
-            "target_tokens": sum(n_best[0].tokens for batch in mine.translations for n_best in batch),
+            "beam": cell.beam,
+            "length": cell.length,
+            "batch": cell.batch,
+            "sentences": len(cell.sentences),
+            "target_tokens": sum(n_best[0].tokens for batch in own.translations for n_best in batch),
             "seconds": seconds[system.name],
-            "sentences_per_second": spread([len(setting.sentences) / each for each in seconds[system.name]]),
-            "latency_ms": {name: value for name, value in spread(latencies).items() if name != "values"},
+            "sentences_per_second": median_and_range([len(cell.sentences) / each for each in seconds[system.name]]),
+            "latency_ms": {name: value for name, value in median_and_range(latencies).items() if name != "values"},
             "multiply_adds": counts[system.name],
             "same_translations": sum(same) / len(same),
             "peak_memory": None,
         }
         against = system.against
-        row |= gain(seconds.get(against or ""), seconds[system.name], counts.get(against or "", 0), counts[system.name])
+        row |= speedup_columns(seconds.get(against or ""), seconds[system.name], counts.get(against or "", 0), counts[system.name])
         row["share_of_ideal"] = row["share_of_ideal"] if system.name.startswith("removed") else None
-        row["speedup_over_masked"] = ratio(seconds["masked"], seconds["removed"]) if system.name == "removed" else None
+        row["speedup_over_masked"] = ratio_by_round(seconds["masked"], seconds["removed"]) if system.name == "removed" else None
         rows.append(row)
     return rows
 
 
-def gain(dense: Sequence[float] | None, mine: Sequence[float], dense_count: int, count: int) -> dict[str, Any]:
-    """How many times as fast, the saved share of the multiply-adds, and the share of the ideal: (t_dense - t) / (t_dense * saved)."""
+def speedup_columns(dense: Sequence[float] | None, own: Sequence[float], dense_count: int, count: int) -> dict[str, Any]:
+    """The speed-up, the saved share of the multiply-adds, and the share of the ideal: (t_dense - t) / (t_dense * saved)."""
     if dense is None:
         return dict.fromkeys(("speedup", "saved_share", "share_of_ideal"))
     saved = 1 - count / dense_count
-    shares = [(whole - less) / (whole * saved) for whole, less in zip(dense, mine, strict=True)] if saved >= SMALL else None
-    return {"speedup": ratio(dense, mine), "saved_share": saved, "share_of_ideal": spread(shares) if shares else None}
+    shares = [(whole - less) / (whole * saved) for whole, less in zip(dense, own, strict=True)] if saved >= SMALL else None
+    return {"speedup": ratio_by_round(dense, own), "saved_share": saved, "share_of_ideal": median_and_range(shares) if shares else None}
 
 
-def add_memory(rows: Sequence[dict[str, Any]], system: "System", planned: Sequence[Setting]) -> dict[str, Any]:
-    """Fill `peak_memory`, in bytes, of the system's rows; what the bare process takes comes back."""
+def add_memory(rows: Sequence[dict[str, Any]], system: "System", cells: Sequence[ReportCell]) -> dict[str, Any]:
+    """Fill `peak_memory`, in bytes, in the system's rows, and return the memory of the bare process."""
     from speed.peak_memory import in_fresh_process
 
-    lengths = list(dict.fromkeys(each.length for each in planned))  # the shortest first
-    order = sorted(planned, key=lambda each: (each.beam * each.batch, lengths.index(each.length), each.beam))
-    work = [{"lines": each.batches[-1], "beam": each.beam} for each in order]  # the last batch is the one of the longest sentences
+    lengths = list(dict.fromkeys(cell.length for cell in cells))  # the shortest first
+    order = sorted(cells, key=lambda cell: (cell.beam * cell.batch, lengths.index(cell.length), cell.beam))
+    work = [{"lines": cell.batches[-1], "beam": cell.beam} for cell in order]  # the last batch is the one of the longest sentences
     found = in_fresh_process(system.spec, work)
-    peaks = {(each.beam, each.length, each.batch): peak for each, peak in zip(order, found["peaks"], strict=True)}
+    peaks = {(cell.beam, cell.length, cell.batch): peak for cell, peak in zip(order, found["peaks"], strict=True)}
     for row in rows:
         if row["system"] == system.name:
             row["peak_memory"] = peaks[row["beam"], row["length"], row["batch"]]
@@ -224,8 +224,8 @@ def add_memory(rows: Sequence[dict[str, Any]], system: "System", planned: Sequen
 
 
 def report(config: "ExportConfig") -> Path:
-    """Measure, write, and return the folder: `--out`, or `speed` in the run's. Raises ValueError at a run without l0, a text that has
-    changed, or a report that is there already and is not to be made anew (`--fresh`)."""
+    """Measure, write the report, and return its folder: `--out`, or `speed` in the run's. Raises ValueError if the run has no l0 system,
+    its text has changed, or there is a report already and `--fresh` is not given."""
     import torch
 
     from runfolder.folder import RunFolder
@@ -235,14 +235,14 @@ def report(config: "ExportConfig") -> Path:
     out = Path(config.out) if config.out else folder / "speed"
     if (out / "report.json").is_file() and not config.fresh:
         raise ValueError(f"{out} holds a speed report already; --fresh measures anew, --out takes another folder")
-    plan, load = Plan.of(config), load_average()
+    plan, load = Plan.from_config(config), load_average()
     threads = config.threads or torch.get_num_threads()
     test, text = text_of(folder, config.data_dir)
     say(f"{folder.path}: speed report; its systems are loaded and exported first")
     with tempfile.TemporaryDirectory() as scratch:
         systems, left_out = prepare(folder, Path(scratch), test, threads=threads)
-        for words, why in left_out.items():
-            say(f"{words} is left out: {why}")
+        for label, reason in left_out.items():
+            say(f"{label} is left out: {reason}")
         found = measure(systems, plan, test)
     from gates import heads_left
 
@@ -250,38 +250,38 @@ def report(config: "ExportConfig") -> Path:
     heads = {"total": left.heads_total, "closed": left.heads_total - left.count()}
     seed = folder.config().get("seed", 0)
     numbers = {"run": folder.path.resolve().name, **text, "settings": asdict(plan), "heads": heads, "left_out": left_out, **found}
-    write(out, numbers | facts(threads, seed) | {"load_average_before": load})
+    write(out, numbers | runtime_provenance(threads, seed) | {"load_average_before": load})
     return out
 
 
 def measure(systems: Sequence["System"], plan: Plan, test: "Lines") -> dict[str, Any]:
-    """The systems' facts, the lengths' bounds in pieces, and a row for each system in each setting."""
+    """The systems' facts, the lengths' bounds in pieces, and a row for each system in each cell."""
     from speed.systems import open_system
 
     opened = {system.name: open_system(system.spec) for system in systems}
     pieces = [len(ids) for ids in opened["dense"].source_vocab.encode(test[0])]
-    parts = plan.parts(pieces)
-    planned = settings(plan, test[0], parts)
-    minutes = estimate(opened, planned, plan.repeats) / 60
-    say(f"{len(systems)} systems, {len(planned)} settings, {plan.repeats} rounds and a warm-up: about {max(1, round(minutes))} min")
+    by_length = plan.sentences_by_length(pieces)
+    cells = report_cells(plan, test[0], by_length)
+    minutes = estimate(opened, cells, plan.repeats) / 60
+    say(f"{len(systems)} systems, {len(cells)} settings, {plan.repeats} rounds and a warm-up: about {max(1, round(minutes))} min")
     rows: list[dict[str, Any]] = []
-    for number, setting in enumerate(planned, start=1):
-        timed = {name: Timed(system, setting) for name, system in opened.items()}
+    for number, cell in enumerate(cells, start=1):
+        timed = {name: TimedTranslation(system, cell) for name, system in opened.items()}
         alternate(timed, rounds=plan.repeats)
-        rows += rows_of(systems, timed)
+        rows += cell_rows(systems, timed)
         speeds = ", ".join(f"{row['system']} {row['sentences_per_second']['median']:.0f}" for row in rows[-len(systems) :])
-        say(f"{number}/{len(planned)}  beam {setting.beam}, {setting.length}, batch {setting.batch}: sentences/s: {speeds}")
+        say(f"{number}/{len(cells)}  beam {cell.beam}, {cell.length}, batch {cell.batch}: sentences/s: {speeds}")
     say("peak memory, each system in a fresh process")
     about = {}
     for system in systems:
-        memory = add_memory(rows, system, planned)
+        memory = add_memory(rows, system, cells)
         size = {"parameters": system.parameters, "file_bytes": system.file_bytes}
-        about[system.name] = {"words": system.words, "against": system.against, **size, "memory": memory}
-    bounds = {name: [min(pieces[i] for i in part), max(pieces[i] for i in part), len(part)] for name, part in parts.items()}
+        about[system.name] = {"words": system.label, "against": system.against, **size, "memory": memory}
+    bounds = {name: [min(pieces[i] for i in part), max(pieces[i] for i in part), len(part)] for name, part in by_length.items()}
     return {"systems": about, "lengths": bounds, "rows": rows}
 
 
-def facts(threads: int, seed: int) -> dict[str, Any]:
+def runtime_provenance(threads: int, seed: int) -> dict[str, Any]:
     """Provenance, with the versions of the runtimes that are installed."""
     from importlib.metadata import PackageNotFoundError, version
 

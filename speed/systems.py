@@ -1,4 +1,4 @@
-"""What a speed report compares: the base, the model with closed heads masked, without them, and both in the files of other runtimes."""
+"""The systems that a speed report compares: the base, the model with closed heads masked and removed, and exports to other runtimes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from models.transformer import Transformer
 from runfolder.folder import RunFolder
 from runfolder.source import open_source, run_corpus
 
-ENGINES = {  # suffix of a system's name -> format, options when it is opened, words
+ENGINES = {  # suffix of a system's name -> format, options when it is opened, label
     "onnx": ("onnx", {}, "ONNX Runtime"),
     "ct2": ("ct2", {"compute_type": "float32"}, "CTranslate2"),
     "ct2-int8": ("ct2", {"compute_type": "int8"}, "CTranslate2 int8"),
@@ -28,23 +28,23 @@ Lines = tuple[list[str], list[str]]  # sources and references
 
 @dataclass(frozen=True)
 class System:
-    """One line of the figure. spec: what `open_system` needs, in another process too; model: whose multiply-adds it is held against."""
+    """One system, a line of the figure. spec: what `open_system` takes, also in another process; model: its multiply-adds are counted."""
 
     name: str
-    words: str
+    label: str
     spec: dict[str, Any]
     model: Transformer
     parameters: int
-    file_bytes: int  # of its weights, and of its graph or program where that is a file of its own
+    file_bytes: int  # of its weights, and of its graph or program if that is a separate file
 
     @property
     def engine(self) -> str:
-        """What runs it: "" for PyTorch, or a key of ENGINES."""
+        """The engine that runs it: "" for PyTorch, or a key of ENGINES."""
         return self.name.partition("-")[2]
 
     @property
     def against(self) -> str | None:
-        """The system that is this one before heads were closed, on the same engine; None for the dense ones."""
+        """The dense system on the same engine; None for the dense ones."""
         return None if self.name.startswith("dense") else "-".join(["dense", self.engine]).rstrip("-")
 
 
@@ -52,13 +52,13 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
     """The systems, exported into `scratch` where they run on another engine, and those left out for a missing package, with the reason.
 
     Raises ValueError if the run has no gates, a base is gone, or an export does not pass its parity check."""
-    there, method = folder.systems(), method_of(folder.config())
+    run_systems, method = folder.systems(), method_of(folder.config())
     compares = "a speed report compares a base with what gates leave of it: give a run of fit.py with gates"
     if method is None:
         raise ValueError(f"{folder.path} is a base, a run without gates; {compares}")
-    if missing := [system for system in ("base", method.exact) if system not in there]:
-        raise ValueError(f"{folder.path} has no system {missing[0]!r} (it has {', '.join(there)}); {compares}")
-    removed_run = folder if method.removed in there else removed_alone(folder, method, scratch / "run")
+    if missing := [system for system in ("base", method.exact) if system not in run_systems]:
+        raise ValueError(f"{folder.path} has no system {missing[0]!r} (it has {', '.join(run_systems)}); {compares}")
+    removed_run = folder if method.removed in run_systems else removed_alone(folder, method, scratch / "run")
     translators, systems = {}, []
     for name, system in {"dense": "base", "masked": method.exact, "removed": method.removed}.items():
         run = removed_run if name == "removed" else folder
@@ -68,26 +68,27 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
         model = translators[name].model
         systems.append(System(name, f"{name}, PyTorch", spec, model, parameters(model), size))
     left_out: dict[str, str] = {}
-    for suffix, (format, options, words) in ENGINES.items():
+    for suffix, (format, options, label) in ENGINES.items():
         try:
             require_packages(FORMATS[format].packages)
         except ValueError as error:
-            left_out[words] = str(error)
+            left_out[label] = str(error)
             continue
-        for one in [each for each in systems if each.name in ("dense", "removed")]:
-            place = scratch / f"{one.name}-{format}"
-            if not place.is_dir():
+        for exported in [each for each in systems if each.name in ("dense", "removed")]:
+            export_folder = scratch / f"{exported.name}-{format}"
+            if not export_folder.is_dir():
                 lines, references = (side[:PARITY_LINES] for side in test)
-                facts = {"run": folder.path.name, "system": one.spec["system"]}
-                export(translators[one.name], format, place, lines=lines, references=references, facts=facts)
-            spec = {"exported": str(place.resolve()), "format": format, "options": options, "threads": threads}
-            size = weights_size(place)
-            systems.append(System(f"{one.name}-{suffix}", f"{one.name}, {words}", spec, one.model, one.parameters, size))
+                facts = {"run": folder.path.name, "system": exported.spec["system"]}
+                export(translators[exported.name], format, export_folder, lines=lines, references=references, facts=facts)
+            spec = {"exported": str(export_folder.resolve()), "format": format, "options": options, "threads": threads}
+            size = weights_size(export_folder)
+            name, label_here = f"{exported.name}-{suffix}", f"{exported.name}, {label}"
+            systems.append(System(name, label_here, spec, exported.model, exported.parameters, size))
     return systems, left_out
 
 
 def removed_alone(folder: RunFolder, method: GateMethod, place: Path) -> RunFolder:
-    """A run folder with the model without closed heads alone, for a run that has no such system yet."""
+    """A run folder that holds only the model without closed heads, for a run that has no such system yet."""
     place.mkdir(parents=True)
     made = RunFolder(place)
     for path in folder.path.glob("vocab*.model"):
@@ -100,7 +101,7 @@ def removed_alone(folder: RunFolder, method: GateMethod, place: Path) -> RunFold
 
 
 def parameters(model: Transformer) -> int:
-    """Numbers in the weights; those of gates are not counted."""
+    """The number of parameters, without those of gates."""
     return sum(weight.numel() for name, weight in model.named_parameters() if not name.startswith("head_gates."))
 
 
@@ -111,7 +112,7 @@ def weights_size(folder: Path) -> int:
 
 
 def open_system(spec: Mapping[str, Any]) -> LineTranslator:
-    """The system, on the CPU, ready to translate whatever it is given as one batch."""
+    """The system, on the CPU, set to translate all given lines as one batch."""
     torch.set_num_threads(spec["threads"])
     opened: LineTranslator
     if "exported" in spec:
@@ -123,12 +124,12 @@ def open_system(spec: Mapping[str, Any]) -> LineTranslator:
 
 
 def text_of(folder: RunFolder, data_dir: str | None) -> tuple[Lines, dict[str, Any]]:
-    """The run's test set and what it is. Raises ValueError if its text has changed since."""
+    """The run's test set and its description. Raises ValueError if the text has changed since."""
     corpus = run_corpus(folder, data_dir)
     sources, references = list(corpus.test.sources), list(corpus.test.targets)
     return (sources, references), {"corpus": corpus.name, "test_sentences": len(sources), "text_digest": corpus.digest()}
 
 
 def evenly(chosen: Sequence[int], count: int) -> list[int]:
-    """`count` of the given numbers, evenly spread and in their order; some twice and more where there are fewer."""
+    """`count` of the given indices, evenly spread and in order; repeated where there are fewer."""
     return [chosen[i * len(chosen) // count] for i in range(count)]

@@ -1,6 +1,6 @@
-"""The command line of a trial: what W&B's agent makes of `command` and the parameters, macro by macro.
+"""The command line of a trial, expanded from `command` and the parameters macro by macro, as W&B's agent does.
 
-As wandb's own `wandb_agent.py` and `sdk/launch/sweeps/utils.py` (0.31) build it; a test holds the two against each other. A sweep file
+As wandb's own `wandb_agent.py` and `sdk/launch/sweeps/utils.py` (0.31) build it; a test compares the two. A sweep file
 comes from anywhere, so its command may start Python with fit.py and nothing else: every other word must be a flag that fit.py reads.
 """
 

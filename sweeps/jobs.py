@@ -1,7 +1,7 @@
-"""Trials as processes, several at once, each with a log of its own; whatever ends them, the state on disk says how to go on.
+"""Trials run as processes, several at once, each with its own log; whatever ends them, the state on disk says how to continue.
 
 A trial is a process group of its own: Ctrl-C reaches this program alone, which asks the trials to end before it kills them. Trials on one
-base wait for each other where it is not made yet (fit.py's own locks), so those of other bases start first.
+base wait for each other until it is trained (by the locks of fit.py), so those on other bases start first.
 """
 
 import os
@@ -19,14 +19,14 @@ from sweeps.live import Show
 from sweeps.state import SweepState
 
 POLL = 0.2  # seconds between looks at the running trials
-TAIL = 4096  # bytes of a log that its last line is looked for in
-PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0}  # how a trial is asked to end, and seconds until the next; then it is killed
+TAIL = 4096  # bytes at the end of a log in which its last line is searched
+PATIENCE = {signal.SIGINT: 20.0, signal.SIGTERM: 10.0}  # signals that ask a trial to end, and seconds until the next; then it is killed
 ERROR = "fit.py: error: "
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial needs to run. base: of its run; trials on one base may have to wait for each other."""
+    """What a trial needs to run. base: the hash of its base; trials on one base may have to wait for each other."""
 
     number: int
     command: list[str]
@@ -35,14 +35,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The name of a finished run's folder, and what of its result the sweep keeps."""
+    """The folder name of a finished run, and the part of its result that the sweep keeps."""
 
     run: str
     result: dict[str, Any]
 
 
 class Job:
-    """A trial that runs."""
+    """A running trial."""
 
     def __init__(self, trial: Trial, log: Path, environment: dict[str, str]):
         self.trial, self.log, self.begin = trial, log, time.monotonic()
@@ -58,7 +58,7 @@ class Job:
         return time.monotonic() - self.begin
 
     def lines(self) -> list[str]:
-        """The end of what this start wrote, without empty lines."""
+        """The last lines of the log since this start, without empty ones."""
         with self.log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(self.offset, end - TAIL))
@@ -66,7 +66,7 @@ class Job:
         return [line.strip() for line in text.splitlines() if line.strip()]
 
     def error(self) -> str:
-        """Why it failed, in one line: fit.py's own where there is one."""
+        """Why the trial failed, in one line: the error of fit.py if the log has one."""
         code, lines = self.process.returncode, self.lines()
         if code < 0:
             return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
@@ -74,8 +74,8 @@ class Job:
         return errors[-1] if errors else f"exit code {code}, and nothing in the log"
 
     def send(self, signum: int) -> None:
-        """To the trial and the processes that it started."""
-        with suppress(ProcessLookupError):  # it has ended meanwhile
+        """Send a signal to the trial and the processes it started."""
+        with suppress(ProcessLookupError):  # it has already ended
             os.killpg(self.process.pid, signum)
 
 
@@ -124,11 +124,13 @@ def run_trials(
                     record.seconds += job.seconds
                     finished = find_finished(job.trial) if record.exit_code == 0 else None
                     if finished is None:
-                        record.error = job.error() if record.exit_code else "it ended well, but no finished run has its configuration"
+                        record.error = (
+                            job.error() if record.exit_code else "it ended without an error, but no finished run has its configuration"
+                        )
                     end(job.trial.number, "done" if finished else "failed", finished)
                 if running:
                     time.sleep(POLL)
-        except BaseException:  # whatever it is: no trial may go on unwatched
+        except BaseException:  # whatever the exception: no trial may keep running unwatched
             stop(running)
             for job in running:
                 state.records[job.trial.number].seconds += job.seconds
@@ -137,30 +139,30 @@ def run_trials(
 
 
 def next_index(waiting: Sequence[Trial], busy_bases: Sequence[str], base_is_made: Callable[[str], bool]) -> int:
-    """Which of the waiting trials starts next: the first whose base is made, or made by no running trial; else simply the first."""
+    """Index of the waiting trial that starts next: the first whose base is trained, or not being trained; otherwise simply the first."""
     free = (i for i, trial in enumerate(waiting) if trial.base not in busy_bases or base_is_made(trial.base))
     return next(free, 0)
 
 
 def stop(jobs: Sequence[Job]) -> None:
-    """End all: asked, asked again, then killed; an interrupt meanwhile kills at once."""
+    """End all jobs by the signals of PATIENCE, then by a kill; an interrupt in between kills at once."""
     with suppress(KeyboardInterrupt):
         for signum, seconds in PATIENCE.items():
-            if signal.getsignal(signum) is signal.SIG_IGN:  # in the background; the trials inherit that they do not hear it
+            if signal.getsignal(signum) is signal.SIG_IGN:  # in the background: the trials ignore it too
                 continue
             for job in jobs:
                 job.send(signum)
             until = time.monotonic() + seconds
             while any(job.process.poll() is None for job in jobs) and time.monotonic() < until:
                 time.sleep(POLL / 4)
-    for job in jobs:  # also what a trial started and left behind
+    for job in jobs:  # also processes that a trial left behind
         job.send(signal.SIGKILL)
         job.process.wait()
 
 
 @contextmanager
 def kill_as_interrupt() -> Iterator[None]:
-    """A kill or a closed terminal is an interrupt too, so that the trials are stopped and the state is written."""
+    """Turn a kill or a closed terminal into an interrupt, so that the trials are stopped and the state is written."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

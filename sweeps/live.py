@@ -1,4 +1,4 @@
-"""What a sweep shows: a table that changes in place on a terminal, a line for every start and end elsewhere, one table at the end."""
+"""The display of a sweep: on a terminal a table that changes in place, elsewhere a line for every start and end; one table at the end."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from rich.text import Text
 from models.progress import say
 from sweeps.state import STATUSES, Record, SweepState, described, short
 
-STYLES = {"running": "cyan", "failed": "red", "waiting": "dim", "done": "green", "skipped": "dim"}  # what matters most first
+STYLES = {"running": "cyan", "failed": "red", "waiting": "dim", "done": "green", "skipped": "dim"}  # most important first
 WIDTH = 140  # of the table in a log file
 
 
 class Show:
-    """Tells how a sweep goes. names: the parameters that differ from trial to trial."""
+    """Shows the progress of a sweep. names: the parameters that differ from trial to trial."""
 
     def __init__(self, state: SweepState, names: Sequence[str], console: Console | None = None):
         self.state, self.names = state, list(names)

@@ -1,6 +1,6 @@
-"""The parameters of a sweep file, and the trials that they give: every point of a grid, or as many random draws as are asked for.
+"""The parameters of a sweep file and the trials they define: every point of a grid, or as many random draws as requested.
 
-Seven distributions of W&B's sweep format are here; the others are refused with the name of one that does instead. A random draw is a
+Some distributions of W&B's sweep format are supported; the others are refused with the name of a replacement. A random draw is a
 quantile of its distribution, as in W&B's own optimiser (github.com/wandb/sweeps, src/sweeps/params.py at c462496), at a uniform number that
 depends on the seed, the trial's number and the parameter's name alone: trial 3 is the same when more trials follow it.
 """
@@ -22,12 +22,12 @@ PROGRAM = "fit.py"
 NOT_OF_A_TRIAL = ("name", "runs", "logger", "threads", "resume", "unique", "fresh")  # flags that describe the machine, not the trial
 LARGEST_GRID = 10_000  # trials
 
-Keys = Mapping[str, Any]  # what a distribution is described by: value, values, min, max, ...
+Keys = Mapping[str, Any]  # the keys that describe a distribution: value, values, min, max, ...
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """`quantile(keys, u)` is the value below which a share u of the draws is; `grid_values(keys)` are those of a grid, where it has one."""
+    """`quantile(keys, u)` is the value below which a share u of the draws is; `grid_values(keys)` are those of a grid, if it has one."""
 
     required: tuple[str, ...]
     quantile: Callable[[Keys, float], Any]
@@ -136,7 +136,7 @@ def parse_parameter(name: Any, entry: Any) -> Parameter:
 
 
 def implied_distribution(entry: Keys, where: str) -> str:
-    """The distribution that W&B takes where none is named."""
+    """The distribution that W&B assumes if none is named."""
     if "value" in entry:
         return "constant"
     if "values" in entry:

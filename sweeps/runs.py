@@ -1,6 +1,6 @@
-"""Which runs belong to a sweep: the one that a configuration makes, known by its hash before it starts; and the siblings of all.
+"""The runs of a sweep: the run that a configuration makes, known by its hash before it starts, and the siblings of all runs.
 
-The hashes are those that fit.py itself finds finished runs by, so nothing that it prints has to be understood.
+fit.py itself finds finished runs by these hashes, so its output need not be parsed.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class PlannedRun:
 
 
 def planned_runs(configs: Sequence[FitConfig]) -> list[PlannedRun]:
-    """For every configuration, in order. Loads each text once. Raises ValueError as fit.py does where text or a named base is missing."""
+    """The planned run of every configuration, in order. Loads each text once. Raises ValueError as fit.py does if one is missing."""
     texts: dict[str, ExperimentText] = {}
     planned = []
     for config in configs:
@@ -49,12 +49,12 @@ def planned_run(config: FitConfig, text: ExperimentText) -> PlannedRun:
         base = config_hash(base_fingerprint(config, text.corpus, precision))
     if config.gate == "none":
         return PlannedRun(base, base)
-    made_of = stage_fingerprint(config, text.corpus, precision, base_hash=base, gate=config.gate, test=text.test)
-    return PlannedRun(config_hash(made_of), base)
+    fingerprint = stage_fingerprint(config, text.corpus, precision, base_hash=base, gate=config.gate, test=text.test)
+    return PlannedRun(config_hash(fingerprint), base)
 
 
 def finished_run(root: str | Path, wanted_hash: str) -> RunFolder | None:
-    """The finished run of this hash, if there is one. A run with a broken result.json is none: fit.py says what is wrong with it."""
+    """The finished run of this hash, if there is one. A run with a broken result.json does not count: fit.py reports it."""
     for folder in find_runs(root):
         with suppress(ValueError):
             if folder.run_hash() == wanted_hash and folder.finished():
@@ -63,14 +63,14 @@ def finished_run(root: str | Path, wanted_hash: str) -> RunFolder | None:
 
 
 def own_row(folder: RunFolder) -> dict[str, Any]:
-    """What a sweep shows of a finished run: of its own system, that is the base or the one with learned gates."""
+    """The columns that a sweep shows of a finished run's own system: the base, or the one with learned gates."""
     result = folder.read_json("result.json")
     (row,) = [row for row in result["rows"] if row["system"] == result["system"]]
     return {name: row[name] for name in ("system", "heads_open", "heads_total", "heads_by_kind", "bleu", "bleu_ci95", "chrf")}
 
 
 def with_siblings(folders: Sequence[RunFolder], report: Report) -> list[RunFolder]:
-    """The runs and, after them, all other finished runs with gates on their bases."""
+    """The runs, then all other finished runs with gates on their bases."""
     by_path = {folder.path.resolve(): folder for folder in folders}
     bases = {(base := dense_run(folder)).path.resolve(): base for folder in folders}
     for base in bases.values():

@@ -1,4 +1,4 @@
-"""What a sweep has done so far: RUNS/sweep-NAME with trials.json, sweep.yaml (the file it is of) and logs/, so that it can go on.
+"""The state of a sweep, from which it continues: RUNS/sweep-NAME with trials.json, sweep.yaml (a copy of the sweep file) and logs/.
 
 trials.json: {"seed", "trials": [{"number", "parameters", "status", "run", "same_as", "exit_code", "seconds", "error", "result"}]};
 status is waiting, running, done, failed, or skipped (an earlier trial has the very same values: same_as).
@@ -17,7 +17,7 @@ from sweeps.parameters import Draw
 from sweeps.sweep_file import SweepFile
 
 STATUSES = ("waiting", "running", "done", "failed", "skipped")
-DECISIVE_KEYS = ("program", "method", "parameters", "command")  # of a sweep file: they decide what a trial is
+DECISIVE_KEYS = ("program", "method", "parameters", "command")  # keys of a sweep file that define its trials
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Record:
 
     @property
     def log(self) -> str:
-        """Its log file in the sweep's folder."""
+        """The path of its log in the sweep's folder."""
         return f"logs/{self.number:03d}.log"
 
 
@@ -50,8 +50,8 @@ class SweepState:
 
     @classmethod
     def open(cls, folder: Path, sweep: SweepFile, draws: Sequence[Draw], *, seed: int, retry: bool = False) -> "SweepState":
-        """The sweep's state, new or as it was left. What was running when it was left waits again; so does, with `retry`, what failed.
-        Raises ValueError if the folder is of another sweep."""
+        """The sweep's state, new or as it was left. Trials that were running wait again; so do failed ones with `retry`. Raises
+        ValueError if the folder holds another sweep."""
         records = [Record(draw.number, as_json(draw.values), same_as=draw.same_as) for draw in draws]
         for record in records:
             record.status = "waiting" if record.same_as is None else "skipped"
@@ -63,22 +63,22 @@ class SweepState:
             if record.status == "running" or record.number in state.retried:
                 record.status, record.error, record.exit_code = "waiting", None, None
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        # before trials.json: a state always has the file that it is of
+        # before trials.json: a state always has its sweep file
         RunFolder(folder).write_text("sweep.yaml", sweep.path.read_text(encoding="utf-8"))
         state.save()
         return state
 
     def continue_from_disk(self, sweep: SweepFile) -> None:
-        """Put the records on disk in the place of new ones; those beyond the trials that are asked for are kept."""
+        """Replace new records by those on disk; records beyond the requested trials are kept."""
         cure = f"give this one a --name of its own, or remove {self.folder}"
         try:
             before = yaml.safe_load((self.folder / "sweep.yaml").read_text(encoding="utf-8"))
             content = json.loads((self.folder / "trials.json").read_text(encoding="utf-8"))
             seed, old = content["seed"], [Record(**record) for record in content["trials"]]
         except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-            raise ValueError(f"{self.folder} holds no sweep that can go on ({' '.join(str(error).split())}); {cure}") from None
+            raise ValueError(f"{self.folder} holds no sweep that can continue ({' '.join(str(error).split())}); {cure}") from None
         if {record.status for record in old} <= {"waiting", "skipped"}:
-            return  # no trial was started, so there is none to go on with
+            return  # no trial was started, so there is none to continue
         # as text: the order of the parameters counts in a grid
         other = [
             key for key in DECISIVE_KEYS if json.dumps(before.get(key), default=str) != json.dumps(sweep.content.get(key), default=str)
@@ -106,7 +106,7 @@ class SweepState:
 
 
 def as_json(values: dict[str, Any]) -> dict[str, Any]:
-    """The values as JSON gives them back."""
+    """The values as they return from JSON."""
     made: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return made
 

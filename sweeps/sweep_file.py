@@ -1,4 +1,4 @@
-"""A sweep file: what Weights & Biases takes, what of it runs on this machine, and one clear line for what is wrong.
+"""Sweep files of Weights & Biases: what they may hold, what runs on this machine, and one clear line for every error.
 
 The keys are those of W&B's schema (github.com/wandb/sweeps, src/sweeps/config/schema.json at 023865a). They are written down here because
 wandb ships no schema: its package with one is called `sweeps`, like this room. The file is read as W&B reads it, by YAML 1.1. Anything that

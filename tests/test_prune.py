@@ -159,7 +159,7 @@ def test_an_interrupted_curve_goes_on_where_it_stopped(base, prune_here):
         process.kill()
     assert process.returncode == 130, error
     assert "Traceback" not in error
-    assert "the same command goes on after the last finished step" in error
+    assert "the same command continues after the last finished step" in error
     name = f"curves/random-3seeds-step0.3{SUFFIX}"
     there = read_table(base, f"{name}.csv")
     assert 6 <= len(there) < 12

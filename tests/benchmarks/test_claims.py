@@ -40,7 +40,7 @@ def layer(kind: str, number: int, difference: float, p: float) -> dict:
 def words(number: str, found: Findings) -> str:
     verdict = JUDGE[number](found)
     assert verdict is not None
-    return verdict.words
+    return verdict.summary
 
 
 def test_few_significant_heads_support_the_first_claim_and_many_do_not():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import removal_speed
-from benchmarks.removal_speed import BEAM, agreement, figures, model_config, models, multiply_adds, table, work
+from benchmarks.removal_speed import BEAM, agreement, model_config, models, multiply_adds, table, time_figures, timed_work
 from configs.schema import ModelConfig
 from data.special_tokens import SpecialTokens
 from gates import find_sites, heads_left
@@ -20,14 +20,14 @@ VOCABULARY, SENTENCES, LENGTH = 53, 6, 7
 
 def test_the_share_of_the_ideal_is_one_where_time_goes_with_the_multiply_adds():
     seconds = {"dense": [2.0, 4.0, 1.0], "masked": [2.0, 4.0, 1.0], "removed": [1.5, 3.0, 0.75]}
-    found = figures(seconds, 0.25)
+    found = time_figures(seconds, 0.25)
     assert found["share_of_ideal"]["values"] == pytest.approx([1.0, 1.0, 1.0])
     assert found["dense_over_removed"]["median"] == pytest.approx(found["ideal"])
     assert found["dense_over_masked"]["values"] == [1.0, 1.0, 1.0]
 
 
 def test_the_share_of_the_ideal_is_taken_round_by_round():
-    found = figures({"dense": [2.0, 4.0, 2.0], "masked": [3.0, 3.0, 3.0], "removed": [2.0, 3.0, 2.2]}, 0.5)
+    found = time_figures({"dense": [2.0, 4.0, 2.0], "masked": [3.0, 3.0, 3.0], "removed": [2.0, 3.0, 2.2]}, 0.5)
     assert found["share_of_ideal"]["values"] == pytest.approx([0.0, 0.5, -0.2])
     assert found["share_of_ideal"]["median"] == 0.0
     assert found["share_of_ideal_of_medians"] == pytest.approx(-0.2)
@@ -54,7 +54,7 @@ def test_half_of_the_heads_of_every_site_are_gone(made):
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("what", ["scoring", f"beam-{BEAM}"])
 def test_masked_and_removed_do_the_same_work_and_dense_does_as_much(made, ids, what, batch):
-    found = {name: torch.cat(work(what, model, *ids, batch)()) for name, model in made.items()}
+    found = {name: torch.cat(timed_work(what, model, *ids, batch)()) for name, model in made.items()}
     length = LENGTH if what == "scoring" else LENGTH - 1  # without the end
     assert {tuple(each.shape) for each in found.values()} == {(SENTENCES, length)}
     assert agreement(found["masked"], found["removed"]) == 1.0
@@ -107,7 +107,7 @@ def test_the_command_leaves_one_line_with_every_number(tmp_path, monkeypatch, ca
 
 
 def test_the_table_has_milliseconds_a_batch():
-    found = figures({"dense": [0.5], "masked": [0.6], "removed": [0.4]}, 0.25)
+    found = time_figures({"dense": [0.5], "masked": [0.6], "removed": [0.4]}, 0.25)
     (line,) = table([{"size": "base", "work": "scoring", "batch": 4, **found}], sentences=9)  # 3 batches, the last of one sentence
     assert line[:5] == ["base, scoring", "4", "166.7", "200.0", "133.3"]
     assert line[-3:] == ["25.0%", "0.80", "0.80 to 0.80"]

@@ -8,7 +8,7 @@ import torch
 
 from gates import HeadMap
 from pruning import ablated_stats
-from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, least_resamples, only, significant
+from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, least_resamples, one_head_mask, significance_counts
 from pruning.significance import compare, holm, resample_counts, score
 from runfolder.table import read_table
 
@@ -137,15 +137,15 @@ def test_an_interrupted_table_goes_on_after_its_last_part_and_ends_the_same(make
 def test_a_table_of_another_model_or_text_is_refused_unless_fresh(make_dense):
     dense = make_dense()
     ablate_one(dense, kinds=None, resamples=R, **QUIET)
-    with pytest.raises(ValueError, match=r"ablation/one\.csv is of other resamples than this command; --fresh makes it anew"):
+    with pytest.raises(ValueError, match=r"ablation/one\.csv was made with other resamples than this command; --fresh makes it anew"):
         ablate_one(dense, kinds=None, resamples=R + 1, **QUIET)
     dense.test = (dense.test[0][1:], dense.test[1][1:])
-    with pytest.raises(ValueError, match="is of other text and sentences than this command"):
+    with pytest.raises(ValueError, match="was made with other text and sentences than this command"):
         ablate_one(dense, kinds=None, resamples=R, **QUIET)
     ablate_one(dense, kinds=None, resamples=R, fresh=True, **QUIET)
     (dense.folder / "ablation/one.json").unlink()  # as if interrupted before the end
     other = make_dense(seed=2)
-    with pytest.raises(ValueError, match=r"one\.npz is of other weights and text than this command"):
+    with pytest.raises(ValueError, match=r"one\.npz was made with other weights and text than this command"):
         ablate_one(other, kinds=None, resamples=R, **QUIET)
     assert ablate_one(other, kinds=None, resamples=R, fresh=True, **QUIET)
 
@@ -169,9 +169,7 @@ def test_each_layer_is_reduced_to_the_head_that_is_best_on_validation_and_report
         sources, references = getattr(dense, split)
         for site, head, hypotheses in head_loop(dense, sources, others=True):
             bleu[split, site.name, head] = score(hypotheses, references)["bleu"]
-    base = {
-        split: score(dense.translator.translate(text[0]), text[1]) for split, text in (("valid", dense.valid), ("test", dense.test))
-    }
+    base = {split: score(dense.translator.translate(text[0]), text[1]) for split, text in (("valid", dense.valid), ("test", dense.test))}
     assert [row["site"] for row in rows] == [site.name for site in sorted(dense.translator.sites)]
     for row in rows:
         head = max(range(3), key=lambda head: bleu["valid", row["site"], head])
@@ -203,8 +201,8 @@ def test_a_layer_whose_one_head_matters_is_reduced_to_it_without_loss(make_dense
 
 def test_the_mask_closes_one_head_or_all_others(make_dense):
     site = chosen_sites(make_dense().translator.model, ["cross"])[0]
-    assert only(site, 1, closed=True) == HeadMap({site: [False, True, False]})
-    assert only(site, 1, closed=False) == HeadMap({site: [True, False, True]})
+    assert one_head_mask(site, 1, closed=True) == HeadMap({site: [False, True, False]})
+    assert one_head_mask(site, 1, closed=False) == HeadMap({site: [True, False, True]})
 
 
 @pytest.mark.parametrize(("tests", "resamples"), [(1, 10_000), (50, 10_000), (72, 14_400), (288, 57_600)])
@@ -219,7 +217,7 @@ def test_significant_heads_are_counted_raw_and_adjusted_with_those_that_improve(
         {"kind": "enc-self", "p_value": 0.01, "p_value_holm": 0.02, "bleu_difference": -0.1},  # not below
         {"kind": "enc-self", "p_value": 0.5, "p_value_holm": 0.5, "bleu_difference": 0.1},
     ]
-    found = significant(rows, "bleu_difference")
+    found = significance_counts(rows, "bleu_difference")
     assert found["raw"]["all"] == {"tested": 4, "significant": 2, "improve": 1}
     assert found["holm"]["all"] == {"tested": 4, "significant": 1, "improve": 0}
     assert found["raw"]["enc-self"] == {"tested": 2, "significant": 0, "improve": 0}

@@ -11,7 +11,7 @@ from analysis.weight_norm import weight_norm
 from configs.prune import PruneConfig
 from configs.scores import SCORES
 from gates import HeadMap, HeadSite, find_sites
-from pruning.curve import Measure, choose, curve, curve_name, figure_name
+from pruning.curve import MaskScorer, choose_step, curve, curve_name, figure_name
 from pruning.dense_model import DenseModel
 from pruning.scores import ranked
 from pruning.significance import score
@@ -31,9 +31,9 @@ def dense(make_dense) -> DenseModel:
     return make_dense()
 
 
-def draw(dense: DenseModel, order: str = "weight-norm", config: PruneConfig = CONFIG, kinds=None, measure: Measure | None = None):
+def draw(dense: DenseModel, order: str = "weight-norm", config: PruneConfig = CONFIG, kinds=None, scorer: MaskScorer | None = None):
     """(name, rows) of a curve, without a word."""
-    return curve(order, dense, config, kinds=kinds or ALL, measure=measure or Measure(dense), report=lambda text: None)
+    return curve(order, dense, config, kinds=kinds or ALL, scorer=scorer or MaskScorer(dense), report=lambda text: None)
 
 
 def without(dense: DenseModel, closed: HeadMap, lines: list[str]) -> list[str]:
@@ -134,7 +134,7 @@ def test_the_folder_holds_rows_settings_order_and_scores(dense):
     assert about["finished"] is True
     assert about["command"] == "python prune.py"
     assert about["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
-    assert about["chosen"] == choose(rows)
+    assert about["chosen"] == choose_step(rows)
     assert (about["settings"]["order"], about["settings"]["step"], about["settings"]["valid"]["sentences"]) == ("weight-norm", 0.25, 19)
     order = HeadMap.load(dense.folder / f"curves/{name}-order.json").flat()
     scores = HeadMap.load(dense.folder / "scores/weight-norm.json").flat()
@@ -145,8 +145,8 @@ def test_the_folder_holds_rows_settings_order_and_scores(dense):
 
 def interrupted(dense: DenseModel, order: str, config: PruneConfig, after: int) -> None:
     """Stop a curve in the middle of the translation of its step number `after`."""
-    measure = Measure(dense)
-    row, seen = measure.row, []
+    scorer = MaskScorer(dense)
+    row, seen = scorer.row, []
 
     def stops(closed: HeadMap, seed: int | None):
         if len(seen) == after:
@@ -154,9 +154,9 @@ def interrupted(dense: DenseModel, order: str, config: PruneConfig, after: int) 
         seen.append(closed)
         return row(closed, seed)
 
-    measure.row = stops  # type: ignore[method-assign]
+    scorer.row = stops  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        draw(dense, order, config, measure=measure)
+        draw(dense, order, config, scorer=scorer)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
@@ -169,10 +169,10 @@ def test_an_interrupted_curve_goes_on_where_it_stopped_and_ends_as_one_that_was_
     files = {path.name: path.read_bytes() for path in (dense.folder / "curves").iterdir()}
     (about,) = [json.loads(text) for name, text in files.items() if name.endswith(".json") and "order" not in name]
     assert about["finished"] is False
-    measure, done = Measure(dense), []
-    row = measure.row
-    measure.row = lambda closed, seed: done.append(closed) or row(closed, seed)  # type: ignore[method-assign]
-    name, rows = draw(dense, order, config, measure=measure)
+    scorer, done = MaskScorer(dense), []
+    row = scorer.row
+    scorer.row = lambda closed, seed: done.append(closed) or row(closed, seed)  # type: ignore[method-assign]
+    name, rows = draw(dense, order, config, scorer=scorer)
     assert len(done) == len(rows) - after
     continued = {path.name: path.read_bytes() for path in (dense.folder / "curves").iterdir()}
     assert draw(dense, order, replace(config, fresh=True)) == (name, rows)
@@ -186,15 +186,15 @@ def test_a_finished_curve_is_read_and_nothing_is_translated(dense, monkeypatch):
 
 
 def test_orders_of_one_command_share_what_they_translate_and_score(dense, monkeypatch):
-    measure, calls = Measure(dense), []
+    scorer, calls = MaskScorer(dense), []
     monkeypatch.setattr("analysis.weight_norm.weight_norm", lambda *given: calls.append(1) or weight_norm(*given))
     for kind in ALL:
-        draw(dense, kinds=[kind], measure=measure)
-    draw(dense, "random", replace(CONFIG, step=1.0, random_seeds=3), measure=measure)
+        draw(dense, kinds=[kind], scorer=scorer)
+    draw(dense, "random", replace(CONFIG, step=1.0, random_seeds=3), scorer=scorer)
     assert len(calls) == 1
-    closed_in_all = [key for key in measure.known if sum(key) == HEADS]
+    closed_in_all = [key for key in scorer.scored_masks if sum(key) == HEADS]
     assert len(closed_in_all) == 1
-    assert len(measure.known) == 1 + 3 * 4 - 1 + 1  # none; four steps of each kind, of which enc-self has three; all
+    assert len(scorer.scored_masks) == 1 + 3 * 4 - 1 + 1  # none; four steps of each kind, of which enc-self has three; all
 
 
 @pytest.mark.parametrize("what", ["test", "weights", "search"])
@@ -219,7 +219,7 @@ def test_going_on_where_the_model_translates_otherwise_is_refused(dense):
     cells = lines[1].split(",")
     cells[lines[0].split(",").index("valid_bleu")] = "12.5"
     path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
-    with pytest.raises(ValueError, match="translates otherwise than when"):
+    with pytest.raises(ValueError, match="translates differently from when"):
         draw(dense)
 
 
@@ -235,19 +235,19 @@ def step(closed: int, difference: float, p: float, *, seed: int | None = None, t
 
 def test_the_most_heads_without_a_significant_loss_on_validation_are_chosen():
     rows = [step(0, 0, 1), step(2, -0.2, 0.3), step(4, -0.5, 0.005), step(5, -0.6, 0.01, test=-2.0), step(8, -3, 0.001)]
-    chosen = choose(rows)
+    chosen = choose_step(rows)
     assert (chosen["heads_closed"], chosen["heads_open"], chosen["test_bleu"], chosen["test_bleu_difference"]) == (5, 5, 29, -2)
     assert (chosen["test_bleu_difference_low"], chosen["test_bleu_difference_high"]) == (-3, -1)
 
 
 def test_a_significant_gain_is_no_loss():
-    assert choose([step(0, 0, 1), step(2, 1.5, 0.001), step(4, -1, 0.001)])["heads_closed"] == 2
+    assert choose_step([step(0, 0, 1), step(2, 1.5, 0.001), step(4, -1, 0.001)])["heads_closed"] == 2
 
 
 def test_of_several_seeds_every_one_must_be_without_loss_and_the_mean_is_reported():
     one = [step(0, 0, 1, seed=1), step(2, -0.1, 0.5, seed=1, test=-2.0), step(4, -0.1, 0.5, seed=1)]
     two = [step(0, 0, 1, seed=2), step(2, -0.2, 0.5, seed=2, test=-1.0), step(4, -2, 0.001, seed=2)]
-    chosen = choose([*one, *two])
+    chosen = choose_step([*one, *two])
     assert chosen["heads_closed"] == 2
     assert chosen["test_bleu_difference"] == -1.5
     assert (chosen["test_bleu_difference_low"], chosen["test_bleu_difference_high"]) == (-3, 0)

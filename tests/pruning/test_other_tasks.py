@@ -10,8 +10,8 @@ from configs.prune import PruneConfig
 from gates import HeadMap, find_sites
 from models.checkpoint import weights_digest
 from pruning.ablated_stats import ablated_outputs, fingerprint
-from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, only
-from pruning.curve import Measure, curve
+from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, one_head_mask
+from pruning.curve import MaskScorer, curve
 from pruning.dense_model import DenseModel
 from pruning.scores import ScoreRequest, head_scores, score_file
 from pruning.significance import compare, compare_many, resample_counts, score, score_changed
@@ -124,7 +124,7 @@ def without(dense: DenseModel, closed: HeadMap, lines: list[str]) -> list[str]:
 
 
 def single_heads(dense: DenseModel) -> list[HeadMap]:
-    return [only(site, head, closed=True) for site in chosen_sites(dense.source.model, None) for head in range(site.heads)]
+    return [one_head_mask(site, head, closed=True) for site in chosen_sites(dense.source.model, None) for head in range(site.heads)]
 
 
 def test_its_outputs_under_every_mask_are_those_of_the_model_without_the_heads(labelled):
@@ -170,13 +170,13 @@ def test_each_layer_is_reduced_to_its_best_head(labelled):
     sites = chosen_sites(labelled.source.model, None)
     sources, references = labelled.valid
     for row, site in zip(rows, sites, strict=True):
-        found = [accuracy(without(labelled, only(site, h, closed=False), sources), references) for h in range(site.heads)]
+        found = [accuracy(without(labelled, one_head_mask(site, h, closed=False), sources), references) for h in range(site.heads)]
         assert row["head"] == found.index(max(found))
         assert row["valid_accuracy"] == pytest.approx(max(found))
 
 
 def test_its_curve_is_the_accuracy_of_the_model_with_the_lowest_heads_zeroed(labelled):
-    name, rows = curve("weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, measure=Measure(labelled), **QUIET)
+    name, rows = curve("weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled), **QUIET)
     scores = HeadMap.load(labelled.folder / "scores/weight-norm.json")
     assert [row["heads_closed"] for row in rows] == [0, 8, 15]
     for row in rows:
@@ -199,7 +199,7 @@ def test_its_heads_are_scored_by_what_each_costs_alone(labelled):
 def test_the_terminal_calls_the_metric_by_its_title(labelled, capsys):
     one_table(labelled, ablate_one(labelled, kinds=None, resamples=R, **QUIET))
     all_but_one_table(labelled, ablate_all_but_one(labelled, kinds=None, resamples=R, **QUIET))
-    name, rows = curve("weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, measure=Measure(labelled), **QUIET)
+    name, rows = curve("weight-norm", labelled, CONFIG, kinds=CONFIG.kinds, scorer=MaskScorer(labelled), **QUIET)
     curves_table(labelled, {name: rows})
     said = " ".join(capsys.readouterr().out.split())  # long titles are broken
     assert "test accuracy (difference) by heads closed" in said

@@ -15,7 +15,7 @@ from configs.scores import FINETUNED, SCORES, score_rows
 from gates import KINDS, HeadMap, HeadSite, find_sites
 from pruning.curve import score_request
 from pruning.dense_model import DenseModel
-from pruning.scores import ScoreRequest, closed_by, head_scores, kinds_words, ranked, score_file, step_counts
+from pruning.scores import ScoreRequest, closed_by, head_scores, kinds_suffix, ranked, score_file, step_counts
 from pruning.significance import score
 
 ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 5), HeadSite.at("dec-self", 0, 3), HeadSite.at("cross", 1, 3)
@@ -277,5 +277,5 @@ def test_the_beam_is_in_the_file_of_what_outputs_say_alone(make_dense):
 
 
 def test_all_kinds_are_no_part_of_a_name():
-    assert kinds_words(None) == kinds_words(["cross", "dec-self", "enc-self"]) == []
-    assert kinds_words(["cross", "enc-self"]) == ["enc-self+cross"]
+    assert kinds_suffix(None) == kinds_suffix(["cross", "dec-self", "enc-self"]) == []
+    assert kinds_suffix(["cross", "enc-self"]) == ["enc-self+cross"]

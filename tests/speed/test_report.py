@@ -23,7 +23,7 @@ from runfolder.source import open_source
 from speed import peak_memory
 from speed import report as speed_report
 from speed import systems as speed_systems
-from speed.report import Plan, Setting, Timed, add_memory, estimate, gain, report, rows_of, settings, thirds
+from speed.report import Plan, ReportCell, TimedTranslation, add_memory, cell_rows, estimate, report, report_cells, speedup_columns, thirds
 from speed.systems import System, evenly, open_system, prepare, text_of
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
@@ -127,7 +127,7 @@ def test_sentences_are_spread_over_their_part_and_repeat_where_there_are_few():
 
 def test_every_setting_has_some_tens_of_sentences_in_whole_batches():
     plan = Plan([1, 4, 16, 64], [], [1, 5], 5)
-    planned = settings(plan, sentences(300), thirds(range(1, 301)))
+    planned = report_cells(plan, sentences(300), thirds(range(1, 301)))
     assert len(planned) == 24
     assert {each.batch: len(each.sentences) for each in planned} == {1: 16, 4: 32, 16: 32, 64: 64}
     assert {len(batch) for each in planned for batch in each.batches} == {1, 4, 16, 64}
@@ -135,14 +135,14 @@ def test_every_setting_has_some_tens_of_sentences_in_whole_batches():
 
 
 def test_quick_is_one_length_two_batch_sizes_and_two_rounds():
-    plan = Plan.of(config(quick=True, repeats=7))
+    plan = Plan.from_config(config(quick=True, repeats=7))
     assert (plan.batch_sizes, plan.beams, plan.repeats) == ([1, 16], [1, 2], 2)
-    assert list(plan.parts(range(1, 301))) == ["middle"]
+    assert list(plan.sentences_by_length(range(1, 301))) == ["middle"]
 
 
 def test_a_length_that_is_given_is_the_sentences_nearest_to_it():
-    plan = Plan.of(config(lengths=[200, 10]))
-    parts = plan.parts([0, *range(1, 301)])
+    plan = Plan.from_config(config(lengths=[200, 10]))
+    parts = plan.sentences_by_length([0, *range(1, 301)])
     assert list(parts) == ["10 pieces", "200 pieces"]
     assert parts["10 pieces"] == list(range(1, 65))
     assert parts["200 pieces"] == list(range(168, 232))
@@ -150,7 +150,7 @@ def test_a_length_that_is_given_is_the_sentences_nearest_to_it():
 
 def test_the_estimate_grows_with_the_batch_and_counts_every_round(run, monkeypatch):
     vocab = open_source(run.path, "base").translator.source_vocab
-    planned = [Setting(1, "short", batch, sentences(8)) for batch in (1, 8)]
+    planned = [ReportCell(1, "short", batch, sentences(8)) for batch in (1, 8)]
     # one sentence takes 1 s, eight take 8 s: 8 batches of the one and 1 of the other, 3 rounds, a warm-up, and once for memory
     monkeypatch.setattr(speed_report, "clock", Tick(9.0, 1.0, 8.0))
     expected = 8 * 4 + 1 + 8 * 4 + 8 + speed_report.START_UP + 2 * 3 * speed_report.PAUSE
@@ -161,16 +161,16 @@ def test_the_estimate_grows_with_the_batch_and_counts_every_round(run, monkeypat
 
 
 def test_a_gain_is_taken_round_by_round_and_the_share_is_of_what_was_saved():
-    found = gain([2.0, 4.0, 2.0], [1.5, 4.0, 1.0], 100, 50)
+    found = speedup_columns([2.0, 4.0, 2.0], [1.5, 4.0, 1.0], 100, 50)
     assert found["speedup"]["values"] == pytest.approx([4 / 3, 1.0, 2.0])
     assert found["saved_share"] == 0.5
     assert found["share_of_ideal"]["values"] == pytest.approx([0.5, 0.0, 1.0])
 
 
 def test_where_nothing_is_saved_there_is_no_share_of_it():
-    assert gain([2.0], [1.0], 1000, 995)["share_of_ideal"] is None
-    assert gain([2.0], [1.0], 100, 120)["saved_share"] == pytest.approx(-0.2)
-    assert gain(None, [1.0], 0, 5) == {"speedup": None, "saved_share": None, "share_of_ideal": None}
+    assert speedup_columns([2.0], [1.0], 1000, 995)["share_of_ideal"] is None
+    assert speedup_columns([2.0], [1.0], 100, 120)["saved_share"] == pytest.approx(-0.2)
+    assert speedup_columns(None, [1.0], 0, 5) == {"speedup": None, "saved_share": None, "share_of_ideal": None}
 
 
 def system(name: str, model: Transformer) -> System:
@@ -186,13 +186,13 @@ def models(make_model):
 
 def test_rows_hold_what_the_clock_and_the_counts_say(run, models, monkeypatch):
     vocab = open_source(run.path, "base").translator.source_vocab
-    setting = Setting(2, "short", 2, ["a dog", "a cat", "the red bird .", "a"])
-    timed = {name: Timed(Parrot(vocab, tokens), setting) for name, tokens in (("dense", 5), ("masked", 3), ("removed", 3))}
+    setting = ReportCell(2, "short", 2, ["a dog", "a cat", "the red bird .", "a"])
+    timed = {name: TimedTranslation(Parrot(vocab, tokens), setting) for name, tokens in (("dense", 5), ("masked", 3), ("removed", 3))}
     for name, seconds in {"dense": (9, 9, 1.0, 3.0, 2.0, 2.0), "masked": (9, 9, 2, 2, 2, 2), "removed": (9, 9, 1, 1, 0.5, 0.5)}.items():
         monkeypatch.setattr(speed_report, "clock", Tick(*seconds))
         for _ in range(3):  # a warm-up and two rounds
             timed[name]()
-    dense, masked, removed = rows_of([system(name, model) for name, model in models.items()], timed)
+    dense, masked, removed = cell_rows([system(name, model) for name, model in models.items()], timed)
     assert dense["seconds"] == [4.0, 4.0]
     assert dense["sentences_per_second"]["median"] == 1.0
     assert dense["latency_ms"] == {"median": 2000.0, "lowest": 1000.0, "highest": 3000.0}
@@ -220,7 +220,7 @@ def test_systems_are_held_against_the_dense_model_on_their_own_engine(model):
 
 
 def test_memory_is_measured_from_the_least_work_to_the_most(model, no_processes):
-    planned = [Setting(beam, length, batch, sentences(batch)) for beam in (1, 5) for length in ("short", "long") for batch in (1, 16)]
+    planned = [ReportCell(beam, length, batch, sentences(batch)) for beam in (1, 5) for length in ("short", "long") for batch in (1, 16)]
     rows = [{"system": "dense", "beam": each.beam, "length": each.length, "batch": each.batch} for each in planned]
     memory = add_memory(rows, system("dense", model), planned)
     assert [each["beam"] * len(each["lines"]) for each in no_processes[0]] == [1, 1, 5, 5, 16, 16, 80, 80]

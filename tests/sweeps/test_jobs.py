@@ -168,7 +168,7 @@ def test_a_failing_trial_stops_no_other_and_its_error_is_kept(tmp_path, fake):
         1: "no space left",
         2: "RuntimeError: [out] of memory",
         4: "ended by SIGKILL (out of memory?)",
-        5: "it ended well, but no finished run has its configuration",
+        5: "it ended without an error, but no finished run has its configuration",
     }
     assert [disk[number]["exit_code"] for number in (1, 2, 3, 4, 5)] == [1, 1, 0, -9, 0]
     assert sorted(number for what, number in log.events if what == "failed") == [1, 2, 4, 5]

@@ -95,7 +95,7 @@ def test_a_sweep_of_which_nothing_was_started_gives_way_to_another(opened):
 def test_a_broken_state_is_named_with_what_to_do(opened, tmp_path, text):
     begun(opened())
     (tmp_path / "sweep/trials.json").write_text(text)
-    with pytest.raises(ValueError, match=r"holds no sweep that can go on .*; give this one a --name of its own, or remove"):
+    with pytest.raises(ValueError, match=r"holds no sweep that can continue .*; give this one a --name of its own, or remove"):
         opened()
 
 

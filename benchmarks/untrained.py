@@ -1,20 +1,26 @@
-"""A fresh model of a configuration's size, and its training text: what costs are measured on."""
+"""The untrained model and the training text of a configuration, on which costs are measured, and the flags that choose them."""
 
 import tempfile
 from typing import TYPE_CHECKING
 
-from speed.measure import ROOT
+from benchmarks.benchmark import ROOT, Flag
 
 if TYPE_CHECKING:
     from configs.schema import FitConfig
     from data.corpus import TranslationData
     from models.transformer import Transformer
 
+SIZE_FLAGS: list[Flag] = [
+    ("--sizes", {"nargs": "+", "choices": ["toy", "multi30k"], "default": ["toy", "multi30k"], "help": "(default: both)"}),
+    ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
+]
 
-def sized(size: str, *, sentences: int, data_dir: str | None, seed: int) -> "tuple[FitConfig, TranslationData, Transformer]":
-    """Settings, data with the first `sentences` training pairs, and an untrained model in evaluation mode, on the GPU if there is one.
 
-    size: "toy" for fit.py's defaults, else the name of a YAML in configs/."""
+def untrained(size: str, *, data_dir: str | None, seed: int, sentences: int = 0) -> "tuple[FitConfig, TranslationData, Transformer]":
+    """The configuration, its data with the first `sentences` training pairs (0: all), and an untrained model in evaluation mode, on the GPU
+    if there is one.
+
+    size: "toy" for the defaults of fit.py, else the name of a YAML file in configs/."""
     import torch
 
     from configs.cli import from_dict

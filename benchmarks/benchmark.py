@@ -1,0 +1,114 @@
+"""The frame of every benchmark: its command line, its table, and one JSON line with what made the numbers."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from speed.measure import load_average, set_threads
+
+ROOT = Path(__file__).resolve().parents[1]
+Flag = tuple[str, dict[str, Any]]  # name and options of ArgumentParser.add_argument
+
+
+def at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {number}")
+    return number
+
+
+def count_flag(name: str, default: int, meaning: str) -> Flag:
+    """A flag that takes a whole number of at least 1."""
+    return name, {"type": at_least_one, "default": default, "help": f"{meaning} (default: %(default)s)"}
+
+
+THREADS: Flag = ("--threads", {"type": int, "default": 0, "help": "CPU threads, 0 for all (default: %(default)s)"})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of random weights and batches;
+    threads: where each measurement had its own number of threads, all of them."""
+
+    numbers: Mapping[str, Any]
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+    precision: str = "32"
+    seed: int = 1
+    threads: list[int] | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table and adds a line to results/NAME.jsonl.
+
+    about: the text of --help; flags: those beside --out and --threads; peers: packages whose versions are recorded too; answer: takes the
+    parsed flags, and returns None in a worker process, which has nothing to record."""
+
+    name: str
+    question: str
+    about: str
+    flags: Sequence[Flag]
+    answer: Callable[[argparse.Namespace], Answer | None]
+    peers: Sequence[str] = ()
+
+    def main(self) -> int:
+        """Measure, print and record; 1 after a ValueError. --help and a mistyped flag answer before anything heavy is imported."""
+        parser = argparse.ArgumentParser(
+            prog=f"python -m benchmarks.{self.name}",
+            description=self.about.strip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        default = f"results/{self.name}.jsonl"
+        parser.add_argument("--out", default=default, help="file to which one JSON line is added (default: %(default)s)")
+        own_threads = any(name == "--threads" for name, _ in self.flags)
+        for flag, flag_options in [*self.flags, *([] if own_threads else [THREADS])]:
+            parser.add_argument(flag, **flag_options)
+        options = parser.parse_args()
+        if isinstance(options.threads, int):
+            set_threads(options.threads)
+        load = load_average()
+        try:
+            answer = self.answer(options)
+        except ValueError as error:
+            print(f"{self.name}: error: {error}", file=sys.stderr)
+            return 1
+        if answer is not None:
+            print(answer.title, end="\n" if answer.title else "")
+            print_table(answer.header, answer.rows)
+            self.append_record(options.out, answer, load)
+        return 0
+
+    def append_record(self, out: str, answer: Answer, load: float | None) -> None:
+        """Append one line to `out`: question, numbers, command, commit, seed, device, threads, versions and date."""
+        from runfolder.provenance import device_name, provenance
+
+        made_by = provenance(device_name(), answer.precision, answer.seed)
+        made_by["command"] = made_by["command"].replace(f"python {self.name}.py", f"python -m benchmarks.{self.name}", 1)
+        made_by["versions"] |= {peer: version(peer) for peer in self.peers}
+        if answer.threads:
+            made_by["threads"] = answer.threads
+        numbers = {**answer.numbers, "load_average_before": load}
+        line = json.dumps({"benchmark": self.name, "question": self.question, **numbers, **made_by}, ensure_ascii=False, allow_nan=False)
+        path = Path(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        threads = " and ".join(map(str, answer.threads or [made_by["threads"]]))
+        print(f"{made_by['device']}; threads: {threads}; torch {made_by['versions']['torch']}; one line added to {out}")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table: the first column left-aligned, the others right-aligned."""
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    for row in cells:
+        others = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        print("  ".join([row[0].ljust(widths[0]), *others]).rstrip())
