@@ -9,6 +9,9 @@ EXTRAS := train analysis export notebooks sweeps dev
 # Local copies of named corpora; without the folder they are downloaded.
 DATA_DIR ?= ../shared/data
 LAMBDAS ?= 0.003 0.01 0.03 0.1
+# Tests run in so many processes, a file in one of them, each with one thread.
+JOBS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
 # More flags for fit.py or pytest:  make fit FLAGS="--lambda 0.03",  make test FLAGS="-k gates"
 FLAGS ?=
 
@@ -21,10 +24,10 @@ fit: $(INSTALLED)
 # While editing: what failed last first, without the tests that train, export or start processes (`slow`, tests/conftest.py).
 check: $(INSTALLED)
 	$(PY) -m ruff check .
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not slow" --failed-first $(FLAGS)
+	$(PYTEST) -q -m "not slow" --failed-first $(FLAGS)
 
 test: lint
-	$(PY) -m pytest $(FLAGS)
+	$(PYTEST) $(FLAGS)
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

@@ -115,11 +115,11 @@ class Walk:
         if module.heads == 0:  # only the bias of W_O comes out
             y, bias_back = self.linear(module.out_proj, x[..., :0])
 
-            def nothing(R: Tensor, account: Account) -> Tensor:
+            def no_relevance(R: Tensor, account: Account) -> Tensor:
                 bias_back(R, account)
                 return R.new_zeros(len(R), *keys.shape)
 
-            return y, nothing
+            return y, no_relevance
         v, v_back = self.linear(module.v_proj, keys)
         q = F.linear(x, module.q_proj.weight.to(self.dtype), module.q_proj.bias.to(self.dtype))
         k = F.linear(keys, module.k_proj.weight.to(self.dtype), module.k_proj.bias.to(self.dtype))

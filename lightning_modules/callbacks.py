@@ -100,17 +100,17 @@ class GateHistory(pl.Callback):
         self.steps: list[int] = []
         self.values: list[list[float]] = []
 
-    def record(self, module: pl.LightningModule, step: int) -> None:
+    def add_row(self, module: pl.LightningModule, step: int) -> None:
         self.steps.append(step)
         self.values.append([x for _, gate in bank_of(module).items() for x in gate.position().tolist()])
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not self.steps:
-            self.record(module, 0)
+            self.add_row(module, 0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         if trainer.global_step % self.every == 0 and trainer.global_step > self.steps[-1]:
-            self.record(module, trainer.global_step)
+            self.add_row(module, trainer.global_step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:  # gates are the same in all processes

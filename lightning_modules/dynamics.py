@@ -70,13 +70,13 @@ class Dynamics(pl.Callback):
             relative = {f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None}
             rows.append({"epoch": epoch, "closed_share": tenth / 10, **heads, **measures, **relative})
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
-        self.folder.write_json(f"{NAME}.json", self.settings(module, scores, whole))
+        self.folder.write_json(f"{NAME}.json", self.settings_and_provenance(module, scores, whole))
         write_table(self.folder, TABLE, read_rows(self.folder) + rows)
         kept = ", ".join(f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2])
         title = whole.metrics[0].title
         say(f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} ({minutes(time.perf_counter() - begin)})")
 
-    def settings(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
+    def settings_and_provenance(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
         """Return the settings and the provenance of the rows, for the JSON file."""
         settings = module.task.prediction_settings(module.predictor)
         if "search" in settings:

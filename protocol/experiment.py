@@ -73,7 +73,7 @@ class Experiment:
             return self.named_base(config.base)
         name = config.name if config.name and config.gate == "none" else f"{self.text.prefix}-none-s{config.seed}"
         fingerprint = base_fingerprint(config, self.text.corpus, self.precision)
-        folder, done = self.claim(name, fingerprint, gate="none", fresh=config.fresh and config.gate == "none")
+        folder, done = self.claim_folder(name, fingerprint, gate="none", fresh=config.fresh and config.gate == "none")
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
             return folder
@@ -111,7 +111,7 @@ class Experiment:
         """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""
         config = self.config
         name = f"{self.text.prefix}-continued-s{config.seed}"
-        folder, done = self.claim(name, self.fingerprint_on(base, CONTINUED), gate="none", base=base)
+        folder, done = self.claim_folder(name, self.fingerprint_on(base, CONTINUED), gate="none", base=base)
         if done:
             say(f"base-continued: {folder.path} (finished, same configuration)")
             return folder
@@ -131,7 +131,7 @@ class Experiment:
         kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
         name = config.name or f"{self.text.prefix}-{method.name}-{method.steering(config):g}{kinds}-s{config.seed}"
         fingerprint = self.fingerprint_on(base, method.name)
-        folder, done = self.claim(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
+        folder, done = self.claim_folder(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
             return folder
@@ -231,7 +231,7 @@ class Experiment:
 
     # ---------------------------------------------------------------- stages
 
-    def claim(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
+    def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
         """The folder of a run with this fingerprint, and whether it is finished already."""
         heads = self.config.heads if gate == self.config.gate else 0  # of the method alone: a base is not told a number
         settings = replace(self.config, gate=gate, heads=heads, systems=self.config.systems)

@@ -27,7 +27,10 @@ def foreign_run(prefix: str, foreign: ForeignModel, root: str | Path) -> RunFold
         shutil.copyfile(file, folder / name)
     save_model(folder / "best.pt", model)
     folder.add_system("base", folder / "best.pt", None)
+    translator = foreign.translator
+    text = {"joint": translator.source_vocab is translator.target_vocab, "max_length": min(200, model.config.max_positions - 1)}
     settings = {"gate": "none", "name": folder.path.name, "model": architecture(model)["model"]} | foreign.settings
+    settings["text"] = text | foreign.settings.get("text", {})
     folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=run_hash))
     facts = {"origin": f"{prefix}:{foreign.name}", **provenance(device_name(), "32", 0)}
     folder.write_json("result.json", {"rows": [], "system": "base", "reference": "base", "finished": True, **facts})

@@ -108,7 +108,9 @@ class ResultRow:
 
 def metric_names(row: Mapping[str, Any]) -> list[str]:
     """The metrics that a row of result.json has, in its order: those with a signature, or an interval."""
-    return [name for name in row if (f"{name}_signature" in row or f"{name}_ci95" in row) and not name.endswith("_difference")]
+    ends = [(name, end) for name in row for end in ("_signature", "_ci95") if name.endswith(end)]
+    names = {name.removesuffix(end) for name, end in ends if not name.endswith(f"_difference{end}")}
+    return sorted(names, key=lambda name: list(row).index(name) if name in row else len(row))
 
 
 SPELT = {"lines_unlike_masked": "lines_unlike_l0"}  # field -> its name in result.json, where runs have it already

@@ -106,7 +106,7 @@ def parse_parameter(name: Any, entry: Any) -> Parameter:
     where, flag = f"parameters.{name}", str(name).replace("-", "_")
     flags = [*(setting.name for setting in all_settings(FitConfig)), "config"]
     if not isinstance(entry, dict):
-        raise ValueError(f"{where}: expected `value: ...`, `values: [...]` or a distribution below it, got {shown(entry)}")
+        raise ValueError(f"{where}: expected `value: ...`, `values: [...]` or a distribution below it, got {shortened(entry)}")
     if "parameters" in entry:  # an agent would give them as the one word --train={'epochs': ...}
         inner = next(iter(entry["parameters"] or ["..."]))
         raise ValueError(f"{where}: nested parameters reach {PROGRAM} as one word that it does not read; write {name}.{inner}: ...")
@@ -118,7 +118,7 @@ def parse_parameter(name: Any, entry: Any) -> Parameter:
     if distribution in INSTEAD:
         raise ValueError(f"{where}: distribution {distribution} is not supported locally; take {INSTEAD[distribution]}")
     if distribution not in DISTRIBUTIONS:
-        raise ValueError(f"{where}.distribution: W&B has no {shown(distribution)}{did_you_mean(str(distribution), list(DISTRIBUTIONS))}")
+        raise ValueError(f"{where}.distribution: no {shortened(distribution)} in W&B{did_you_mean(str(distribution), list(DISTRIBUTIONS))}")
     rule = DISTRIBUTIONS[distribution]
     for key in entry:
         if key not in (*rule.keys, "distribution"):
@@ -150,14 +150,14 @@ def implied_distribution(entry: Keys, where: str) -> str:
 def check_values(keys: Keys, where: str) -> None:
     values = keys.get("values", [keys.get("value", 0)])
     if not isinstance(values, list) or not values:
-        raise ValueError(f"{where}.values: expected a list with at least one value, got {shown(values)}")
+        raise ValueError(f"{where}.values: expected a list with at least one value, got {shortened(values)}")
     for value in values:
         if value is None or isinstance(value, dict):
-            raise ValueError(f"{where}: expected text, numbers or lists of them, got {shown(value)}")
+            raise ValueError(f"{where}: expected text, numbers or lists of them, got {shortened(value)}")
     shares = keys.get("probabilities", [1 / len(values)] * len(values))
     fits = isinstance(shares, list) and len(shares) == len(values) and all(is_number(share) and share >= 0 for share in shares)
     if not fits or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f"{where}.probabilities: expected {len(values)} numbers from 0 on that add up to 1, got {shown(shares)}")
+        raise ValueError(f"{where}.probabilities: expected {len(values)} numbers from 0 on that add up to 1, got {shortened(shares)}")
 
 
 def check_numbers(distribution: str, keys: Keys, where: str) -> None:
@@ -170,7 +170,7 @@ def check_numbers(distribution: str, keys: Keys, where: str) -> None:
             # YAML 1.1, which W&B reads, takes 2e-3 for text
             hint = "; with an exponent write a point too, as in 2.0e-3" if isinstance(value, str) and "e" in value.lower() else ""
             expected = f"a {'whole ' * whole}number{' above 0' * positive}"
-            raise ValueError(f"{where}.{key}: expected {expected}, got {shown(value)}{hint}")
+            raise ValueError(f"{where}.{key}: expected {expected}, got {shortened(value)}{hint}")
     if "min" in keys and not keys["min"] < keys["max"]:
         raise ValueError(f"{where}: min must be below max, got {keys['min']} and {keys['max']}")
 
@@ -183,7 +183,7 @@ def is_number(value: Any) -> bool:
     return is_int(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-def shown(value: Any) -> str:
+def shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -16,7 +16,7 @@ import yaml
 from configs.did_you_mean import did_you_mean
 from configs.metrics import known_metrics
 from sweeps.command import DEFAULT_COMMAND, check_command
-from sweeps.parameters import PROGRAM, Draw, Parameter, draws, is_int, parse_parameter, shown
+from sweeps.parameters import PROGRAM, Draw, Parameter, draws, is_int, parse_parameter, shortened
 
 METHODS = ("grid", "random")
 RUN_HERE = ("program", "method", "metric", "parameters", "command", "run_cap")
@@ -79,7 +79,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected the `key: value` lines of a sweep, got {'nothing' if content is None else shown(content)}")
+        raise ValueError(f"{path}: expected the `key: value` lines of a sweep, got {'nothing' if content is None else shortened(content)}")
     return content
 
 
@@ -94,7 +94,7 @@ def parse_sweep(content: Mapping[str, Any], path: Path) -> SweepFile:
         if content.get(key) is None:
             raise ValueError(f"{key} is missing; a sweep file needs program, method and parameters")
     if os.path.normpath(str(content["program"])) != PROGRAM:
-        raise ValueError(f"program: expected {PROGRAM}, whose flags the parameters are, got {shown(content['program'])}")
+        raise ValueError(f"program: expected {PROGRAM}, whose flags the parameters are, got {shortened(content['program'])}")
     if content["method"] in ("bayes", "custom"):
         raise ValueError(f"method {content['method']}: supported locally are {' and '.join(METHODS)}; wandb agent runs it")
     method = one_of(METHODS, content["method"], "method")
@@ -102,19 +102,19 @@ def parse_sweep(content: Mapping[str, Any], path: Path) -> SweepFile:
     check_project(content.get("project"))
     cap = content.get("run_cap")
     if cap is not None and not (is_int(cap) and cap > 0):
-        raise ValueError(f"run_cap: expected a whole number above 0, got {shown(cap)}")
+        raise ValueError(f"run_cap: expected a whole number above 0, got {shortened(cap)}")
     command = content.get("command", list(DEFAULT_COMMAND))
     check_command(command)
     entries = content["parameters"]
     if not isinstance(entries, dict) or not entries:
-        raise ValueError(f"parameters: expected `name: {{values: [...]}}` lines, got {shown(entries)}")
+        raise ValueError(f"parameters: expected `name: {{values: [...]}}` lines, got {shortened(entries)}")
     parameters = tuple(parse_parameter(name, entry) for name, entry in entries.items())
     return SweepFile(path, method, parameters, tuple(command), cap, dict(content))
 
 
 def one_of(allowed: tuple[str, ...], value: Any, key: str) -> str:
     if value not in allowed:
-        raise ValueError(f"{key}: expected one of {', '.join(allowed)}, got {shown(value)}{did_you_mean(str(value), allowed)}")
+        raise ValueError(f"{key}: expected one of {', '.join(allowed)}, got {shortened(value)}{did_you_mean(str(value), allowed)}")
     return str(value)
 
 
@@ -123,14 +123,14 @@ def check_metric(metric: Any) -> None:
     if metric is None:
         return
     if not isinstance(metric, dict) or "name" not in metric:
-        raise ValueError(f"metric: expected `name: bleu` and `goal: maximize`, got {shown(metric)}")
+        raise ValueError(f"metric: expected `name: bleu` and `goal: maximize`, got {shortened(metric)}")
     for key in metric:
         if key in ("target", "impute", "impute_while_running"):
             raise ValueError(f"metric.{key} is not supported locally; leave it out, or run the file with wandb agent")
         one_of(("name", "goal"), key, "metric")
     if metric["name"] not in known_metrics():
         hint = did_you_mean(str(metric["name"]), known_metrics()) or "; configs/metrics.py lists them"
-        raise ValueError(f"metric.name: no run logs {shown(metric['name'])}{hint}")
+        raise ValueError(f"metric.name: no run logs {shortened(metric['name'])}{hint}")
     one_of(("minimize", "maximize"), metric.get("goal", "minimize"), "metric.goal")
 
 
@@ -139,7 +139,7 @@ def check_project(project: Any) -> None:
     name = str(project or "")
     if wrong := [letter for letter in LETTERS_REFUSED if letter in name]:
         raise ValueError(
-            f"project: W&B takes no {' '.join(LETTERS_REFUSED)} in a project's name, got {shown(name)}; replace {' '.join(wrong)}"
+            f"project: W&B takes no {' '.join(LETTERS_REFUSED)} in a project's name, got {shortened(name)}; replace {' '.join(wrong)}"
         )
     if len(name) > LONGEST_PROJECT:
         raise ValueError(f"project: W&B takes at most {LONGEST_PROJECT} letters in a project's name, got {len(name)}")

@@ -201,9 +201,9 @@ def test_its_time_is_not_counted_as_training_time(train, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(callbacks.time, "perf_counter", lambda: clock[0])
 
-    def slow(*arguments):
+    def slow(*arguments, **options):
         clock[0] += 1000
-        return importance(*arguments)
+        return importance(*arguments, **options)
 
     monkeypatch.setattr(dynamics, "importance", slow)
     _, result = train("slow", [1, 2])

@@ -36,9 +36,10 @@ def test_together_steps_as_the_two_alone_do_also_after_a_scheduler_changed_the_r
         model = make_model(dropout=0.0)
         optimizer = make_optimizer(model, [{"params": list(model.parameters()), "lr": 0.003, "weight_decay": 0.03, "name": "model"}], STAGE)
         assert isinstance(optimizer, CombinedOptimizer)
-        parts = optimizer.parts if apart else [optimizer]
+        parts = optimizer.optimizers if apart else [optimizer]
         if apart:
-            parts = [type(part)(part.param_groups, **({"ns_steps": NEWTON_SCHULZ} if i else {})) for i, part in enumerate(optimizer.parts)]
+            options = [{}, {"ns_steps": NEWTON_SCHULZ}]
+            parts = [type(part)(part.param_groups, **more) for part, more in zip(optimizer.optimizers, options, strict=False)]
         schedulers = [torch.optim.lr_scheduler.LambdaLR(part, lambda step: 1 / (step + 1)) for part in parts]
         for step in range(3):
             torch.manual_seed(step)

@@ -130,7 +130,6 @@ def test_a_run_of_another_task_does_not_translate_but_has_weights(run):
     source.predictor = SimpleNamespace(model=source.model)
     with pytest.raises(ValueError, match="does not translate"):
         _ = source.translator
-    del source.weights
     assert source.weights == weights
 
 
@@ -140,9 +139,12 @@ def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
     assert open_source(run.path, "l0").weights != open_source(base.path).weights
 
 
-def test_a_prefix_reads_models_of_another_library(run, monkeypatch):
-    monkeypatch.setitem(sources.SOURCES, "other", lambda place: RunFolder(run.path.with_name(place)))
-    assert open_source(f"other:{run.path.name}").folder.path == run.path
+def test_a_prefix_has_a_model_of_another_library_read_and_made_a_run(run, monkeypatch):
+    made = []
+    monkeypatch.setitem(sources.SOURCES, "other", "tests.runfolder.foreign_reader:read")
+    monkeypatch.setattr(sources, "foreign_run", lambda prefix, foreign, root: made.append((prefix, foreign.name, root)) or run)
+    assert open_source(f"other:{run.path}").folder.path == run.path  # tests/test_extension.py follows one through the scripts
+    assert made == [("other", run.path.name, "runs")]
 
 
 def test_a_task_that_this_version_lacks_is_refused(run):

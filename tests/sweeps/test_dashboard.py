@@ -113,7 +113,7 @@ def test_bleu_against_heads_has_the_line_of_the_front():
 def test_pictures_and_tables_have_the_keys_that_runs_log_them_by(tmp_path):
     site = HeadSite.at("enc-self", 0, 2)
     row = {"epoch": 1, "site": site.name, "kind": site.kind, "layer": 0, "head": 1, "log_alpha": 0.5, "p_open": 0.7, "open": True}
-    logged = WandbRun.drawn(SimpleNamespace(folder=RunFolder(tmp_path)), [row], 1)
+    logged = WandbRun.gate_pictures(SimpleNamespace(folder=RunFolder(tmp_path)), [row], 1)
     assert {HEAT_MAP, *TABLES} == {*logged, *LOGGED_TABLES}
     found = [text for panel in panels() for text in strings(panel["config"])]
     assert {HEAT_MAP, *TABLES} <= set(found)

@@ -104,7 +104,7 @@ def test_a_parameter_has_the_distribution_and_the_defaults_that_wandb_gives_it(s
         ("lambda", "{min: .nan, max: 0.1}", ["parameters.lambda.min: expected a number, got nan"]),
         ("lambda", "{min: true, max: 2}", ["parameters.lambda.min: expected a number, got True"]),
         ("seed", "{distribution: int_uniform, min: 1, max: 2.5}", ["parameters.seed.max: expected a whole number, got 2.5"]),
-        ("lambda", "{distribution: log_unifrom, min: 1, max: 2}", ["W&B has no 'log_unifrom'", "did you mean"]),
+        ("lambda", "{distribution: log_unifrom, min: 1, max: 2}", ["no 'log_unifrom' in W&B", "did you mean"]),
         ("lambda", "{distribution: log_uniform_values, min: 0, max: 2}", ["lambda.min: expected a number above 0, got 0"]),
         ("lambda", "{distribution: log_uniform, min: 0, max: 1000}", ["log_uniform is not supported", "take log_uniform_values"]),
         ("lambda", "{distribution: q_uniform, min: 0, max: 2, q: 0}", ["parameters.lambda.q: expected a number above 0, got 0"]),

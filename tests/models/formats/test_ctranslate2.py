@@ -211,7 +211,7 @@ def test_padding_and_beginning_are_never_produced(make, exported, heads):
     model = exported(translator)
     check_greedy(translator, model)
     ids = translator.encode(SOURCES[:1])
-    for best in (model.run_again(ids, 5, 1.0, 9, cut)[0] for cut in (False, True)):
+    for best in (model.search_again(ids, 5, 1.0, 9, cut)[0] for cut in (False, True)):
         assert not any({PAD, BOS, EOS} & set(one.ids) for one in best)
         assert [one.log_prob for one in best] == pytest.approx([sum(row) for row in model.log_probs(ids * 5, [one.ids for one in best])])
         assert [one.score for one in best] == pytest.approx([one.log_prob / (len(one.ids) + 1) for one in best])
@@ -333,4 +333,4 @@ def test_two_pieces_of_one_name_are_refused():
             return 6
 
     with pytest.raises(ValueError, match="has the piece 'a' twice"):
-        ct2.names(Twice())
+        ct2.piece_names(Twice())
