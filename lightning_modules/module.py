@@ -18,7 +18,7 @@ from lightning_modules.gating import Gating
 from lightning_modules.optimizers import make_optimizer
 from lightning_modules.schedules import constant, inverse_sqrt
 from pruning.significance import score
-from tasks import Predictor, Task
+from tasks.base import Predictor, Task
 
 LOG_EVERY = 20  # optimiser steps between logged rows
 

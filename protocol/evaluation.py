@@ -19,7 +19,7 @@ from pruning.significance import Scored, compare, resample_counts, score
 from runfolder.folder import RunFolder
 from runfolder.row import Measure, ResultRow
 from runfolder.source import Lines
-from tasks import Predictor, Task
+from tasks.base import Predictor, Task
 
 RESAMPLES = 1000
 BINARISING_GAP = 0.3  # of the metric that decides, between soft and exact gates, above which the user is warned

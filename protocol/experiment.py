@@ -31,7 +31,7 @@ from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
 from runfolder.run_lock import RunLocks, abandon_run, claim_run
 from runfolder.source import best_device, find_run
-from tasks import Predictor
+from tasks.base import Predictor
 
 
 class Experiment:

@@ -9,7 +9,8 @@ from data.corpus import TranslationData
 from models.progress import say
 from runfolder.folder import RunFolder
 from runfolder.source import Lines, Source, best_device
-from tasks import Predictor, task_named
+from tasks import task_named
+from tasks.base import Predictor
 
 
 class ExperimentText:

@@ -26,7 +26,8 @@ from models.checkpoint import weights_digest
 from models.translator import Translator
 from runfolder.folder import RunFolder, dense_run
 from runfolder.foreign_run import foreign_run
-from tasks import Task, task_of
+from tasks import task_of
+from tasks.base import Task
 
 BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
 Lines = tuple[list[str], list[str]]  # source and reference lines

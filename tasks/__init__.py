@@ -1,20 +1,25 @@
-"""What a model is trained for: its data, loss, metrics and evaluation. `task_of` gives the task of a configuration."""
+"""What a model is trained for: its data, loss, metrics and evaluation. `task_of` gives the task of a configuration.
+
+A task is imported when it is asked for: metrics alone, which figures use, need neither torch nor Lightning."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.registry import imported
 from configs.tasks import TASKS
-from tasks.base import Predictor, Task
 
-__all__ = ["Predictor", "Task", "task_named", "task_of"]
+if TYPE_CHECKING:
+    from tasks.base import Task
 
 
 def task_named(name: str) -> Task:
     """The task of this name. Raises ValueError where this version has none such."""
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; this version has {', '.join(TASKS)}")
-    return imported(TASKS[name])()
+    task: Task = imported(TASKS[name])()
+    return task
 
 
 def task_of(config: Mapping[str, Any]) -> Task:

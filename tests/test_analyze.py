@@ -90,7 +90,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     xi = gated.systems()["l0"]["xi"]
     assert state["open"] == {site: [value > 0 for value in row] for site, row in xi.items()}
     assert state["lambda"] == gated.config()["lambda"]
-    assert {"heads_open", "heads_total", "bleu", "bleu_low", "bleu_high", "label"} <= state.keys()
+    assert {"heads_open", "heads_total", "value", "low", "high", "label", "series", "learned"} <= state.keys()
     assert {row["system"] for row in cards["systems"]} >= {"base", "l0"}
     assert len(cards["examples"]) == 3
     for example in cards["examples"]:
@@ -166,7 +166,7 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(ba
     (other / "config.yaml").write_text(yaml.safe_dump({**settings, "run_hash": "0123456789ab"}))
     code, _, error = analyze_here(gated.path, other)
     assert code == 1
-    assert_one_line(error, "not one base", str(base.path), str(other))
+    assert_one_line(error, "the runs are on different bases", str(base.path), str(other))
     code, _, error = analyze_here(runs / "toy-en-de-non-s1")
     assert_one_line(error, "no run at", f"did you mean '{base.path}'")
     result = gated.result()

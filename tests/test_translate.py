@@ -232,7 +232,7 @@ def test_settings_that_make_no_sense_are_one_line_and_exit_code_2(run, translate
         (["--n-best", "3"], ["at most the beam width, 2", "--beam 3"]),  # 2 is the run's own
         (["--device", "gpu"], ["--device gpu", "take cpu"]),
         (["--input", "nowhere.txt"], ["--input nowhere.txt", "No such file"]),
-        (["--output", "nowhere/out.txt"], ["--output nowhere/out.txt", "No such file"]),
+        (["--output", "nowhere/out.txt"], ["cannot write", "nowhere/out.txt", "No such file"]),
     ],
 )
 def test_what_is_not_there_is_one_line(run, translate_here, words, parts):

@@ -14,7 +14,8 @@ from configs.scores import FINETUNED, SCORES
 from configs.systems import BASES, all_systems, default_systems
 from configs.tasks import TASKS
 from gates import GATES
-from tasks import Task, task_named, task_of
+from tasks import task_named, task_of
+from tasks.base import Task
 
 
 @pytest.mark.parametrize("name", METHODS)

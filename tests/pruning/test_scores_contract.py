@@ -35,13 +35,13 @@ def request_of(source):
 @pytest.fixture
 def computed(monkeypatch) -> list[str]:
     """The files of the scores that were computed."""
-    files, compute = [], module.compute
+    files, compute = [], module.compute_scores
 
     def record(score, request):
         files.append(request.file)
         return compute(score, request)
 
-    monkeypatch.setattr(module, "compute", record)
+    monkeypatch.setattr(module, "compute_scores", record)
     return files
 
 

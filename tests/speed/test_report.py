@@ -284,7 +284,7 @@ def test_an_engine_that_is_not_installed_is_left_out_with_what_to_install(run, t
     def missing(packages):
         raise ValueError(f"this format needs {packages[0]}: python -m pip install {packages[0]}")
 
-    monkeypatch.setattr(speed_systems, "need", missing)
+    monkeypatch.setattr(speed_systems, "require_packages", missing)
     systems, left_out = prepare(run, tmp_path, (sentences(9), sentences(9, 1)), threads=1)
     assert len(systems) == 3
     assert list(left_out) == ["ONNX Runtime", "CTranslate2", "CTranslate2 int8"]
@@ -335,8 +335,7 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"^3 systems, 12 settings, 2 rounds and a warm-up: about \d+ min$", printed, re.MULTILINE)
     assert all(sentence in printed for sentence in found["findings"])
-    text = (out / "report.md").read_text()
-    assert "5 of 10 heads are gone" in text
+    assert "5 of 10 heads are gone" in (text := (out / "report.md").read_text())
     assert str(tmp_path) not in text + (out / "report.json").read_text()
     with pytest.raises(ValueError, match="holds a speed report already; --fresh measures anew"):
         report(config(source=str(run.path), out=str(out)))
@@ -344,9 +343,7 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
 
 @pytest.mark.usefixtures("torch_alone", "no_processes")
 def test_the_report_is_quick_where_it_is_told_to(run, tmp_path, called):
-    words = [run.path, "--report", "speed", "--quick", "--beams", "1", "--threads", "1", "--out", tmp_path / "quick"]
-    code, _, err = called(export)(*words)
-    assert code == 0, err
+    assert called(export)(run.path, "--report", "speed", "--quick", "--beams", "1", "--threads", "1", "--out", tmp_path / "quick")[0] == 0
     found = json.loads((tmp_path / "quick/report.json").read_text())
     assert {(row["length"], row["batch"], row["beam"]) for row in found["rows"]} == {("middle", 1, 1), ("middle", 16, 1)}
     assert found["command"].startswith("python export.py")

@@ -14,7 +14,7 @@ from models.translator import Translator
 from pruning.dense_model import DenseModel
 from runfolder.folder import RunFolder
 from runfolder.source import Lines, Source
-from tasks import Predictor, Task
+from tasks.base import Predictor, Task
 from tasks.translation import Translation
 from tests.worlds.small_model import stirred
 
