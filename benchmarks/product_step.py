@@ -1,7 +1,7 @@
 """The product's own training step without Lightning's Trainer, so that it can be timed alone, batch by batch.
 
 What a step is in `fit.py`: forward under autocast and loss (`training_step`), gradients, clipping, AdamW, the schedule, and what the module
-does at the end of a batch (every LOOK_EVERY steps it reads the loss and, with gates, the gates). Validation, checkpoints, progress bars and
+does at the end of a batch (every LOG_EVERY steps it reads the loss and, with gates, the gates). Validation, checkpoints, progress bars and
 the running average of the weights are left out.
 """
 
@@ -23,6 +23,8 @@ from models.transformer import Transformer
 from models.translator import Translator
 from tasks.translation import Translation
 
+NO_TRAINER = SimpleNamespace(is_last_batch=False, loggers=[])  # what a step asks of it
+
 
 class Alone(StageModule):
     """A module that answers in place of Lightning's Trainer."""
@@ -33,6 +35,10 @@ class Alone(StageModule):
     @property
     def global_step(self) -> int:
         return self.steps_done
+
+    @property  # type: ignore[misc]
+    def trainer(self) -> Any:
+        return NO_TRAINER
 
     def scale(self) -> float:
         return 1.0

@@ -139,7 +139,6 @@ class StageModule(pl.LightningModule):
             numbers |= self.gating.numbers(self.gate_bank, self.global_step)
         for logger in self.trainer.loggers:  # self.log would repeat the numbers at every step until they change
             logger.log_metrics(numbers, self.global_step - 1)  # Lightning numbers steps from 0
-            logger.save()
 
     def check(self, loss: float) -> None:
         if not math.isfinite(loss):
