@@ -53,7 +53,7 @@ class Hold:
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
         """Raises ValueError where the rule does not fit the module."""
-        raise NotImplementedError
+        raise NotImplementedError("a way to hold an attention says when its rule fits the module")
 
     def take(self) -> None:
         # past nn.Module's own __setattr__: the bank owns the gate, the attention only points to it
