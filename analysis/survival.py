@@ -6,8 +6,9 @@ runs in which it is open: one run for each lambda, or for each step of a greedy 
 
 The permutation test compares T = mean lifetime of the specialised heads - mean lifetime of the others with T under all permutations of the
 label "specialised" among the heads of the same kind (within="kind"), or of the same kind and layer (within="layer", so that layers that
-survive longer as a whole do not count). p is the share of permutations whose T is at least as large, one-sided. It is exact: lifetimes are
-whole numbers, and T grows with the sum of the specialised lifetimes, whose distribution over all subsets of a size is
+survive longer as a whole do not count). p is two-sided: the share of permutations whose T is at least as far from the mean T of all
+permutations. It is exact: lifetimes are whole numbers, and T is linear in the sum of the specialised lifetimes, whose distribution over all
+subsets of a size is
 
     f_m(j, s) = (m - j) / m f_{m-1}(j, s) + j / m f_{m-1}(j - 1, s - lifetime_m)
 
@@ -114,7 +115,10 @@ def permutation_test(groups: list[tuple[NDArray[np.int64], NDArray[np.bool_]]]) 
         distribution = np.ones(1)
         for lifetimes, labels in groups:
             distribution = np.convolve(distribution, sum_distribution(lifetimes, int(labels.sum())))
-        p = min(1.0, float(distribution[int(lifetime[label].sum()) :].sum()))
+        sums = np.arange(len(distribution))
+        middle = float(distribution @ sums)
+        as_far = np.abs(sums - middle) >= abs(int(lifetime[label].sum()) - middle) - 1e-9  # the mean is rounded, the sums are not
+        p = min(1.0, float(distribution[as_far].sum()))
         row |= {"lifetime_specialised": means[0], "lifetime_others": means[1], "difference": means[0] - means[1], "p_value": p}
     return row
 

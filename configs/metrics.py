@@ -29,7 +29,7 @@ SUMMARY = {
     "bleu_difference": "bleu minus that of the reference, the better of the two bases",
     "bleu_difference_low": "lower end of its 95% interval",
     "bleu_difference_high": "upper end",
-    "p_value": "of the difference, paired bootstrap",
+    "p_value": "of the difference, two-sided, paired bootstrap",
     "chrf": "chrF on the test set",
     "heads_open": "heads that are open",
     "heads_closed": "heads that are closed",

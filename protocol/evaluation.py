@@ -17,7 +17,7 @@ from gates import HeadMap, heads_left
 from models.progress import say
 from pruning.significance import Scored, compare, resample_counts, score
 from runfolder.folder import RunFolder
-from runfolder.row import Measure, ResultRow
+from runfolder.row import COMPARED, Measure, ResultRow
 from runfolder.source import Lines
 from tasks.base import Predictor, Task
 
@@ -120,8 +120,8 @@ class Evaluation:
         comparison = compare(self.scored[row.system], self.scored[self.reference], self.counts)
         row.reference = self.reference
         for name, measure in row.measures.items():
-            measure.ci95, measure.difference_ci95 = comparison[f"{name}_ci95"], comparison[f"{name}_difference_ci95"]
-            measure.difference, measure.p_value = comparison[f"{name}_difference"], comparison[f"{name}_p_value"]
+            for column in COMPARED:
+                setattr(measure, column, comparison[f"{name}_{column}"])
         if "base" in self.scored:
             row.p_value_vs_base = compare(self.scored[row.system], self.scored["base"], self.counts)[f"{row.metric}_p_value"]
 

@@ -21,7 +21,7 @@ from models.progress import Report
 from pruning.ablated_stats import AblationScores, fingerprint, score_ablations
 from pruning.dense_model import DenseModel
 from pruning.scores import beam_of
-from pruning.significance import LEVEL, SEED, Scored, compare_many, holm
+from pruning.significance import LEVEL, SEED, TEST, Scored, compare_many, holm
 from runfolder.source import Lines
 from runfolder.table import Row, read_table, write_table
 
@@ -88,6 +88,7 @@ def ablate_one(
         "split": "test" if also is None else also[0],
         "resamples": resamples,
         "bootstrap_seed": SEED,
+        "test": TEST,
     }
     return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
 
@@ -124,7 +125,7 @@ def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row
     row = {main: system.main, f"{main}_difference": compared[f"{main}_difference"], "difference_low": low, "difference_high": high}
     for metric in base.metrics[1:]:
         row |= {metric.name: system[metric.name], f"{metric.name}_difference": system[metric.name] - base[metric.name]}
-    return row | {"p_value": compared[f"{main}_p_value"]}
+    return row | {"p_value": compared[f"{main}_p_value"], "p_sacrebleu": compared[f"{main}_p_sacrebleu"]}
 
 
 def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
@@ -186,6 +187,7 @@ def ablate_all_but_one(
         "sentences": {split: len(text[0]) for split, text in texts.items()},
         "resamples": resamples,
         "bootstrap_seed": SEED,
+        "test": TEST,
     }
     return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
 
@@ -247,14 +249,17 @@ def read_or_make_table(
 ) -> list[Row]:
     """The rows of `name`.csv if `name`.json has the fingerprint `made_of`; otherwise `make` returns rows and summary, which are written.
 
-    Raises ValueError if `name`.json has another fingerprint, unless `fresh`."""
+    A table of another test (older ones had sacreBLEU's) is made again from the statistics that lie beside it. Raises ValueError if
+    `name`.json has another fingerprint otherwise, unless `fresh`."""
     folder = dense.folder
     if (folder / f"{name}.json").is_file() and not fresh:
         theirs = folder.read_json(f"{name}.json").get("made_of", {})
-        if other := [key for key in made_of if theirs.get(key) != made_of[key]]:
+        other = [key for key in made_of if theirs.get(key) != made_of[key]]
+        if not other:
+            report(f"{name}: made already with the same settings (--fresh repeats it)")
+            return read_table(folder, f"{name}.csv")
+        if other != ["test"]:
             raise ValueError(f"{folder / name}.csv was made with other {' and '.join(other)} than this command; --fresh makes it anew")
-        report(f"{name}: made already with the same settings (--fresh repeats it)")
-        return read_table(folder, f"{name}.csv")
     (folder / f"{name}.json").unlink(missing_ok=True)  # a .json stands for a whole .csv: it is removed first and written last
     rows, summary = make()
     write_table(folder, f"{name}.csv", rows)

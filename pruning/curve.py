@@ -23,7 +23,7 @@ from gates import KINDS, HeadMap, attach, detach, find_sites
 from models.progress import Report
 from pruning.dense_model import DenseModel
 from pruning.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
-from pruning.significance import LEVEL, Scored, compare, resample_counts, score
+from pruning.significance import LEVEL, TEST, Scored, compare, resample_counts, score
 from runfolder.source import BATCH_TOKENS, prediction_settings
 from runfolder.table import Row, read_table, write_table
 
@@ -96,7 +96,7 @@ def split_columns(split: str, system: Scored, reference: Scored, counts: Any) ->
         if metric is system.metrics[0]:
             low, high = compared[f"{name}_difference_ci95"]
             row |= {f"{name}_difference": compared[f"{name}_difference"], f"{name}_difference_low": low, f"{name}_difference_high": high}
-            row[f"{name}_p_value"] = compared[f"{name}_p_value"]
+            row |= {f"{name}_{p}": compared[f"{name}_{p}"] for p in ("p_value", "p_sacrebleu")}
     return {f"{split}_{name}": value for name, value in row.items()}
 
 
@@ -219,7 +219,7 @@ def divides_by_norm(order: str, config: PruneConfig) -> bool:
 def curve_fingerprint(order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence[str]) -> dict[str, Any]:
     """Everything the curve depends on: settings, weights and texts. It is the entry `settings` of the curve's .json."""
     score, source = SCORES[order], dense.source
-    made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds]}
+    made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds], "test": TEST}
     made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
     made_of |= {"normalise": "l2" if divides_by_norm(order, config) else "none", "weights": source.weights}
     if score.from_gradients:
@@ -283,7 +283,7 @@ def choose_step(rows: Sequence[Row]) -> Row:
         if len(group) == seeds and all(row[f"valid_{main}_p_value"] >= LEVEL or row[f"valid_{main}_difference"] >= 0 for row in group)
     ]
     group = steps[max(kept)]  # closing nothing is never significant
-    others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(("_low", "_high", "_p_value", "_difference"))]
+    others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(("_low", "_high", "_p_value", "_p_sacrebleu", "_difference"))]
     averaged = [f"valid_{main}", f"test_{main}", f"test_{main}_difference", *(name for name in others if name != f"test_{main}")]
     mean = {name: sum(row[name] for row in group) / len(group) for name in averaged}
     edges = {

@@ -116,7 +116,8 @@ def cells(row: Row, several_bases: bool) -> list[str]:
     if row["system"] == row["reference"]:
         texts += ["reference", "", ""]
     else:
-        texts += [f"{row['difference']:+.2f}", f"{row['difference_low']:+.2f} to {row['difference_high']:+.2f}", f"{row['p_value']:.3f}"]
+        texts += [f"{row['difference']:+.2f}", f"{row['difference_low']:+.2f} to {row['difference_high']:+.2f}"]
+        texts.append("" if row["p_value"] is None else f"{row['p_value']:.3f}")
     return [*texts, f"{row['parameters']:,}"]
 
 

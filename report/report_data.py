@@ -96,8 +96,9 @@ def head_cards(analysed: AnalysedModel, results: Mapping[str, AnalysisResult], r
                 card[name] = float(head_map[site][head]) if head_map is not None and site in head_map else None
             card["ablation"] = None
             if ablation := ablation_of.get(key):
-                numbers = {"difference": f"{metric}_difference", "p_value": "p_value", "p_value_holm": "p_value_holm"}
-                card["ablation"] = {name: ablation[column] for name, column in numbers.items()}
+                two_sided = "p_sacrebleu" in ablation  # what older tables call p is sacreBLEU's, of one tail
+                p_values = {name: ablation[name] if two_sided else None for name in ("p_value", "p_value_holm")}
+                card["ablation"] = {"difference": ablation[f"{metric}_difference"]} | p_values
             card["gate_path"] = {run: histories[run][key] for run in same_heads} or None
             best = sorted(offsets.get(key, []), key=lambda pair: (-pair[1], abs(pair[0]), pair[0]))
             card["offsets"] = [list(pair) for pair in best[:OFFSETS]]

@@ -8,6 +8,7 @@ const WORDS = {
   chrf: "chrF",
   p_value: "p",
   p_value_holm: "p (Holm)",
+  p_sacrebleu: "p (sacreBLEU)",
   p_value_vs_base: "p against base",
   p_value_vs_reference: "p against reference",
   heads_open: "open",

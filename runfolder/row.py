@@ -1,7 +1,8 @@
 """The typed row of a result: one system of a run's comparison, as result.json holds it.
 
 In the file the numbers of a metric stand flat beside the others: `bleu`, `bleu_signature`, `bleu_ci95`, `bleu_difference`,
-`bleu_difference_ci95`, `bleu_p_value`; here they are one `Measure`. What this version does not know is kept as it is.
+`bleu_difference_ci95`, `bleu_p_value`, `bleu_p_sacrebleu`; here they are one `Measure`. What this version does not know is kept as it is.
+A file without `_p_sacrebleu` is older than the two-sided p: what it calls p is sacreBLEU's, and is read as that.
 """
 
 from collections.abc import Mapping
@@ -9,11 +10,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
+COMPARED = ("ci95", "difference", "difference_ci95", "p_value", "p_sacrebleu")  # what a comparison adds to a metric
 
 
 @dataclass
 class Measure:
-    """One metric of a system on the test set, and its difference from the reference of the comparison."""
+    """One metric of a system on the test set, and its difference from the reference of the comparison.
+
+    p_value: two-sided, paired bootstrap. p_sacrebleu: what sacreBLEU prints for the same comparison (pruning.significance)."""
 
     value: float
     signature: str
@@ -21,11 +25,12 @@ class Measure:
     difference: float | None = None
     difference_ci95: Interval | None = None
     p_value: float | None = None
+    p_sacrebleu: float | None = None
 
     def columns(self, metric: str) -> dict[str, Any]:
         """Under the names of result.json; what is not known is left out."""
         named = {metric: self.value, f"{metric}_signature": self.signature}
-        more = {name: getattr(self, name) for name in ("ci95", "difference", "difference_ci95", "p_value")}
+        more = {name: getattr(self, name) for name in COMPARED}
         return named | {f"{metric}_{name}": list(v) if isinstance(v, tuple) else v for name, v in more.items() if v is not None}
 
 
@@ -94,12 +99,15 @@ class ResultRow:
         main_p_value = rest.pop("p_value_vs_reference", None)
         measures = {}
         for metric in metric_names(row):
-            names = ("ci95", "difference", "difference_ci95", "p_value")
-            columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in names}
+            columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
             columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
             measures[metric] = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
         if measures and (main := next(iter(measures.values()))).p_value is None:
             main.p_value = main_p_value
+        for measure in measures.values():
+            if measure.p_sacrebleu is None:
+                measure.p_value, measure.p_sacrebleu = None, measure.p_value
+                rest.pop("p_value_vs_base", None)
         plain_values = {name: rest.pop(SPELT.get(name, name)) for name in PLAIN_FIELDS if SPELT.get(name, name) in rest}
         if not measures:
             raise ValueError("no metric with its signature")

@@ -36,7 +36,7 @@ def assert_one_line(error: str, *words: str) -> None:
 
 def ablation_rows() -> list[dict]:
     sites = ["encoder.0.enc-self", "decoder.0.dec-self", "decoder.0.cross"]
-    numbers = {"bleu_difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
+    numbers = {"bleu_difference": -0.5, "p_value": 0.25, "p_sacrebleu": 0.125, "p_value_holm": 1.0}
     return [{"site": site, "kind": site.split(".")[2], "layer": 0, "head": head, **numbers} for site in sites for head in range(2)]
 
 

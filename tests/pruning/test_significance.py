@@ -1,5 +1,6 @@
 """BLEU, chrF and their bootstrap against sacreBLEU's own."""
 
+import math
 import random
 
 import numpy as np
@@ -9,7 +10,7 @@ from sacrebleu.metrics import BLEU as SacreBLEU
 from sacrebleu.metrics import CHRF as SacreCHRF
 from sacrebleu.significance import PairedTest
 
-from pruning.significance import compare, interval, p_value, resample_counts, score
+from pruning.significance import compare, interval, p_value, resample_counts, sacrebleu_p_value, score, scored
 from tasks.metrics import BLEU, CHRF
 
 N, R = 97, 101  # sentences, resamples
@@ -26,6 +27,7 @@ def disturbed(references: list[str], share: float, seed: int) -> list[str]:
 
 
 REFERENCES = lines(random.Random(0))
+NULL_COUNTS = resample_counts(N, 200)
 BASELINE, SYSTEM = disturbed(REFERENCES, 0.3, 1), disturbed(REFERENCES, 0.35, 2)
 
 
@@ -81,14 +83,14 @@ def test_edge_cases_equal_sacrebleu(hypotheses):
     )
 
 
-def test_p_values_and_intervals_equal_sacrebleus_paired_bootstrap():
+def test_intervals_and_sacrebleus_own_p_value_equal_its_paired_bootstrap():
     metrics = {"BLEU": SacreBLEU(references=[REFERENCES]), "chrF": SacreCHRF(references=[REFERENCES])}
     named = [("baseline", BASELINE), ("system", SYSTEM)]
     _, theirs = PairedTest(named, metrics, None, test_type="bs", n_samples=R)()
     ours = compare(score(SYSTEM, REFERENCES), score(BASELINE, REFERENCES), resample_counts(N, R))
     for name, label in (("bleu", "BLEU"), ("chrf", "chrF2")):
         result = theirs[label][1]
-        assert ours[f"{name}_p_value"] == pytest.approx(result.p_value, abs=1e-12)
+        assert ours[f"{name}_p_sacrebleu"] == pytest.approx(result.p_value, abs=1e-12)
         low, high = ours[f"{name}_ci95"]
         assert (high - low) / 2 == pytest.approx(result.ci, rel=1e-6)  # sacreBLEU keeps its samples in fp32
         assert ours[f"{name}_difference"] == pytest.approx(result.score - theirs[label][0].score, abs=1e-9)
@@ -104,7 +106,7 @@ def test_a_difference_has_the_sign_of_system_minus_reference_and_lies_in_its_int
 def test_identical_systems_differ_by_nothing_with_p_one():
     found = compare(score(SYSTEM, REFERENCES), score(SYSTEM, REFERENCES), resample_counts(N, R))
     assert found["bleu_difference"] == found["chrf_difference"] == 0
-    assert found["bleu_p_value"] == found["chrf_p_value"] == 1
+    assert [found[f"{name}_{p}"] for name in ("bleu", "chrf") for p in ("p_value", "p_sacrebleu")] == [1, 1, 1, 1]
     assert found["bleu_difference_ci95"] == [0, 0]
 
 
@@ -117,9 +119,41 @@ def test_the_interval_holds_the_middle_95_percent():
     assert interval(np.arange(1000.0)) == [25, 974]
 
 
-def test_the_p_value_is_that_of_the_centred_differences():
-    system, reference = np.array([1.0, 5.0, 2.0, 2.0]), np.array([0.0, 0.0, 0.0, 0.0])  # mean 2.5: only 5 - 2.5 is above 2
-    assert p_value(system, reference, 2.0) == pytest.approx((1 + 1) / (4 + 1))
+def test_the_p_value_counts_the_centred_differences_on_both_sides():
+    system, reference = np.array([-3.0, 5.0, 2.0, 2.0, 4.0]), np.zeros(5)  # mean 2: centred -5, 3, 0, 0, 2
+    assert p_value(system, reference, 3.0) == p_value(system, reference, -3.0) == pytest.approx((2 + 1) / (5 + 1))
+    assert p_value(system, reference, 2.0) == pytest.approx((3 + 1) / (5 + 1))  # as large counts
+    assert p_value(system, reference, 5.1) == pytest.approx(1 / (5 + 1))
+
+
+def test_sacrebleus_p_value_counts_the_centred_sizes_on_one_side():
+    system, reference = np.array([1.0, -5.0, 2.0, 2.0]), np.zeros(4)  # sizes have the mean 2.5: only 5 - 2.5 is above 2
+    assert sacrebleu_p_value(system, reference, 2.0) == pytest.approx((1 + 1) / (4 + 1))
+
+
+@pytest.fixture(scope="module")
+def null_p_values() -> dict[str, np.ndarray]:
+    """Both p-values of BLEU in 1,000 comparisons of two systems that are alike: each line of each is drawn from the same outputs."""
+    outputs = [BLEU.statistics(disturbed(REFERENCES, 0.3, seed), REFERENCES) for seed in range(12)]
+    pool, rng, found = np.stack(outputs), np.random.default_rng(0), {"p_value": [], "p_sacrebleu": []}
+    for _ in range(1000):
+        system, reference = (pool[rng.integers(len(pool), size=N), np.arange(N)] for _ in range(2))
+        compared = compare(scored({"bleu": system}, [BLEU]), scored({"bleu": reference}, [BLEU]), NULL_COUNTS)
+        for name, values in found.items():
+            values.append(compared[f"bleu_{name}"])
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("level", [0.01, 0.05, 0.1, 0.5])
+def test_a_true_null_is_rejected_at_the_level_of_the_test(null_p_values, level):
+    rejected = (null_p_values["p_value"] <= level).mean()
+    assert abs(rejected - level) < 3 * math.sqrt(level * (1 - level) / 1000) + 0.005  # chance, and what 200 resamples add
+
+
+def test_sacrebleus_p_value_rejects_a_true_null_about_twice_as_often_as_it_says(null_p_values):
+    assert 0.075 < (null_p_values["p_sacrebleu"] <= 0.05).mean() < 0.14
+    assert null_p_values["p_sacrebleu"].max() < 0.6  # two-sided ones go up to 1
+    assert null_p_values["p_value"].max() > 0.95
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])

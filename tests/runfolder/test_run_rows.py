@@ -22,7 +22,7 @@ def measured(system: str, closed: int, bleu: float, *, reference: str = "base-co
     row = {"system": system, "heads_open": 23 - closed, "heads_total": 23, "heads_by_kind": by_kind, "bleu": bleu}
     row |= {"chrf": bleu + 20, "chrf_signature": "nc:6|y"}
     row |= {"bleu_ci95": [bleu - 1, bleu + 2], "bleu_difference": bleu - 31, "bleu_difference_ci95": [bleu - 32, bleu - 30]}
-    row |= {"p_value_vs_reference": 0.5, "reference": reference, "parameters": 1013, "sentences_per_second": 17.0}
+    row |= {"bleu_p_value": 0.5, "bleu_p_sacrebleu": 0.25, "reference": reference, "parameters": 1013, "sentences_per_second": 17.0}
     return row | {"evaluation": {"search": {"beam": 5, "batch_tokens": 7}, "sentences": 3, "test_digest": digest}} | more
 
 
