@@ -283,7 +283,8 @@ def choose_step(rows: Sequence[Row]) -> Row:
         if len(group) == seeds and all(row[f"valid_{main}_p_value"] >= LEVEL or row[f"valid_{main}_difference"] >= 0 for row in group)
     ]
     group = steps[max(kept)]  # closing nothing is never significant
-    others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(("_low", "_high", "_p_value", "_p_sacrebleu", "_difference"))]
+    compared = ("_low", "_high", "_p_value", "_p_sacrebleu", "_difference")
+    others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(compared)]
     averaged = [f"valid_{main}", f"test_{main}", f"test_{main}_difference", *(name for name in others if name != f"test_{main}")]
     mean = {name: sum(row[name] for row in group) / len(group) for name in averaged}
     edges = {

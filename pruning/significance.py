@@ -1,6 +1,6 @@
 """Paired bootstrap over the sentence statistics of a task's metrics: is a difference between two systems significant?
 
-Koehn 2004. `p_value` is two-sided. `sacrebleu_p_value` is what `sacrebleu.significance` prints (Moses' script), to rounding: it calls itself
+Koehn 2004. `p_value` is two-sided. `sacrebleu_p_value` is what `sacrebleu.significance` prints (Moses' script), to rounding: it is called
 two-sided too, but counts one tail of the centred samples, so that under a true null it falls below .05 in about 10% of the comparisons.
 Letters: R resamples, N sentences, M statistics of a sentence.
 """

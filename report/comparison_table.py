@@ -34,7 +34,8 @@ def cells(row: ResultRow, kinds: list[str], reference: str) -> list[str]:
     speed = "" if row.sentences_per_second is None else f"{row.sentences_per_second:.0f}"
     if row.system == reference or main.difference is None:
         return [*first, "reference", "", "", speed]
-    return [*first, f"{main.difference:+.2f}", span(main.difference_ci95, "+.2f"), "" if main.p_value is None else f"{main.p_value:.3f}", speed]
+    p = "" if main.p_value is None else f"{main.p_value:.3f}"
+    return [*first, f"{main.difference:+.2f}", span(main.difference_ci95, "+.2f"), p, speed]
 
 
 def span(interval: tuple[float, float] | None, form: str) -> str:
