@@ -13,10 +13,13 @@ WORLDS = ["small_model", "tiny_language", "translators", "dense_model", "runs", 
 pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 
 
-# What `make check` leaves to `make test`: tests that train runs, export, start processes or a browser, or ask for what does.
+# What `make check` leaves to `make test`: tests that train runs, export, draw, start processes or a browser, or ask for what does.
 SLOW_FILES = (
-    "tests/benchmarks/", "tests/lightning_modules/", "tests/models/formats/", "tests/protocol/test_experiment.py", "tests/protocol/test_s",
-    "tests/report/test_page.py", "tests/speed/", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",
+    "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/", "tests/lightning_modules/",
+    "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_experiment.py", "tests/protocol/test_s",
+    "tests/pruning/test_ablated_search.py", "tests/pruning/test_scores_contract.py", "tests/pruning/test_special_tokens.py",
+    "tests/report/test_bleu_heads", "tests/report/test_page.py", "tests/report/test_pruning_figures.py", "tests/speed/",
+    "tests/sweeps/test_command.py", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",
 )  # fmt: skip
 FAST_FILES = ("tests/test_architecture.py", "tests/lightning_modules/test_schedules.py", "tests/lightning_modules/test_optimizers.py")
 SLOW_FIXTURES = {"trained", "make_dense"}
