@@ -12,7 +12,12 @@ LABELS = ["nsubj", "dobj", "amod", "advmod"]  # those of Voita et al. 2019
 
 @dataclass(frozen=True)
 class AnalyzeConfig:
-    """`analyze.py`: what the heads of a trained model do, and which of them pruning leaves (Voita et al. 2019)."""
+    """`analyze.py`: what the heads of a trained model do, and which of them pruning leaves (Voita et al. 2019).
+
+    python analyze.py runs/toy-en-de-l0-0.01-s1
+    python analyze.py runs/toy-en-de-none-s1 --siblings
+    python analyze.py runs/multi30k-en-de-none-s1 --what syntax --parses spacy:en_core_web_sm
+    """
 
     runs: list[str] = setting(REQUIRED, "run folders on one base: the base itself, or runs with gates, which stand for it", positional=True)
     siblings: bool = setting(False, "also the finished runs with gates that lie beside RUNS and have the same base")

@@ -7,42 +7,47 @@ What a user gets wrong is one line on the terminal: what was expected, what came
 Imports neither torch nor lightning, so that a script that imports those after `parse` answers `--help` at once.
 """
 
+import argparse
 import dataclasses
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
 import textwrap
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from configs.did_you_mean import did_you_mean
 from configs.fields import SPELT, Setting, all_settings, to_dict
 from configs.yaml_file import ConfigError, load_yaml
 
 C = TypeVar("C")
+ROOT = Path(__file__).resolve().parents[1]
 
 RECORDED = {"base_hash", "run_hash"}  # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
 
 
 def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = "") -> C:
-    """The configuration of a command line (default `sys.argv[1:]`).   Prints the help and exits with 0 on --help; on anything wrong
-    prints one line and a hint, and exits with 2."""
+    """The configuration of a command line (default `sys.argv[1:]`). Prints what is asked for and exits with 0 on --help, --help-all,
+    --version and --completion; on anything wrong prints one line and a hint, and exits with 2."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if "--help" in words or "-h" in words:
-        try:
-            print(help_text(config_class, prog=prog, description=description), flush=True)
-        except BrokenPipeError:  # `--help | head`: what was wanted has been read
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
-        raise SystemExit(0)
     try:
-        return read(config_class, words)
+        if not (answer := _answer(config_class, words, prog=prog, description=description)):
+            return read(config_class, words)
+        print(answer, flush=True)
+        raise SystemExit(0)
+    except BrokenPipeError:  # `--help | head`: what was wanted has been read
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+        raise SystemExit(0) from None
     except ConfigError as error:
         print(f"{prog}: error: {error}\n(see `python {prog} --help`)", file=sys.stderr)
         raise SystemExit(2) from None
@@ -82,24 +87,66 @@ def config_hash(mapping: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-def help_text(config_class: type, *, prog: str, description: str = "") -> str:
-    """Every flag with its help, type and default, in the groups of the dataclass."""
+def _answer(config_class: type, words: Sequence[str], *, prog: str, description: str) -> str | None:
+    """What the flags that need no configuration ask for; None without one."""
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word in ("--help", "-h", "--help-all"):
+            return help_text(config_class, prog=prog, description=description, everything=word == "--help-all")
+        if word == "--version":
+            installed = (f"{name} {version(name)}" for name in ("torch", "pytorch-lightning"))
+            (own,) = re.findall(r'__version__ = "(.+)"', (ROOT / "gates/__init__.py").read_text(encoding="utf-8"))  # importing takes torch
+            return f"headgates {own} (Python {platform.python_version()}, {', '.join(installed)})"
+        if word == "--completion":
+            return completion(config_class, following, prog=prog)
+    return None
+
+
+def completion(config_class: type, shell: str, *, prog: str) -> str:
+    """A script for bash, zsh or tcsh that completes the flags of `./fit.py`. Raises ConfigError (ValueError) for another shell, or without
+    shtab."""
+    try:
+        import shtab
+    except ImportError:
+        raise ConfigError("--completion needs shtab: pip install shtab") from None
+    if shell not in shtab.SUPPORTED_SHELLS:
+        raise ConfigError(f"--completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
+    return str(shtab.complete(_parser(all_settings(config_class), prog=prog), shell))
+
+
+def help_text(config_class: type, *, prog: str, description: str = "", everything: bool = True) -> str:
+    """Examples, and every flag with its help, type and default; the flags of groups such as `--train.lr` by name alone unless
+    `everything`. The examples are the lines of the class's docstring that call the script."""
     about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
-    about += "\n\n--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
+    examples = [line for line in (config_class.__doc__ or "").splitlines() if "python " in line]
+    about += "\n\n" + "".join(f"{line}\n" for line in [*examples, ""][bool(not examples) :])
+    about += "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
     settings = list(all_settings(config_class))
     named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
     usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
-    parser = _parser((setting for setting in settings if not setting.positional), prog=prog, usage=usage, description=about)
+    listed = [setting for setting in settings if not setting.positional and (everything or not setting.group)]
+    parser = _parser(listed, prog=prog, usage=usage, description=about, formatter_class=_HelpFormatter)
     for setting in settings:
         if setting.positional:  # `read` takes these words itself; here they are only listed
             nargs = "+" if setting.is_list else None
             parser.add_argument(setting.name, type=str, nargs=nargs, metavar=setting.display_name, help=setting.help)
-    headings = {f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)}
+    headings = {f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)}  # by group
     for group in parser._action_groups:
         if heading := headings.get(group.title or ""):
             group.title = f"{group.title}: {heading.strip().splitlines()[0].rstrip('.')}"
     # jsonargparse lists `--kinds+` (append) beside every list; `read` takes the plain form alone
-    return re.sub(r", --[\w.-]+\+ \S+", "", parser.format_help()).rstrip()
+    text = re.sub(r", --[\w.-]+\+ \S+", "", parser.format_help()).rstrip()
+    if everything or not headings:
+        return text
+    text += "\n\nin groups, explained by --help-all:\n"
+    for name, heading in headings.items():
+        members = ", ".join(setting.name.removeprefix(f"{name}.") for setting in settings if setting.group == name)
+        about = f"--{name}.*  {(heading or '').strip().splitlines()[0].rstrip('.')}: {members}"
+        text += textwrap.fill(about, 110, initial_indent="  ", subsequent_indent="      ") + "\n"
+    return text.rstrip()
+
+
+class _HelpFormatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """jsonargparse's own, with the lines of the description as they are."""
 
 
 def _parser(settings: Iterable[Setting], **options: Any) -> ArgumentParser:
@@ -150,7 +197,9 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
         follow = [text] if equals else []
         while not equals and words and not words[0].startswith("--") and (setting.is_list or not follow):
             if setting.hint is bool and words[0].lower() not in ("true", "false"):
-                break
+                if first:  # the word may be a SOURCE in the wrong place
+                    break
+                raise ConfigError(_wrong_value(setting.flag, setting, words[0]))
             follow.append(words.pop(0))
         if not follow and setting.hint is bool:
             follow = ["true"]

@@ -8,7 +8,11 @@ from configs.schema import REQUIRED, check_ranges, setting
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """`export.py`: a run for other runtimes, without its closed heads; or a report of what their removal is worth in time and space."""
+    """`export.py`: a run for other runtimes, without its closed heads; or a report of what their removal is worth in time and space.
+
+    python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
+    python export.py runs/toy-en-de-l0-0.01-s1 --report speed --quick
+    """
 
     source: str = setting(REQUIRED, "a run folder", positional=True)
     to: Literal["torch", "onnx", "ct2"] | None = setting(  # models/formats/__init__.py has one line for each

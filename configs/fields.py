@@ -52,8 +52,8 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
         for words, limit in limits.items():
             inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
             if not inside:
-                both = " and ".join(f"{words} {limit:g}" for words, limit in limits.items())
-                raise ValueError(f"{flag}: expected a number {both}, got {value:g}")
+                expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
+                raise ValueError(f"{flag}: expected a number {expected}, got {value:.10g}")
         choices = field.metadata.get("choices")
         if choices is not None and value not in choices:
             raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}")

@@ -6,7 +6,7 @@ The run's own settings (text, languages, search) are in its config.yaml; these a
 from dataclasses import dataclass
 from typing import Literal
 
-from configs.schema import KINDS, REQUIRED, check_ranges, setting
+from configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
 from configs.scores import SCORES
 
 ORDERS = list(SCORES)
@@ -15,7 +15,11 @@ USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
 
 @dataclass(frozen=True)
 class PruneConfig:
-    """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al. 2019)."""
+    """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al. 2019).
+
+    python prune.py runs/toy-en-de-none-s1 --by gradient,random
+    python prune.py runs/toy-en-de-none-s1 --ablate one
+    """
 
     source: str = setting(REQUIRED, "a run folder; a run with gates stands for its base, where the results are written", positional=True)
     by: list[str] = setting(
@@ -44,7 +48,7 @@ class PruneConfig:
     valid_sentences: int = setting(0, "validation pairs to translate, 0 for all", at_least=0)
     test_sentences: int = setting(0, "test pairs to translate, 0 for all", at_least=0)
     data_dir: str | None = setting(None, "folder with local copies of named corpora; default the run's own")
-    seed: int = setting(1, "first seed of the random orders", at_least=0)
+    seed: int = setting(1, "first seed of the random orders", at_least=0, at_most=LARGEST_SEED)
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(False, "repeat what is there already: scores, curves and tables of the same name are replaced")
 

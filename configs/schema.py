@@ -16,6 +16,7 @@ __all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
 
 KINDS = ["enc-self", "dec-self", "cross"]
 GATES = [*METHODS, "none"]
+LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class TextConfig:
 
 @dataclass(frozen=True)
 class StageConfig:
-    """Training of the base (`--train.*`)."""
+    """Training of the base."""
 
     epochs: int = setting(7, "passes over the training data", at_least=1)
     optimizer: Literal["adamw", "muon"] = setting("adamw", "muon: Muon for the hidden matrices, AdamW for the other weights")
@@ -67,7 +68,7 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig(StageConfig):
-    """Training that starts from the base (`--finetune.*`): gates, greedy-finetuned and base-continued alike."""
+    """Training that starts from the base, with gates, after greedy pruning and without either alike."""
 
     epochs: int = setting(3, "passes over the training data", at_least=1)
     lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
@@ -77,7 +78,7 @@ class FinetuneConfig(StageConfig):
 
 @dataclass(frozen=True)
 class GateTraining:
-    """Training of gates (`--gates.*`), and the options of every kind of gate."""
+    """Training of gates, and the options of every kind of gate."""
 
     lr: float = setting(0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
     lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
@@ -111,7 +112,13 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class FitConfig:
-    """`fit.py`: train a base model, put gates on its heads, compare."""
+    """`fit.py`: train a base model, put gates on its heads, compare.
+
+    python fit.py --gate l0 --lambda 0.01
+    python fit.py --config configs/multi30k.yaml --lambda 0.03
+    python fit.py --data my-text --src en --tgt fr --lambda 0.02      (my-text/train.en, train.fr, valid.en, ...)
+    python fit.py --base runs/toy-en-de-none-s1 --lambda 0.05         (another setting on a finished base)
+    """
 
     data: str = setting("toy", "a named corpus (toy, multi30k) or a folder with {train,valid,test}.{src,tgt} files, plain or .gz")
     data_dir: str | None = setting(None, "folder that holds local copies of named corpora, searched before downloading")
@@ -129,7 +136,7 @@ class FitConfig:
     base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
     runs: str = setting("runs", "folder of all runs")
     name: str | None = setting(None, "name of this run's folder; default <data>-<src>-<tgt>-<gate>-<lambda>-s<seed>")
-    seed: int = setting(1, "seed of data order, initial weights, dropout and gate noise", at_least=0)
+    seed: int = setting(1, "seed of data order, initial weights, dropout and gate noise", at_least=0, at_most=LARGEST_SEED)
     devices: int = setting(1, "devices (GPUs, or processes on a CPU) to train on", at_least=1)
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
@@ -205,6 +212,8 @@ class FitConfig:
         for flag, files in given.items():
             if len(files) not in (0, 2):
                 raise ValueError(f"{flag}: expected two files, SOURCE TARGET, got {len(files)}: {', '.join(files)}")
+        if self.train_files and self.data != "toy":
+            raise ValueError(f"--data {self.data} and --train-files both say what to train on; give one of them")
         missing = [flag for flag, files in given.items() if not files]
         if 0 < len(missing) < 3:
             raise ValueError(f"explicit files come together; {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")

@@ -12,7 +12,11 @@ from configs.schema import REQUIRED, check_ranges, setting
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """`sweep.py FILE`: the trials of a W&B sweep file, run on this machine without an account."""
+    """`sweep.py FILE`: the trials of a W&B sweep file, run on this machine without an account.
+
+    python sweep.py configs/sweeps/lambda.yaml --jobs 2
+    python sweep.py pareto runs/toy-en-de-l0-0.01-s1 --siblings
+    """
 
     file: str = setting(REQUIRED, "a sweep file in W&B's format, e.g. configs/sweeps/lambda.yaml", positional=True)
     count: int = setting(0, "trials, the first of the sweep; 0: the file's run_cap, or the whole grid", at_least=0)

@@ -9,7 +9,11 @@ from configs.schema import REQUIRED, check_ranges, setting
 
 @dataclass(frozen=True)
 class TranslateConfig:
-    """`translate.py`: lines in, lines out, in order, from any run."""
+    """`translate.py`: lines in, lines out, in order, from any run.
+
+    echo "The old dog sleeps." | python translate.py runs/toy-en-de-l0-0.01-s1
+    python translate.py runs/toy-en-de-l0-0.01-s1 --input lines.en --output lines.de --beam 5
+    """
 
     source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
     system: str | None = setting(None, "system of the run: base, l0, l0-removed, greedy, ...; default the run's own")

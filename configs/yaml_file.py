@@ -1,4 +1,4 @@
-"""YAML files of settings, read by the rules of YAML 1.2."""
+"""YAML files of settings, read by the rules of YAML 1.2: the one reader of configurations, run folders and sweep files."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,28 @@ class ConfigError(ValueError):
     """A flag, key or value that the configuration does not take; the text is one line for the user."""
 
 
+LARGEST = 2**20  # bytes; a sweep of thousands of trials stays below
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's core schema; PyYAML's own is 1.1, where `no` is false and 2e-3 is text."""
+    """YAML 1.2's core schema; PyYAML's own is 1.1, where `no` is false and 2e-3 is text. A key stands once, and nothing is repeated by name
+    (`*name`): settings need no aliases, and nested ones grow to any size."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(problem="aliases (*name) are not taken; write the value out", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = set()
+        for key, _ in node.value:
+            if key.value in keys:
+                raise yaml.constructor.ConstructorError(problem=f"{key.value} is given twice; keep one", problem_mark=key.start_mark)
+            keys.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 for _tag, _pattern in {
@@ -27,13 +45,20 @@ for _tag, _pattern in {
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file, by the rules of YAML 1.2: `no` is a language and not false, 2e-3 is a number.   Raises ConfigError."""
+    """The mapping in a YAML file, by the rules of YAML 1.2: `no` is a language and not false, 2e-3 is a number. Raises ConfigError, naming
+    the file and where it can the line, for a file that cannot be read, that is no YAML, or that is no mapping."""
     try:
-        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+        with Path(path).open("rb") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
+        content = yaml.load(text.decode(), Loader=_Loader)
     except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/") from None
+        raise ConfigError(f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: expected UTF-8 text, byte {error.start} is not; save the file as UTF-8") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not settings: lists or mappings are nested too deep") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)

@@ -9,9 +9,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from configs.did_you_mean import did_you_mean
+from configs.yaml_file import load_yaml
 from data.atomic_file import atomic_file
 from runfolder.row import ResultRow
 
@@ -36,13 +35,10 @@ class RunFolder:
         return folder
 
     def config(self) -> dict[str, Any]:
-        try:
-            content = yaml.safe_load((self / "config.yaml").read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ValueError(f"cannot read {self / 'config.yaml'}: {' '.join(str(error).split())}") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
-        return content
+        """The settings of the run, as fit.py wrote them. Raises ValueError where the file holds none or cannot be read."""
+        if content := load_yaml(self / "config.yaml"):
+            return content
+        raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
 
     def run_hash(self) -> str | None:
         """The hash of what the run was made from; None where there is none, with a warning where config.yaml cannot be read: one broken run

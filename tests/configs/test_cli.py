@@ -2,16 +2,22 @@
 
 import dataclasses
 import json
+import re
+import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from configs.analyze import AnalyzeConfig
 from configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
+from configs.export import ExportConfig
 from configs.fields import all_settings
+from configs.prune import PruneConfig
 from configs.schema import FitConfig, ModelConfig
+from configs.sweep import ParetoConfig, SweepConfig
+from configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -215,19 +221,99 @@ def test_a_dataclass_made_by_hand_is_checked_like_a_flag():
         dataclasses.replace(FitConfig(), lam=float("nan"))
 
 
-def test_help_answers_at_once_without_torch_and_shows_every_flag():
+def answered(capsys, *words: str, config_class: type = FitConfig) -> str:
+    """What a flag that needs no configuration prints."""
+    with pytest.raises(SystemExit) as stop:
+        parse(config_class, [*words], prog="fit.py")
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def flags_in(text: str) -> set[str]:
+    return {word.rstrip(",") for line in text.splitlines() for word in line.split()[:1] if word.startswith("--")}
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version", "--completion"])
+def test_what_is_asked_without_a_configuration_is_answered_without_torch(flag):
     script = (
         "import sys\nfrom configs.cli import parse\nfrom configs.schema import FitConfig\n"
-        "try:\n    parse(FitConfig, ['--help'], prog='fit.py')\n"
+        f"try:\n    parse(FitConfig, ['{flag}', 'bash'], prog='fit.py')\n"
         "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
     )
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert time.perf_counter() - start < 2
     assert "heavy: []" in done.stdout
-    flags = {word.rstrip(",") for line in done.stdout.splitlines() for word in line.split()[:1] if word.startswith("--")}
-    assert {setting.flag for setting in all_settings(FitConfig)} <= flags
-    assert "default: 0.01" in done.stdout
+
+
+def test_help_all_explains_every_flag(capsys):
+    text = answered(capsys, "--seed", "3", "--help-all")
+    assert {setting.flag for setting in all_settings(FitConfig)} <= flags_in(text)
+    assert "default: 0.01" in text
+
+
+def test_help_begins_with_examples_and_names_the_settings_of_groups(capsys):
+    text = answered(capsys, "--help")
+    assert text.index("python fit.py --gate l0 --lambda 0.01") < text.index("--data ")
+    assert {setting.flag for setting in all_settings(FitConfig) if not setting.group} <= flags_in(text)
+    assert not {setting.flag for setting in all_settings(FitConfig) if setting.group} & flags_in(text)
+    for setting in all_settings(FitConfig):
+        assert setting.name.rpartition(".")[2] in text.replace("-", "_")
+
+
+@pytest.mark.parametrize("config_class", [PruneConfig, AnalyzeConfig, TranslateConfig, ExportConfig, SweepConfig])
+def test_the_examples_of_every_help_are_commands_that_the_script_takes(config_class, capsys):
+    examples = [line for line in answered(capsys, "--help", config_class=config_class).splitlines() if "python " in line][1:]
+    assert len(examples) >= 2
+    for example in examples:
+        words = shlex.split(example.partition("python ")[2].partition("   ")[0])
+        read(ParetoConfig if "pareto" in words else config_class, [word for word in words[1:] if word != "pareto"])
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    import gates
+
+    assert answered(capsys, "--version").startswith(f"headgates {gates.__version__} (Python 3.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_every_flag(shell, capsys):
+    text = answered(capsys, "--completion", shell)
+    assert all(setting.flag in text for setting in all_settings(FitConfig))
+
+
+def test_a_shell_that_nobody_completes_for_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        parse(FitConfig, ["--completion", "dos"], prog="fit.py")
+    assert "--completion: expected one of bash, zsh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        ("--resume maybe", "--resume: expected true or false, got 'maybe'"),
+        ("--seed 4294967296", "--seed: expected a number at least 0 and at most 4294967295, got 4294967296"),
+        ("--data multi30k --train-files a b --valid-files c d --test-files e f", "--data multi30k and --train-files both say"),
+    ],
+)
+def test_values_that_were_once_unclear_or_accepted_are_refused_in_words(argv, error):
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        read(FitConfig, argv.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("seed: 1\nseed: 2\n", "line 2: not YAML: seed is given twice; keep one"),
+        ("train: {lr: 0.1, lr: 0.2}\n", "line 1: not YAML: lr is given twice; keep one"),
+        ("train: &a {lr: 0.1}\nfinetune: *a\n", r"line 2: not YAML: aliases (*name) are not taken; write the value out"),
+        ("[" * 4000 + "]" * 4000, "nested too deep"),
+        ("# " + "a" * 2**20, "expected a file of settings, got more than 1 MiB"),
+    ],
+    ids=["twice", "twice inside", "an alias", "nested", "large"],
+)
+def test_a_yaml_file_that_no_one_means_is_refused_in_one_line(tmp_path, text, error):
+    with pytest.raises(ConfigError, match=re.escape(error)) as refused:
+        read(FitConfig, ["--config", write(tmp_path / "a.yaml", text)])
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)

@@ -163,7 +163,7 @@ BROKEN = {
     "result.json is broken": lambda folder: folder.write_text("result.json", '{"rows": ['),
     "the row of l0 has no intervals": lambda folder: folder.write_json("result.json", {"finished": True, "rows": [without_interval()]}),
     "is not what fit.py writes": lambda folder: folder.write_json("result.json", {"finished": True, "rows": 7}),
-    "cannot read": lambda folder: folder.write_text("config.yaml", "a: ["),
+    "not YAML": lambda folder: folder.write_text("config.yaml", "a: ["),
     "is not finished": lambda folder: (folder / "result.json").unlink(),
 }
 
