@@ -22,6 +22,7 @@ from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.tracker import make_tracker
 from models.progress import minutes, say
+from protocol.base_settings import with_base_settings
 from protocol.evaluation import Evaluation
 from protocol.experiment_text import ExperimentText
 from pruning.scores import ScoreRequest, closed_by, head_scores
@@ -34,10 +35,26 @@ from runfolder.source import best_device, find_run
 from tasks.base import Predictor
 
 
+def open_base(config: FitConfig) -> RunFolder:
+    """The base of --base. Raises ValueError unless it is a finished run without gates."""
+    path = str(config.base)
+    folder = find_run(path, config.runs)
+    folder.check_finished()
+    if folder.config().get("gate", "none") != "none":
+        raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
+    if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
+        raise ValueError(f"--dynamics prunes a base while it trains, and {path} was trained without; leave one of them out")
+    return folder
+
+
 class Experiment:
     """Finds or trains the runs that one configuration asks for."""
 
     def __init__(self, config: FitConfig):
+        """Raises ValueError where --base is no finished base, or a setting contradicts it."""
+        self.named_base = None if config.base is None else open_base(config)
+        if self.named_base is not None:
+            config = with_base_settings(config, self.named_base)
         self.config = config
         self.precision = resolve_precision(config.precision)
         self.machine = Machine(config.devices, self.precision, config.logger)
@@ -69,13 +86,15 @@ class Experiment:
     def base(self) -> RunFolder:
         """A finished base: the one named by --base, one in --runs with the same configuration, or a new one."""
         config = self.config
-        if config.base is not None:
-            return self.named_base(config.base)
+        if self.named_base is not None:
+            return self.named_base
         name = config.name if config.name and config.gate == "none" else f"{self.text.prefix}-none-s{config.seed}"
         fingerprint = base_fingerprint(config, self.text.corpus, self.precision)
         folder, done = self.claim_folder(name, fingerprint, gate="none", fresh=config.fresh and config.gate == "none")
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
+            if config.gate == "none":
+                self.evaluate_again(folder)
             return folder
         say(f"base: training {folder.path}")
         try:
@@ -97,15 +116,17 @@ class Experiment:
         self.finish_ungated(folder, "base", predictor, result)
         return folder
 
-    def named_base(self, path: str) -> RunFolder:
-        """The base of --base. Raises ValueError unless it is a finished run without gates."""
-        folder = find_run(path, self.config.runs)
-        folder.check_finished()
-        if folder.config().get("gate", "none") != "none":
-            raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
-        if self.config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(self.config.dynamics):
-            raise ValueError(f"--dynamics prunes a base while it trains, and {path} was trained without; leave one of them out")
-        return folder
+    def evaluate_again(self, folder: RunFolder) -> None:
+        """Translate the test set of this configuration, where the finished base was evaluated on another or with another search."""
+        predictor = self.text.load(folder)
+        evaluation = self.evaluation(folder, predictor)
+        (row,) = folder.rows() or [None]
+        if row is None or row.evaluation == evaluation.fingerprint:
+            return
+        say(f"base: its result is of other test lines or another search; the {len(self.text.test[0])} lines are translated now")
+        evaluation.add("base", predictor, None, stage=row.stage)
+        evaluation.choose_reference()
+        self.write_result(folder, evaluation, system="base")
 
     def continued(self, base: RunFolder) -> RunFolder:
         """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""

@@ -233,6 +233,21 @@ def test_a_base_that_is_none_is_refused(runs, configure, text_folder):
         Experiment(configure("--base", str(runs / name(BASE, text_folder)[:-1]))).run()
 
 
+def test_a_finished_base_is_translated_again_for_other_test_lines_or_another_search(runs, configure, stages, text_folder, corpus):
+    def row(*flags):
+        run = Experiment(configure("--gate", "none", "--systems", "base", *flags)).run()
+        assert run.path.name == name(BASE, text_folder)
+        (only,) = run.read_json("result.json")["rows"]
+        assert len((run / "hypotheses/base.txt").read_text().splitlines()) == only["evaluation"]["sentences"]
+        return only
+
+    whole, few, greedy = row(), row("--test-sentences", "3"), row("--search.beam", "1")
+    assert stages == []
+    assert (whole["evaluation"]["sentences"], few["evaluation"]["sentences"]) == (len(corpus.test.sources), 3)
+    assert greedy["evaluation"]["search"]["beam"] == 1
+    assert whole["stage"] == few["stage"] == greedy["stage"]
+
+
 def test_another_beam_reuses_the_trained_bases_and_translates_anew(runs, configure, stages, text_folder):
     run = Experiment(configure("--search.beam", "1", "--name", "greedy-search", "--systems", "base,base-continued,l0")).run()
     assert stages == ["gates"]

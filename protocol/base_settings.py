@@ -1,0 +1,44 @@
+"""What a run on `--base RUN` takes from that base: its model, vocabulary and languages, and its text where none is named."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from configs.fields import to_dict
+from configs.schema import FitConfig, ModelConfig
+from models.progress import say
+from runfolder.folder import RunFolder
+
+TEXT = ("data", "src", "tgt", "train_files", "valid_files", "test_files")
+VOCABULARY = ("vocab_size", "joint")  # the other settings of text.* are of batches, and may be another stage's own
+
+
+def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:
+    """The configuration of a run on `base`, told what is ignored. Raises ValueError where a setting contradicts the base.
+
+    A setting that has its default is taken as not given."""
+    ours, theirs, default = to_dict(config), base.config(), to_dict(FitConfig())
+    model, text = theirs.get("model", {}), theirs.get("text", {})
+    for group, names in {"model": tuple(model), "text": VOCABULARY}.items():
+        for name in names:
+            check_setting(f"{group}.{name}", ours[group].get(name), theirs.get(group, {}).get(name), default[group].get(name), base)
+    changed: dict[str, Any] = {}
+    if all(ours[name] == default[name] for name in TEXT):
+        changed = {name: theirs[name] for name in TEXT if name in theirs}
+        changed["data_dir"] = config.data_dir or theirs.get("data_dir")
+    else:
+        for name in ("src", "tgt"):
+            check_setting(name, ours[name], theirs.get(name), default[name], base)
+    for name, value in ours["train"].items():
+        if value != default["train"][name] and value != theirs.get("train", {}).get(name, value):
+            say(f"ignored: --train.{name.replace('_', '-')} {value}; {base.path} is trained already, with {theirs['train'][name]}")
+    known = {each.name for each in fields(ModelConfig)}
+    taken = {name: text[name] for name in VOCABULARY if name in text}
+    new_model = ModelConfig(**{name: value for name, value in model.items() if name in known})
+    return replace(config, model=new_model, text=replace(config.text, **taken), **changed)
+
+
+def check_setting(name: str, ours: Any, theirs: Any, default: Any, base: RunFolder) -> None:
+    """Raises ValueError where ours is neither the default nor the base's."""
+    if theirs is not None and ours not in (default, theirs):
+        flag = f"--{name.replace('_', '-')}"
+        raise ValueError(f"{flag} {ours} contradicts --base {base.path}, which has {theirs}; leave {flag} out, or train another base")
