@@ -120,7 +120,7 @@ class Experiment:
         """Translate the test set of this configuration, where the finished base was evaluated on another or with another search."""
         predictor = self.text.load(folder)
         evaluation = self.evaluation(folder, predictor)
-        (row,) = folder.rows() or [None]
+        row = next(iter(folder.rows()), None)  # a base that others trained has none
         if row is None or row.evaluation == evaluation.fingerprint:
             return
         say(f"base: its result is of other test lines or another search; the {len(self.text.test[0])} lines are translated now")

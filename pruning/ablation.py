@@ -21,7 +21,7 @@ from models.progress import Report
 from pruning.ablated_stats import AblationScores, fingerprint, score_ablations
 from pruning.dense_model import DenseModel
 from pruning.scores import beam_of
-from pruning.significance import LEVEL, SEED, TEST, Scored, compare_many, holm
+from pruning.significance import LEVEL, SEED, TEST, Scored, compare_many, half_sample_p_values, holm
 from runfolder.source import Lines
 from runfolder.table import Row, read_table, write_table
 
@@ -104,6 +104,7 @@ def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -
     heads = [(site, head) for site in sites for head in range(site.heads)]
     compared = compare_many(found.systems, found.base, resamples=resamples)
     adjusted = holm([each[f"{found.base.main_name}_p_value"] for each in compared])
+    half_samples = half_sample_p_values(found.systems, found.base)
     return [
         {
             "site": site.name,
@@ -112,9 +113,12 @@ def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -
             "head": head,
             **score_columns(system, found.base, each),
             "p_value_holm": p_holm,
+            "p_half_samples": p_half,
             "changed_share": share,
         }
-        for (site, head), system, each, p_holm, share in zip(heads, found.systems, compared, adjusted, found.changed_share, strict=True)
+        for (site, head), system, each, p_holm, p_half, share in zip(
+            heads, found.systems, compared, adjusted, half_samples, found.changed_share, strict=True
+        )
     ]
 
 

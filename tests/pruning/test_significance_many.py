@@ -5,9 +5,21 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from pruning import significance
-from pruning.significance import AT_ONCE, compare, compare_many, holm, resample_chunks, resample_counts, score, score_changed
+from pruning.significance import (
+    AT_ONCE,
+    SEED,
+    compare,
+    compare_many,
+    half_sample_p_values,
+    holm,
+    resample_chunks,
+    resample_counts,
+    score,
+    score_changed,
+)
 
 N, R = 97, 101  # sentences, resamples
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h", "the", "of", "Hund", ","]
@@ -106,6 +118,19 @@ def test_the_resamples_are_never_all_in_memory(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_011 * N * 8 / 4  # the counts alone would take four times that
+
+
+def test_the_share_of_lost_half_samples_is_that_of_a_loop():
+    base = score(DRAFTS, REFERENCES)
+    systems = [base, *(score(written_out(changed), REFERENCES) for changed in CHANGED)]
+    rng, wins = np.random.default_rng(SEED), np.zeros(len(systems))
+    for drawn in rng.choice(N, size=(50, N // 2), replace=True):
+        theirs = sacrebleu.corpus_bleu([DRAFTS[i] for i in drawn], [[REFERENCES[i] for i in drawn]]).score
+        for number, system in enumerate(systems[1:], start=1):
+            lines = written_out(CHANGED[number - 1])
+            ours = sacrebleu.corpus_bleu([lines[i] for i in drawn], [[REFERENCES[i] for i in drawn]]).score
+            wins[number] += ours > theirs if system.main > base.main else ours < theirs if system.main < base.main else 0
+    assert half_sample_p_values(systems, base, resamples=50) == pytest.approx(1 - wins / 50)
 
 
 def slow_holm(p_values: list[float]) -> list[float]:
