@@ -1,0 +1,115 @@
+"""Every number in the answers of docs/measured.md is computed here from the file that its row names."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = [
+    line.strip("| \n").split(" | ") for line in (ROOT / "docs/measured.md").read_text(encoding="utf-8").splitlines() if "results/" in line
+]
+ANSWERS = {re.search(r"results/([\w-]+)", where)[1]: answer for _, answer, where in (row for row in ROWS if len(row) == 3)}
+RATIO_SUM, ALPHA_BETA_SUM, GRADIENT_SUM = "ratio sum", "alpha-beta sum", "gradient sum"
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (ROOT / f"results/{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def spread(numbers: dict[str, float], form: str = ".2f") -> str:
+    return f"{numbers['median']:{form}} ({numbers['lowest']:{form}} to {numbers['highest']:{form}})"
+
+
+def training_speed() -> list[str]:
+    one, two = ({**each["runs"][0], "threads": each["threads"]} for each in records("training_speed")[-1]["measurements"])
+    bf16 = f"{one['ratio_to_bf16']['median']:.2f} and {two['ratio_to_bf16']['median']:.2f}"
+    return [
+        f"{spread(one['ratio_to_fp32'])} on one thread",
+        f"{spread(two['ratio_to_fp32'])} on two",
+        bf16,
+        rounds("training_speed"),
+        "bf16",
+    ]
+
+
+def rounds(name: str) -> str:
+    return f"{records(name)[-1]['rounds']} rounds"
+
+
+def gate_overhead() -> list[str]:
+    toy, multi30k = (size["ratio"] for size in records("gate_overhead")[-1]["sizes"])
+    return [f"{spread(toy, '.3f')} at the toy size", f"{spread(multi30k, '.3f')} at the Multi30k size", rounds("gate_overhead"), "30k"]
+
+
+def ablation_speed() -> list[str]:
+    two, one = sorted(records("ablation_speed"), key=lambda record: -record["threads"])
+    assert one["different_translations"] == two["different_translations"] == 0
+    changed = f"{two['changed_share']:.0%}"
+    parts = f"{len(two['loop_seconds'])} and {len(one['loop_seconds'])} parts"
+    return [f"{spread(two['ratio'], '.1f')} on two", f"{spread(one['ratio'], '.1f')} on one", f"{two['translations']:,}", changed, parts]
+
+
+def importance_cost() -> list[str]:
+    medians = [ratio["median"] for row in records("importance_cost")[-1]["measured"] for ratio in row["ratio"].values()]
+    return [f"{min(medians):.2f} to {max(medians):.2f}", "1,000 and 4,000", rounds("importance_cost"), "30k"]
+
+
+def removal_speed() -> list[str]:
+    by_batch = {row["batch"]: row for row in records("removal_speed")[-1]["measured"] if (row["size"], row["work"]) == ("base", "scoring")}
+    shares = [f"{by_batch[batch]['share_of_ideal']['median']:.2f} at" for batch in (64, 16, 1)]
+    single = by_batch[64]["share_of_ideal"]
+    times = [f"{by_batch[batch]['dense_over_removed']['median']:.2f}" for batch in (64, 16, 1)]
+    single_text = f"single rounds {single['lowest']:.2f} to {single['highest']:.2f}"
+    return [*shares, "batch 64", "at 16", "at 1", single_text, f"{times[0]}, {times[1]} and {times[2]}", rounds("removal_speed")]
+
+
+def beam_speed() -> list[str]:
+    two = next(record for record in records("beam_speed") if record["threads"] == 2)
+    assert set(two["lines_alike"].values()) == {two["sentences"]}
+    parts = f"{len(two['over']['uncached']['values'])} parts"
+    return [spread(two["over"]["uncached"], ".1f"), spread(two["over"]["ctranslate2"]), "CTranslate2", parts]
+
+
+def lrp_cost() -> list[str]:
+    summed, by_step = ([row["ratio"] for row in record["measured"]] for record in records("lrp_cost"))
+    texts = [
+        f"{words} {summed[0][name]['median']:{form}} and {summed[1][name]['median']:{form}}"
+        for words, name, form in (
+            ("ratio rule", RATIO_SUM, ".2f"),
+            ("alpha-beta", ALPHA_BETA_SUM, ".1f"),
+            ("gradient", GRADIENT_SUM, ".2f"),
+        )
+    ]
+    most = [max(sizes[f"{rule} step"]["median"] for sizes in by_step) for rule in ("ratio", "alpha-beta", "gradient")]
+    counted = [f"{rounds('lrp_cost')}", f"{records('lrp_cost')[0]['rounds']} rounds"]
+    return [*texts, f"{most[0]:.1f}, {most[1]:.0f} and {most[2]:.1f} times", *counted]
+
+
+def lrp_agreement() -> list[str]:
+    texts, largest = [], 0.0
+    for measured in records("lrp_agreement")[-1]["measured"]:
+        rows = {(row["first"], row["second"]): row for row in measured["rows"] if row["kind"] == "all"}
+        steps = [rows[f"{rule} step", f"{rule} sum"] for rule in ("ratio", "gradient", "alpha-beta")]
+        texts += [f"{row['spearman']:.2f}".lstrip("0") for row in steps] + [f"({steps[0]['heads']} heads)"]
+        largest = max(largest, *(row["largest_difference"] for row in rows.values() if row["first"].split()[0] == row["second"].split()[0]))
+    return [*texts, f"{largest:.2f}", "30k"]
+
+
+COMPUTED = [
+    *(training_speed, gate_overhead, ablation_speed, importance_cost),
+    *(removal_speed, beam_speed, lrp_cost, lrp_agreement),
+]
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w.])\d*[.,]?\d+", text))
+
+
+@pytest.mark.parametrize("computed", COMPUTED, ids=lambda function: function.__name__)
+def test_an_answer_has_the_numbers_of_its_file_and_no_others(computed):
+    answer, texts = ANSWERS[computed.__name__], computed()
+    assert [text for text in texts if text not in answer] == []
+    assert numbers(answer) <= numbers(" ".join(texts))
