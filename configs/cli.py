@@ -58,6 +58,10 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
     flags = _positionals(words, settings) + _flags(words, settings)
+    given = {name for name, _ in flags}
+    for name in sorted(given):
+        if (other := settings[name].instead_of if name in settings else None) in given:
+            raise ConfigError(f"{settings[name].flag} and --{other} both say the same; give one of them")
     parser = _parser(settings.values())
     config = parser.get_defaults()
     for path in (text for name, text in flags if name == "config"):

@@ -24,14 +24,16 @@ def setting(
     items: Iterable[str] | None = None,
     choices: Iterable[str] | None = None,
     positional: bool = False,
+    instead_of: str | None = None,
 ) -> Any:
     """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or `choices` of a name.
 
     Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a list, any number; with
-    REQUIRED as default they must be given."""
+    REQUIRED as default they must be given. instead_of: another setting, whose flag may not stand beside this one's."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {words: limit for words, limit in limits.items() if limit is not None}
     metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
+    metadata["instead_of"] = instead_of
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -78,6 +80,7 @@ class Setting:
     positional: bool = False  # given by the words before the first flag
     required: bool = False
     known: tuple[str, ...] = ()  # names of a table that the setting takes
+    instead_of: str | None = None
 
     @property
     def flag(self) -> str:
@@ -130,9 +133,9 @@ def all_settings(config_class: type, prefix: str = "", group: str = "") -> Itera
         required = default is dataclasses.MISSING
         if required:  # what stands there until it is given, of the right type
             default = [] if typing.get_origin(hint) is list else ""
-        positional = field.metadata.get("positional", False)
+        positional, instead_of = field.metadata.get("positional", False), field.metadata.get("instead_of")
         known = tuple(field.metadata.get("choices") or ())
-        yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required, known)
+        yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required, known, instead_of)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

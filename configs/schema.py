@@ -124,7 +124,7 @@ class FitConfig:
     data_dir: str | None = setting(None, "folder that holds local copies of named corpora, searched before downloading")
     src: str = setting("en", "source language: the files' suffix")
     tgt: str = setting("de", "target language: the files' suffix")
-    train_files: list[str] = setting([], "explicit training files: SOURCE TARGET (then valid-files and test-files too)")
+    train_files: list[str] = setting([], "explicit training files: SOURCE TARGET (then valid-files and test-files too)", instead_of="data")
     valid_files: list[str] = setting([], "explicit validation files: SOURCE TARGET")
     test_files: list[str] = setting([], "explicit test files: SOURCE TARGET")
     task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
@@ -212,8 +212,6 @@ class FitConfig:
         for flag, files in given.items():
             if len(files) not in (0, 2):
                 raise ValueError(f"{flag}: expected two files, SOURCE TARGET, got {len(files)}: {', '.join(files)}")
-        if self.train_files and self.data != "toy":
-            raise ValueError(f"--data {self.data} and --train-files both say what to train on; give one of them")
         missing = [flag for flag, files in given.items() if not files]
         if 0 < len(missing) < 3:
             raise ValueError(f"explicit files come together; {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")

@@ -291,7 +291,7 @@ def test_a_shell_that_nobody_completes_for_is_refused(capsys):
     [
         ("--resume maybe", "--resume: expected true or false, got 'maybe'"),
         ("--seed 4294967296", "--seed: expected a number at least 0 and at most 4294967295, got 4294967296"),
-        ("--data multi30k --train-files a b --valid-files c d --test-files e f", "--data multi30k and --train-files both say"),
+        ("--data multi30k --train-files a b", "--train-files and --data both say the same; give one of them"),
     ],
 )
 def test_values_that_were_once_unclear_or_accepted_are_refused_in_words(argv, error):
