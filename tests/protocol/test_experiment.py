@@ -11,7 +11,6 @@ from configs.schema import FitConfig
 from gates import HeadMap, find_sites
 from lightning_modules.module import StageModule
 from models.checkpoint import load_file, load_model
-from protocol import experiment as experiments
 from protocol.evaluation import Evaluation
 from protocol.experiment import Experiment
 from runfolder.fingerprint import base_fingerprint
@@ -20,33 +19,6 @@ from runfolder.source import open_source
 
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
 RUN, BASE, CONTINUED = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1", "{}-xx-yy-continued-s1"
-
-
-@pytest.fixture(scope="module")
-def finished(tiny_flags, tmp_path_factory):
-    """A run, with its base and the continued base, in a folder of its own."""
-    torch.set_num_threads(1)
-    return Experiment(read(FitConfig, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))])).run()
-
-
-@pytest.fixture
-def runs(finished, tmp_path):
-    """A copy of all three runs that a test may change."""
-    return shutil.copytree(finished.path.parent, tmp_path / "runs")
-
-
-@pytest.fixture
-def stages(monkeypatch):
-    """The names of the stages that were trained."""
-    trained = []
-    run_stage = experiments.run_stage
-
-    def record(name, *rest, **options):
-        trained.append(name)
-        return run_stage(name, *rest, **options)
-
-    monkeypatch.setattr(experiments, "run_stage", record)
-    return trained
 
 
 def name(pattern, text_folder):
