@@ -86,7 +86,7 @@ class WandbRun:
     def gate_pictures(self, rows: Sequence[dict[str, Any]], epoch: int) -> dict[str, Any]:
         import wandb
 
-        before = self.folder.read_json(GATES) if (self.folder / GATES).is_file() else []
+        before = self.folder.read_json(GATES, list) if (self.folder / GATES).is_file() else []
         table = [*(row for row in before if row["epoch"] < epoch), *rows]
         self.folder.write_json(GATES, table)
         return {

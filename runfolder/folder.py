@@ -49,13 +49,21 @@ class RunFolder:
             warnings.warn(str(error), stacklevel=2)
             return None
 
-    def read_json(self, name: str) -> Any:
+    def read_json(self, name: str, shape: type = dict) -> Any:
+        """The content of a JSON file. Raises ValueError where there is none, where it is broken, or where it is no `shape`."""
         try:
-            return json.loads((self / name).read_text(encoding="utf-8"))
+            content = json.loads((self / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ValueError(f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{self / name} is broken ({error}); repeat the run with --fresh") from error
+        if not isinstance(content, shape):
+            raise self.foreign(name, f"it holds a {type(content).__name__}, not a {shape.__name__}")
+        return content
+
+    def foreign(self, name: str, why: str) -> ValueError:
+        """The error for a file that is whole, but not what fit.py writes."""
+        return ValueError(f"{self / name} is not what fit.py writes: {why}; repeat the run with --fresh")
 
     def write_json(self, name: str, content: Any) -> None:
         self.write_text(name, json.dumps(content, indent=1) + "\n")
@@ -72,8 +80,10 @@ class RunFolder:
 
     def rows(self) -> list[ResultRow]:
         """The systems of result.json, in its order; none while no stage has ended."""
-        result = self.result() or {}
-        return [ResultRow.from_json(row) for row in result.get("rows", [])]
+        rows = (self.result() or {}).get("rows", [])
+        if not isinstance(rows, list):
+            raise self.foreign("result.json", f"its rows are a {type(rows).__name__}, not a list")
+        return [ResultRow.from_json(row) for row in rows]
 
     def own_system(self) -> str:
         """What the run was made for: its base, or its gates made exactly 0 or 1."""
@@ -90,8 +100,10 @@ class RunFolder:
 
     def systems(self) -> dict[str, dict[str, Any]]:
         """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None}."""
-        systems = self.read_json("systems.json")
-        assert isinstance(systems, dict)
+        systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
+        for name, system in systems.items():
+            if not (isinstance(system, dict) and isinstance(system.get("weights"), str) and isinstance(system.get("xi"), dict | None)):
+                raise self.foreign("systems.json", f"{name} has no weights, or gates that are no map of heads")
         return systems
 
     def add_system(self, name: str, weights: Path, xi: dict[str, list[Any]] | None) -> None:

@@ -1,6 +1,7 @@
 """The run folder: found or named, whole or refused, and silent about the machine."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -42,6 +43,30 @@ def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content)
     with pytest.raises(ValueError, match=r"config\.yaml") as error:
         folder.config()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("systems.json", "[]", "holds a list, not a dict"),
+        ("systems.json", '"l0"', "holds a str, not a dict"),
+        ("systems.json", '{"l0": "best.pt"}', "l0 has no weights, or gates that are no map"),
+        ("systems.json", '{"l0": {"weights": 3, "xi": null}}', "l0 has no weights"),
+        ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "gates that are no map of heads"),
+        ("systems.json", "[" * 100_000, "is broken"),
+        ("result.json", "3", "holds a int, not a dict"),
+        ("result.json", '{"rows": "base"}', "its rows are a str, not a list"),
+        ("result.json", '{"rows": ["base"]}', "a row of result.json is not what fit.py writes"),
+        ("result.json", '{"rows": [{"system": "base", "bleu": 3, "bleu_signature": "x"}]}', "a row of result.json is not what"),
+    ],
+)
+def test_a_file_of_another_shape_is_one_line_that_names_it(folder, name, content, error):
+    folder.write_text(name, content)
+    with pytest.raises(ValueError, match=re.escape(error)) as refused:
+        folder.systems() if name == "systems.json" else folder.rows()
+    assert name in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "--fresh" in str(refused.value)
 
 
 def test_a_configuration_that_is_no_text_is_a_value_error_that_names_the_file(folder):
