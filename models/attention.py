@@ -107,6 +107,6 @@ def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
 def written_out(q: Tensor) -> bool:
     """Return whether two batched products and a softmax are faster than the fused kernel for queries q (B, H, L, K).
 
-    They are on a CPU for sentences, where the fused backward pass is slow (benchmarks/attention_paths.py measures it); the fused kernel
-    is faster on a GPU, and on long inputs, where it also saves memory."""
+    They are on a CPU for sentences, where the fused kernel's backward pass is slow; the fused kernel is faster on a GPU, and on long
+    inputs, where it also saves memory. Measured with both ways in turns, at lengths 8 to 512 and equal tokens a batch."""
     return q.device.type == "cpu" and q.shape[2] <= 512
