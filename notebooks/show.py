@@ -1,0 +1,32 @@
+"""What the notebooks show: tables as Markdown, which a reader of the file can still read, and the figures of report/ as pictures."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from IPython.display import Image, Markdown
+
+import report.drawing
+from runfolder.table import markdown_table
+
+report.drawing.DOTS_PER_INCH = 72  # the notebooks are small files
+ROOT = Path(__file__).resolve().parents[1]  # of the checkout, from which run folders are named
+
+
+def table(rows: Sequence[Mapping[str, Any]], left: int = 1) -> Markdown:
+    """The columns are those of the first row, the first `left` of them words; None is an empty cell. Without a row: "none"."""
+    return Markdown("\n".join(markdown_table(list(rows[0]), (map(cell, row.values()) for row in rows), left)) if rows else "*none*")
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value).replace("|", "\\|")
+
+
+def picture(draw: Callable[..., None], *args: Any, **options: Any) -> Image:
+    """The PNG of a figure of report/, whose functions draw to files: `draw(*args, path=..., **options)`."""
+    with TemporaryDirectory() as folder:
+        draw(*args, path=Path(folder) / "figure", **options)
+        return Image((Path(folder) / "figure.png").read_bytes())
