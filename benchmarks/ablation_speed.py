@@ -7,12 +7,11 @@ drafts included. The test set is cut into parts; on every part both run in turns
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import Answer, Benchmark
-from benchmarks.split_test_set import FLAGS, open_base, set_best_batch
-from speed.measure import median_text, range_text, ratio_by_round, seconds_of
+from benchmarks.split_test_set import FLAGS, open_base, set_best_batch, time_parts
+from speed.measure import median_text, range_text, ratio_by_round
 
 if TYPE_CHECKING:
     from gates import HeadMap
@@ -36,30 +35,20 @@ def masked(translator: "Translator", lines: Sequence[str], closed: "HeadMap") ->
 
 def measure(translator: "Translator", parts: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Seconds of the loop and of the job on every part, and how many of their translations differ."""
-    from pruning.ablated_search import Ablated, ablated_translations
+    from pruning.ablated_search import ablated_translations
     from pruning.ablation import chosen_sites, one_head_mask
 
     ablations = [one_head_mask(site, head, closed=True) for site in chosen_sites(translator.model, None) for head in range(site.heads)]
     ablated_translations(translator, parts[0][:20], ablations[:3])  # warm-up
-    seconds: dict[str, list[float]] = {"loop": [], "job": []}
-    changed: list[float] = []
+    systems = {
+        "loop": lambda lines: [masked(translator, lines, closed) for closed in ablations],
+        "job": lambda lines: ablated_translations(translator, lines, ablations),
+    }
+    seconds, outputs = time_parts(systems, parts)
     different = 0
-    loop_output: list[list[str]] = []
-    job_output: list[Ablated] = []
-
-    def loop(lines: Sequence[str]) -> None:
-        loop_output[:] = [masked(translator, lines, closed) for closed in ablations]
-
-    def job(lines: Sequence[str]) -> None:
-        job_output[:] = [ablated_translations(translator, lines, ablations)]
-
-    for number, lines in enumerate(parts):
-        for block in (loop, job) if number % 2 == 0 else (job, loop):
-            seconds[block.__name__].append(seconds_of(partial(block, lines)))
-        (ablated,) = job_output
-        different += sum(a != b for i, theirs in enumerate(loop_output) for a, b in zip(theirs, ablated.hypotheses(i), strict=True))
-        changed.append(ablated.changed_share * len(lines))
-        print(f"part {number + 1} of {len(parts)}: loop {seconds['loop'][-1]:.1f} s, job {seconds['job'][-1]:.1f} s", flush=True)
+    for output in outputs:
+        for i, theirs in enumerate(output["loop"]):
+            different += sum(a != b for a, b in zip(theirs, output["job"].hypotheses(i), strict=True))
     sentences = sum(map(len, parts))
     return {
         "heads": len(ablations),
@@ -70,7 +59,7 @@ def measure(translator: "Translator", parts: Sequence[Sequence[str]]) -> dict[st
         "ratio_of_sums": sum(seconds["loop"]) / sum(seconds["job"]),
         "translations": len(ablations) * sentences,
         "different_translations": different,
-        "changed_share": sum(changed) / sentences,
+        "changed_share": sum(output["job"].changed_share * len(lines) for output, lines in zip(outputs, parts, strict=True)) / sentences,
     }
 
 

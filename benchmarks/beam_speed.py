@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import Answer, Benchmark, count_flag
-from benchmarks.split_test_set import FLAGS, open_base, set_best_batch
-from speed.measure import alternate, interval_text, median_and_range, median_text, ratio_by_round
+from benchmarks.split_test_set import FLAGS, open_base, set_best_batch, time_parts
+from speed.measure import interval_text, median_and_range, median_text, ratio_by_round
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,30 +70,24 @@ class Uncached:
         return self.model.output(self.model.decode(memory, bias, state.ids)[:, -1])
 
 
-def uncached(translator: "Translator") -> Callable[[Sequence[str], int], list[str]]:
-    """Translation of lines with a beam by the uncached loop, in the translator's own batches."""
+def uncached_translations(translator: "Translator", lines: Sequence[str], beam: int) -> list[str]:
+    """The lines translated with a beam by the uncached loop, in the translator's own batches."""
     import torch
 
     from data.batch import pad
     from models.search import beam_search
 
-    @torch.inference_mode()
-    def translate(lines: Sequence[str], beam: int) -> list[str]:
-        search, ids = translator.search, translator.encode(lines)
-        translations = [""] * len(lines)
+    search, ids = translator.search, translator.encode(lines)
+    options: dict[str, Any] = {name: getattr(search, name) for name in ("length_penalty", "max_ratio", "max_extra")}
+    translations = [""] * len(lines)
+    with torch.inference_mode():
         for chosen in translator.search_batches([len(sentence) for sentence in ids], beam):
             source = pad([ids[i] for i in chosen], translator.model.source_specials, end=True)
-            options: dict[str, Any] = {name: getattr(search, name) for name in ("length_penalty", "max_ratio", "max_extra")}
-            best = [each[0].ids for each in beam_search(Uncached(translator.model), source, beam=beam, **options)]
-            for i, text in zip(chosen, translator.target_vocab.decode(best), strict=True):
+            n_best = beam_search(Uncached(translator.model), source, beam=beam, **options)
+            best = translator.target_vocab.decode([hypotheses[0].ids for hypotheses in n_best])
+            for i, text in zip(chosen, best, strict=True):
                 translations[i] = text
-        return translations
-
-    return translate
-
-
-def keep_output(outputs: dict[str, list[str]], name: str, translate: Callable[[Sequence[str]], list[str]], lines: Sequence[str]) -> None:
-    outputs[name] = translate(lines)
+    return translations
 
 
 def measure(dense: "Translator", peer: "LineTranslator", parts: Sequence[Sequence[str]], beam: int) -> dict[str, Any]:
@@ -101,24 +95,16 @@ def measure(dense: "Translator", peer: "LineTranslator", parts: Sequence[Sequenc
     from models.translator import Translator
 
     slow = Translator(dense.model, dense.source_vocab, dense.target_vocab, dense.search)
-    uncached_translate = uncached(slow)
     systems: dict[str, tuple[Any, Callable[[Sequence[str]], list[str]]]] = {
         "ours": (dense, lambda lines: dense.translate(lines, beam=beam)),
-        "uncached": (slow, lambda lines: uncached_translate(lines, beam)),
+        "uncached": (slow, lambda lines: uncached_translations(slow, lines, beam)),
         "ctranslate2": (peer, lambda lines: peer.translate(lines, beam=beam)),
     }
     batches = {name: set_best_batch(system, partial(translate, parts[0]), BATCH_TOKENS) for name, (system, translate) in systems.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in systems}
-    lines_alike = dict.fromkeys(AIMS, 0)
-    for number, lines in enumerate(parts):
-        outputs: dict[str, list[str]] = {}
-        blocks = {name: partial(keep_output, outputs, name, translate, lines) for name, (_, translate) in systems.items()}
-        order = list(systems) if number % 2 == 0 else list(systems)[::-1]
-        for name, (once,) in alternate({name: blocks[name] for name in order}, rounds=1, warmup=1 if number == 0 else 0).items():
-            seconds[name].append(once)
-        for name in AIMS:
-            lines_alike[name] += sum(a == b for a, b in zip(outputs["ours"], outputs[name], strict=True))
-        print(f"part {number + 1} of {len(parts)}: " + ", ".join(f"{name} {seconds[name][-1]:.1f} s" for name in systems), flush=True)
+    for _, translate in systems.values():  # warm-up
+        translate(parts[0])
+    seconds, outputs = time_parts({name: translate for name, (_, translate) in systems.items()}, parts)
+    lines_alike = {name: sum(a == b for output in outputs for a, b in zip(output["ours"], output[name], strict=True)) for name in AIMS}
     sizes = [len(lines) for lines in parts]
     speeds = {name: median_and_range([n / s for n, s in zip(sizes, times, strict=True)]) for name, times in seconds.items()}
     return {

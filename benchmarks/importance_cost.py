@@ -16,11 +16,12 @@ from benchmarks.untrained import COST_FLAGS, RATIO_COLUMNS, SEED, block_facts, r
 from speed.measure import alternate, median_and_range, median_text, ratio_by_round
 
 if TYPE_CHECKING:
+    from analysis.gate_gradients import Per
     from data.batch import Batch
     from models.transformer import Transformer
 
 AIM = 1.15
-FORMS = ("sentence", "token", "batch")
+FORMS: "tuple[Per, ...]" = ("sentence", "token", "batch")
 
 
 def plain_pass(model: "Transformer", batches: Sequence["Batch"]) -> None:

@@ -114,35 +114,26 @@ def agreement(masked: "Tensor", removed: "Tensor") -> float:
     return share
 
 
-def measure(
-    size: str,
-    config: "ModelConfig",
-    works: Sequence[str],
-    *,
-    vocabulary: int,
-    batches: Sequence[int],
-    sentences: int,
-    length: int,
-    rounds: int,
-) -> list[dict[str, Any]]:
+def measure(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each kind of work and batch size."""
     import torch
 
     from models.multiply_adds import saved_share
 
-    made = models(config, vocabulary)
-    device = made["dense"].output.weight.device
-    ids = torch.randint(4, vocabulary, (2, sentences, length + 1), generator=torch.Generator().manual_seed(SEED)).to(device)
+    made = models(model_config(size), VOCABULARY)
+    sentences, length = options.sentences, options.length
+    ids = torch.randint(4, VOCABULARY, (2, sentences, length + 1), generator=torch.Generator().manual_seed(SEED))
+    source, target = ids.to(made["dense"].output.weight.device)
     both = ("dense", "removed")
     facts = {"size": size, "parameters": {name: sum(weight.numel() for weight in made[name].parameters()) for name in both}}
     rows = []
-    for work in works:
+    for work in WORK[size]:
         counts = {name: multiply_adds(work, made[name], sentences=sentences, length=length) for name in both}
         saved = saved_share(counts["dense"], counts["removed"])
-        for batch in batches:
-            blocks = {name: timed_work(work, model, ids[0, :, :length], ids[1], batch) for name, model in made.items()}
+        for batch in options.batches:
+            blocks = {name: timed_work(work, model, source[:, :length], target, batch) for name, model in made.items()}
             same = agreement(*(torch.cat(blocks[name]()) for name in ("masked", "removed")))
-            numbers = time_figures(alternate(blocks, rounds=rounds), saved)
+            numbers = time_figures(alternate(blocks, rounds=options.rounds), saved)
             rows.append({**facts, "work": work, "batch": batch, "same_as_masked": same, **numbers, "multiply_adds": counts})
             print(f"{size}, {work}, batch {batch}: removed {median_text(numbers['dense_over_removed'], 3)} times as fast", flush=True)
     return rows
@@ -162,12 +153,10 @@ def table(rows: Sequence[Mapping[str, Any]], sentences: int) -> list[list[str]]:
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    amount = {"sentences": options.sentences, "length": options.length, "rounds": options.rounds}
-    rows: list[dict[str, Any]] = []
-    for size in options.sizes:
-        rows += measure(size, model_config(size), WORK[size], vocabulary=VOCABULARY, batches=options.batches, **amount)
+    rows = [row for size in options.sizes for row in measure(size, options)]
     header = ["size, work", "batch", "dense ms", "masked ms", "removed ms", "dense/removed", "lowest to highest", "ideal", "saved"]
     header += ["share of ideal", "lowest to highest"]
+    amount = {"sentences": options.sentences, "length": options.length, "rounds": options.rounds}
     numbers = {"aim": AIM, "measured": rows, "vocabulary": VOCABULARY, "beam": BEAM, **amount}
     return Answer(numbers, header, table(rows, options.sentences), seed=SEED)
 

@@ -1,9 +1,9 @@
 """A run's base and its test set in parts: what the speed of translation is measured on, and the flags that choose them."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import Flag, count_flag
 from speed.measure import seconds_of
@@ -42,3 +42,24 @@ def set_best_batch(system: "LineTranslator", translate: Callable[[], object], ba
         seconds[tokens] = min(seconds_of(translate), seconds_of(translate))
     system.search = replace(system.search, batch_tokens=min(seconds, key=lambda tokens: seconds[tokens]))
     return seconds
+
+
+def time_parts(
+    systems: Mapping[str, Callable[[Sequence[str]], Any]], parts: Sequence[Sequence[str]]
+) -> tuple[dict[str, list[float]], list[dict[str, Any]]]:
+    """The seconds of each system on every part, and for every part what each system returned. On a part all run one after another, in the
+    opposite order of the part before."""
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    outputs: list[dict[str, Any]] = []
+    for number, lines in enumerate(parts):
+        outputs.append({})
+        for name in list(systems)[:: 1 if number % 2 == 0 else -1]:
+            elapsed, outputs[-1][name] = seconds_and_output(systems[name], lines)
+            seconds[name].append(elapsed)
+        print(f"part {number + 1} of {len(parts)}: " + ", ".join(f"{name} {seconds[name][-1]:.1f} s" for name in systems), flush=True)
+    return seconds, outputs
+
+
+def seconds_and_output(translate: Callable[[Sequence[str]], Any], lines: Sequence[str]) -> tuple[float, Any]:
+    output: list[Any] = []
+    return seconds_of(lambda: output.append(translate(lines))), output[0]

@@ -150,12 +150,10 @@ def worker(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run_worker(threads: int, options: argparse.Namespace) -> dict[str, Any]:
-    """`worker` in a process of its own, since OpenMP reads its settings when it starts."""
-    flags = [f"--worker={threads}", f"--steps={options.steps}", f"--rounds={options.rounds}", f"--precision={options.precision}"]
-    flags += ["--attention-dropout", *map(str, options.attention_dropout)]
+def run_worker(threads: int) -> dict[str, Any]:
+    """Run this command as `worker` in a process of its own, since OpenMP reads its settings when it starts."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "benchmarks.training_speed", *flags]
+    command = [sys.executable, "-m", "benchmarks.training_speed", *sys.argv[1:], f"--worker={threads}"]
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise ValueError(f"the measurement with {threads} threads failed (exit status {done.returncode}); its message is above")
@@ -168,7 +166,7 @@ def answer(options: argparse.Namespace) -> Answer | None:
     if options.worker:
         print(json.dumps(worker(options)))
         return None
-    results = [run_worker(threads, options) for threads in options.threads]
+    results = [run_worker(threads) for threads in options.threads]
     rows = []
     for result in results:
         for run in result["runs"]:
