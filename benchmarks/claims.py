@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-Row = dict[str, Any]
-LEVEL = 0.01
+from pruning.ablation import significance_counts
+from pruning.significance import LEVEL
+from runfolder.table import Row
 
 
 @dataclass
 class Findings:
-    """The tables that prune.py and fit.py --dynamics wrote to the folder of one base; empty where they were not run."""
+    """The tables that prune.py and fit.py --dynamics wrote to the folder of one base. A table is empty if its command was not run."""
 
     name: str
     curves: dict[str, list[Row]] = field(default_factory=dict)  # gradient, ablation, ...; gradient-cross: that kind alone
@@ -38,6 +39,9 @@ class Verdict:
         met = sum(is_met for _, is_met in self.conditions)
         return "holds" if met == len(self.conditions) else "holds in part" if met else "does not hold here"
 
+    def __str__(self) -> str:
+        return f"**{self.summary}**: " + "; ".join(description for description, _ in self.conditions)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -54,28 +58,27 @@ def at_share(rows: Sequence[Row], share: float, column: str) -> float:
     return float(np.mean([row[column] for row in rows if row["closed_share"] == nearest]))
 
 
-def few_heads_matter(found: Findings) -> Verdict | None:
-    rows = [row for row in found.one if row["kind"] == "enc-self"]
-    if not rows:
+def few_heads_matter(findings: Findings) -> Verdict | None:
+    counts = significance_counts(findings.one, "bleu_difference")["raw"]
+    if "enc-self" not in counts:
         return None
-    in_encoder = sum(row["p_value"] < LEVEL for row in rows)
-    significant = sum(row["p_value"] < LEVEL for row in found.one)
+    encoder, heads = counts["enc-self"], counts["all"]
     return Verdict(
-        (f"{in_encoder} of {len(rows)} encoder heads are significant", in_encoder <= 0.125 * len(rows)),
-        (f"{significant} of all {len(found.one)} heads are", significant <= 0.125 * len(found.one)),
+        (f"{encoder['significant']} of {encoder['tested']} encoder heads are significant", encoder["significant"] <= encoder["tested"] / 8),
+        (f"{heads['significant']} of all {heads['tested']} heads are", heads["significant"] <= heads["tested"] / 8),
     )
 
 
-def some_removals_improve(found: Findings) -> Verdict | None:
-    if not found.one:
+def some_removals_improve(findings: Findings) -> Verdict | None:
+    if not findings.one:
         return None
-    better = [row for row in found.one if row["bleu_difference"] > 0]
-    raw, holm = (sum(row[column] < LEVEL for row in better) for column in ("p_value", "p_value_holm"))
+    counts = significance_counts(findings.one, "bleu_difference")
+    raw, holm = (counts[adjusted]["all"]["improve"] for adjusted in ("raw", "holm"))
     return Verdict((f"{raw} removals improve BLEU at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0))
 
 
-def one_head_is_enough(found: Findings) -> Verdict | None:
-    rows = found.all_but_one
+def one_head_is_enough(findings: Findings) -> Verdict | None:
+    rows = findings.all_but_one
     if not rows:
         return None
     harmless = [row for row in rows if row["p_value"] >= LEVEL or row["bleu_difference"] > 0]
@@ -87,10 +90,10 @@ def one_head_is_enough(found: Findings) -> Verdict | None:
     )
 
 
-def domains_agree(found: Findings) -> Verdict | None:
-    if not found.transfer:
+def domains_agree(findings: Findings) -> Verdict | None:
+    if not findings.transfer:
         return None
-    values = {name: each["all"]["pearson"] for name, each in found.transfer.items()}
+    values = {name: correlations["all"]["pearson"] for name, correlations in findings.transfer.items()}
     return Verdict(
         *(
             (f"r = {pair[0]:.2f} (p {pair[1]:.1g}) with {name}", pair[0] > 0.5) if pair else (f"no correlation with {name}", False)
@@ -99,8 +102,8 @@ def domains_agree(found: Findings) -> Verdict | None:
     )
 
 
-def some_then_sharp(found: Findings) -> Verdict | None:
-    rows = found.curves.get("gradient")
+def some_then_sharp(findings: Findings) -> Verdict | None:
+    rows = findings.curves.get("gradient")
     if not rows:
         return None
     early, half = at_share(rows, 0.2, "test_bleu_p_value"), at_share(rows, 0.6, "test_bleu")
@@ -111,11 +114,11 @@ def some_then_sharp(found: Findings) -> Verdict | None:
     )
 
 
-def gradient_as_good_as_ablation(found: Findings) -> Verdict | None:
-    if "gradient" not in found.curves or "ablation" not in found.curves:
+def gradient_as_good_as_ablation(findings: Findings) -> Verdict | None:
+    if "gradient" not in findings.curves or "ablation" not in findings.curves:
         return None
     ours, theirs = (
-        {row["heads_closed"]: row["test_bleu"] for row in found.curves[name] if 0 < row["closed_share"] < 1}
+        {row["heads_closed"]: row["test_bleu"] for row in findings.curves[name] if 0 < row["closed_share"] < 1}
         for name in ("gradient", "ablation")
     )
     shared = sorted(ours.keys() & theirs.keys())
@@ -127,8 +130,8 @@ def gradient_as_good_as_ablation(found: Findings) -> Verdict | None:
     )
 
 
-def cross_needs_most(found: Findings) -> Verdict | None:
-    kinds = {kind: found.curves.get(f"gradient-{kind}") for kind in ("enc-self", "dec-self", "cross")}
+def cross_needs_most(findings: Findings) -> Verdict | None:
+    kinds = {kind: findings.curves.get(f"gradient-{kind}") for kind in ("enc-self", "dec-self", "cross")}
     if not all(kinds.values()):
         return None
     lost = {kind: at_share(rows, 0.6, "test_bleu_difference") for kind, rows in kinds.items() if rows}
@@ -143,13 +146,13 @@ def cross_needs_most(found: Findings) -> Verdict | None:
     )
 
 
-def decided_early(found: Findings) -> Verdict | None:
-    if not found.dynamics:
+def decided_early(findings: Findings) -> Verdict | None:
+    if not findings.dynamics:
         return None
-    epochs = sorted({row["epoch"] for row in found.dynamics})
+    epochs = sorted({row["epoch"] for row in findings.dynamics})
 
     def relative(epoch: int) -> tuple[list[float], list[float]]:
-        rows = [row for row in found.dynamics if row["epoch"] == epoch and row["valid_bleu_relative"] is not None]
+        rows = [row for row in findings.dynamics if row["epoch"] == epoch and row["valid_bleu_relative"] is not None]
         return [row["closed_share"] for row in rows], [row["valid_bleu_relative"] for row in rows]
 
     fits = []

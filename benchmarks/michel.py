@@ -29,23 +29,23 @@ def read_findings(path: Path) -> "Findings":
     from runfolder.folder import RunFolder
 
     folder = RunFolder.open(path)
-    found = Findings(folder.path.resolve().name)
+    findings = Findings(folder.path.resolve().name)
     for file in sorted((folder / "curves").glob("*.csv")):
         rows = read_table(folder, f"curves/{file.name}")
         about = folder.read_json(f"curves/{file.stem}.json")
         if file.stem == "dynamics":
-            found.dynamics = rows
+            findings.dynamics = rows
         elif about.get("finished"):
-            found.curves[curve_label(about["settings"])] = rows
-            found.chosen[curve_label(about["settings"])] = about["chosen"]
+            findings.curves[curve_label(about["settings"])] = rows
+            findings.chosen[curve_label(about["settings"])] = about["chosen"]
     for name, attribute in (("one", "one"), ("all-but-one", "all_but_one")):
         if (folder / f"ablation/{name}.csv").is_file():
-            setattr(found, attribute, read_table(folder, f"ablation/{name}.csv"))
+            setattr(findings, attribute, read_table(folder, f"ablation/{name}.csv"))
     for file in sorted((folder / "ablation").glob("transfer-*.json")):
-        found.transfer[file.stem.removeprefix("transfer-")] = folder.read_json(f"ablation/{file.name}")["correlations"]
-    if not (found.curves or found.one or found.dynamics):
+        findings.transfer[file.stem.removeprefix("transfer-")] = folder.read_json(f"ablation/{file.name}")["correlations"]
+    if not (findings.curves or findings.one or findings.dynamics):
         raise ValueError(f"{path} has no curves and no ablations; run prune.py on it first")
-    return found
+    return findings
 
 
 def curve_label(fingerprint: dict[str, Any]) -> str:
@@ -54,23 +54,20 @@ def curve_label(fingerprint: dict[str, Any]) -> str:
     return fingerprint["order"] if len(kinds) == len(KINDS) else f"{fingerprint['order']}-{'+'.join(kinds)}"
 
 
-def claims_part(all_found: Sequence["Findings"]) -> list[str]:
+def section(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """The lines of a table with its title; none without a row."""
+    return [f"### {title}", "", *markdown_table(head, rows)] if rows else []
+
+
+def claims_part(all_findings: Sequence["Findings"]) -> list[str]:
     from benchmarks.claims import CLAIMS
 
-    lines = ["## The claims", "", "The rules are in benchmarks/claims.py.", ""]
-    names = " | ".join(f"`{each.name}`" for each in all_found)
-    lines += [f"| | claim | the paper | {names} |", "|---|---|---|" + "---|" * len(all_found)]
+    rows = []
     for claim in CLAIMS:
-        cells = []
-        for found in all_found:
-            verdict = claim.judge(found)
-            cells.append(
-                "not run"
-                if verdict is None
-                else f"**{verdict.summary}**: " + "; ".join(description for description, _ in verdict.conditions)
-            )
-        lines.append(f"| {claim.number} | {claim.text} | {claim.paper} | " + " | ".join(cells) + " |")
-    return [*lines, ""]
+        verdicts = [claim.judge(findings) for findings in all_findings]
+        rows.append([claim.number, claim.text, claim.paper, *("not run" if verdict is None else str(verdict) for verdict in verdicts)])
+    head = ["", "claim", "the paper", *(f"`{findings.name}`" for findings in all_findings)]
+    return ["## The claims", "", "The rules are in benchmarks/claims.py.", "", *markdown_table(head, rows, left=len(head))]
 
 
 def bases_part(paths: Sequence[Path]) -> list[str]:
@@ -91,53 +88,46 @@ def bases_part(paths: Sequence[Path]) -> list[str]:
     return ["## The bases", "", *markdown_table(head, rows)]
 
 
-def curves_part(found: "Findings", names: Sequence[str], title: str) -> list[str]:
+def curves_part(findings: "Findings", names: Sequence[str], title: str) -> list[str]:
     """Test BLEU and its difference at every step, the mean over seeds where there are several."""
-    shown = [name for name in names if name in found.curves]
-    if not shown:
-        return []
     from benchmarks.claims import at_share
 
-    shares = sorted({row["closed_share"] for name in shown for row in found.curves[name]})
-    steps = sorted({round(share, 1) for share in shares})
+    curves = {name: findings.curves[name] for name in names if name in findings.curves}
     rows = []
-    for step in steps:
-        cells = [
-            f"{at_share(found.curves[name], step, 'test_bleu'):.2f} ({at_share(found.curves[name], step, 'test_bleu_difference'):+.2f})"
-            for name in shown
-        ]
-        rows.append([f"{step:.0%}", *cells])
-    return [f"### {title}", "", *markdown_table(["closed", *shown], rows)]
+    for step in sorted({round(row["closed_share"], 1) for curve in curves.values() for row in curve}):
+        means = ([at_share(curve, step, column) for column in ("test_bleu", "test_bleu_difference")] for curve in curves.values())
+        rows.append([f"{step:.0%}", *(f"{value:.2f} ({difference:+.2f})" for value, difference in means)])
+    return section(title, ["closed", *curves], rows)
 
 
-def chosen_part(found: "Findings") -> list[str]:
+def chosen_part(findings: "Findings") -> list[str]:
     rows = []
-    for name, chosen in found.chosen.items():
+    for name, chosen in findings.chosen.items():
         interval = f"{chosen['test_bleu_difference_low']:+.2f} to {chosen['test_bleu_difference_high']:+.2f}"
         closed = f"{chosen['heads_closed']} ({chosen['closed_share']:.0%})"
         rows.append([name, closed, f"{chosen['test_bleu']:.2f}", f"{chosen['test_bleu_difference']:+.2f}", interval])
     title = "The most heads closed without a significant loss on validation (p >= .01), and what that costs on test"
-    return [f"### {title}", "", *markdown_table(["order", "closed", "test BLEU", "difference", "95%"], rows)] if rows else []
+    return section(title, ["order", "closed", "test BLEU", "difference", "95%"], rows)
 
 
-def one_part(found: "Findings") -> list[str]:
-    if not found.one:
-        return []
+def one_part(findings: "Findings") -> list[str]:
+    from pruning.ablation import significance_counts
+
+    counts = significance_counts(findings.one, "bleu_difference")
     rows = []
-    for kind in ("all", *KINDS):
-        kind_rows = [row for row in found.one if kind in ("all", row["kind"])]
+    for kind in ("all", *KINDS) if findings.one else ():
+        kind_rows = [row for row in findings.one if kind in ("all", row["kind"])]
         if not kind_rows:
             continue
-        raw, holm = ([row for row in kind_rows if row[column] < 0.01] for column in ("p_value", "p_value_holm"))
-        better = sum(row["bleu_difference"] > 0 for row in raw)
+        raw, holm = counts["raw"][kind], counts["holm"][kind]
         worst, best = (choose(kind_rows, key=lambda row: row["bleu_difference"]) for choose in (min, max))
         extremes = [f"{row['bleu_difference']:+.2f} ({row['site']}.{row['head']})" for row in (worst, best)]
-        rows.append([kind, len(kind_rows), len(raw), better, len(holm), *extremes])
+        rows.append([kind, raw["tested"], raw["significant"], raw["improve"], holm["significant"], *extremes])
     head = ["kind", "heads", "p < .01", "of these better without", "p < .01 (Holm)", "lowest", "highest"]
-    return ["### Every head removed alone, test set", "", *markdown_table(head, rows)]
+    return section("Every head removed alone, test set", head, rows)
 
 
-def all_but_one_part(found: "Findings") -> list[str]:
+def all_but_one_part(findings: "Findings") -> list[str]:
     rows = [
         [
             row["site"],
@@ -148,34 +138,31 @@ def all_but_one_part(found: "Findings") -> list[str]:
             f"{row['p_value_holm']:.4f}",
             f"{row['on_test_bleu_difference']:+.2f}",
         ]
-        for row in found.all_but_one
+        for row in findings.all_but_one
     ]
     head = ["layer", "head kept", "BLEU difference", "95%", "p", "p (Holm)", "had it been chosen on test"]
-    return (
-        ["### Each layer with its best head alone, chosen on validation, reported on test", "", *markdown_table(head, rows)] if rows else []
-    )
+    return section("Each layer with its best head alone, chosen on validation, reported on test", head, rows)
 
 
-def transfer_part(found: "Findings") -> list[str]:
+def transfer_part(findings: "Findings") -> list[str]:
     rows = []
-    for name, correlations in found.transfer.items():
+    for name, correlations in findings.transfer.items():
         for kind, each in correlations.items():
             cells = [f"{pair[0]:.2f} (p {pair[1]:.2g})" if (pair := each[which]) else "none" for which in ("pearson", "spearman")]
             rows.append([name, kind, each["heads"], *cells])
     head = ["other test set", "kind", "heads", "Pearson r", "Spearman rho"]
-    return ["### The heads' BLEU differences on another test set", "", *markdown_table(head, rows)] if rows else []
+    return section("The heads' BLEU differences on another test set", head, rows)
 
 
-def dynamics_part(found: "Findings") -> list[str]:
-    epochs = sorted({row["epoch"] for row in found.dynamics})
+def dynamics_part(findings: "Findings") -> list[str]:
+    epochs = sorted({row["epoch"] for row in findings.dynamics})
     rows = []
     for epoch in epochs:
-        epoch_rows = sorted((row for row in found.dynamics if row["epoch"] == epoch), key=lambda row: row["closed_share"])
+        epoch_rows = sorted((row for row in findings.dynamics if row["epoch"] == epoch), key=lambda row: row["closed_share"])
         kept = [f"{row['valid_bleu_relative']:.0%}" if row["valid_bleu_relative"] is not None else "" for row in epoch_rows[1:]]
         rows.append([epoch, f"{epoch_rows[0]['valid_bleu']:.1f}", *kept])
     head = ["epoch", "BLEU", *(f"{tenth}0% closed" for tenth in range(1, 10))]
-    title = "While the base is trained: validation BLEU, and the share of it that is kept"
-    return [f"### {title}", "", *markdown_table(head, rows)] if rows else []
+    return section("While the base is trained: validation BLEU, and the share of it that is kept", head, rows)
 
 
 def write_copies(path: Path, out: Path) -> int:
@@ -206,15 +193,15 @@ def main() -> int:
         print(f"michel: error: {error}", file=sys.stderr)
         return 1
     lines = ["# Michel et al. 2019 on our bases", "", "Written by `python -m benchmarks.michel` from the files in `michel/`.", ""]
-    lines += claims_part([found for _, found in runs_and_findings])
+    lines += claims_part([findings for _, findings in runs_and_findings])
     lines += bases_part([path for path, _ in runs_and_findings])
-    for path, found in runs_and_findings:
-        lines += [f"## {found.name}", ""]
-        lines += curves_part(found, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed")
-        lines += curves_part(found, [f"gradient-{kind}" for kind in KINDS], "One kind alone, gradient order")
-        lines += chosen_part(found) + one_part(found) + all_but_one_part(found) + transfer_part(found) + dynamics_part(found)
-        copied = write_copies(path, out / "michel" / found.name)
-        print(f"{out / 'michel' / found.name}/: {copied} files")
+    for path, findings in runs_and_findings:
+        lines += [f"## {findings.name}", ""]
+        lines += curves_part(findings, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed")
+        lines += curves_part(findings, [f"gradient-{kind}" for kind in KINDS], "One kind alone, gradient order")
+        lines += chosen_part(findings) + one_part(findings) + all_but_one_part(findings) + transfer_part(findings) + dynamics_part(findings)
+        copied = write_copies(path, out / "michel" / findings.name)
+        print(f"{out / 'michel' / findings.name}/: {copied} files")
     (out / "michel.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     print(f"{out / 'michel.md'}: {len(runs_and_findings)} runs")
     return 0
