@@ -36,48 +36,41 @@ def in_order(rows: Iterable[Row], name: str) -> list[Any]:
 def findings(report: Report) -> list[str]:
     """Sentences on what is saved, where removing heads helps and where it does not, and what masks cost.
 
-    It does not help where the dense model was as fast in any round, that is where the ratio's range reaches down to 1."""
+    Removal does not help in a setting where the dense model was as fast in any round, that is where the ratio's range reaches down to 1."""
     words = {name: system["words"] for name, system in report["systems"].items()}
     removed = [row for row in report["rows"] if row["system"] == "removed"]
-    low, high = min(row["saved_share"] for row in removed), max(row["saved_share"] for row in removed)
-    heads = report["heads"]
-    found = [
+    shares, heads = [row["saved_share"] for row in removed], report["heads"]
+    low, high = min(shares), max(shares)
+    sentences = [
         f"{heads['closed']} of {heads['total']} heads are gone, and with them {percent(low)} to {percent(high)} of the multiply-adds: if "
         f"time went with these, removed would be {1 / (1 - low):.2f} to {1 / (1 - high):.2f} times as fast as dense."
     ]
     for system in [name for name in words if name.startswith("removed")]:
         rows = [row for row in report["rows"] if row["system"] == system]
-        against = words[report["systems"][system]["against"]]
-        found.append(f"{words[system]}: {verdict(rows, against)}")
+        sentences.append(f"{words[system]}: {verdict(rows, words[report['systems'][system]['against']])}")
     masked = [row["speedup"] for row in report["rows"] if row["system"] == "masked"]
-    over = [row["speedup_over_masked"] for row in removed]
-    clear = sum(each["lowest"] > 1 for each in masked)
-    found.append(
+    faster = sum(speedup["lowest"] > 1 for speedup in masked)
+    sentences.append(
         f"{words['masked']}: with closed heads that stay in the weights it is {between(masked)} as fast as {words['dense']}, and faster in "
-        f"every round in {clear} of {len(masked)} settings. Removed translates as it does, {between(over)} as fast."
+        f"every round in {faster} of {len(masked)} settings. Removed translates as it does, "
+        f"{between([row['speedup_over_masked'] for row in removed])} as fast."
     )
-    return found
+    return sentences
 
 
 def verdict(rows: Sequence[Row], against: str) -> str:
-    """Where `rows`, of one system, are faster than its dense twin and where they are not."""
+    """Where `rows`, of one system, are faster than its dense twin, called `against`, and where they are not."""
     strong, weak = ([row for row in rows if (row["speedup"]["lowest"] > 1) is faster] for faster in (True, False))
     much = between([row["speedup"] for row in strong]) if strong else ""
     if not weak:
         return f"faster than {against} in every round of all {len(rows)} settings, {much} as fast."
+    by_setting: dict[tuple[int, int], list[str]] = {}  # (beam, batch) -> "short 0.98 (0.95 to 1.02)" for each length
+    for row in weak:
+        by_setting.setdefault((row["beam"], row["batch"]), []).append(f"{row['length']} {interval_text(row['speedup'])}")
+    settings = "; ".join(f"beam {beam}, batch {batch}: {', '.join(lengths)}" for (beam, batch), lengths in by_setting.items())
     slower = sum(row["speedup"]["highest"] < 1 for row in weak)
-    places = [f"beam {beam}, batch {batch}: {', '.join(each)}" for (beam, batch), each in grouped(weak).items()]
     text = f"removal does not help in {len(weak)} of {len(rows)} settings, where {against} is as fast in some round ({slower} of them: in "
-    text += f"every round): {'; '.join(places)}."
-    return text + (f" In the others it is {much} as fast." if strong else " It helps nowhere.")
-
-
-def grouped(rows: Sequence[Row]) -> dict[tuple[int, int], list[str]]:
-    """(beam, batch) -> "short 0.98 (0.95 to 1.02)" for each length."""
-    places: dict[tuple[int, int], list[str]] = {}
-    for row in rows:
-        places.setdefault((row["beam"], row["batch"]), []).append(f"{row['length']} {interval_text(row['speedup'])}")
-    return places
+    return text + f"every round): {settings}." + (f" In the others it is {much} as fast." if strong else " It helps nowhere.")
 
 
 def between(ratios: Sequence[Row]) -> str:

@@ -114,16 +114,16 @@ def nearest(pieces: Sequence[int], length: int) -> list[int]:
 
 def report_cells(plan: Plan, sources: Sequence[str], by_length: Mapping[str, Sequence[int]]) -> list[ReportCell]:
     """Every cell with its sentences: 32, but no more than 16 batches and no less than one. They are spread over all sentences of the
-    length, and repeat where there are fewer."""
+    length, and repeat if there are fewer."""
     from speed.systems import evenly
 
-    made = []
-    for beam in plan.beams:
-        for length, part in by_length.items():
-            for batch in plan.batch_sizes:
-                count = batch * max(1, min(16, 32 // batch))
-                made.append(ReportCell(beam, length, batch, [sources[i] for i in evenly(part, count)]))
-    return made
+    counts = {batch: batch * max(1, min(16, 32 // batch)) for batch in plan.batch_sizes}
+    return [
+        ReportCell(beam, length, batch, [sources[i] for i in evenly(part, count)])
+        for beam in plan.beams
+        for length, part in by_length.items()
+        for batch, count in counts.items()
+    ]
 
 
 def estimate(opened: Mapping[str, "LineTranslator"], cells: Sequence[ReportCell], rounds: int) -> float:
@@ -152,10 +152,9 @@ def multiply_adds(system: "System", timed: TimedTranslation) -> int:
     from models.multiply_adds import decoding
 
     total = 0
-    source_vocab = timed.system.source_vocab
-    for lines, found in zip(timed.cell.batches, timed.translations, strict=True):
-        source = 1 + max(map(len, source_vocab.encode(lines)))
-        steps = [max(one.tokens for one in n_best) for n_best in found]
+    for lines, translations in zip(timed.cell.batches, timed.translations, strict=True):
+        source = 1 + max(map(len, timed.system.source_vocab.encode(lines)))
+        steps = [max(hypothesis.tokens for hypothesis in n_best) for n_best in translations]
         total += sum(decoding(system.model, source=source, steps=steps, beam=timed.cell.beam).values())
     return total
 
@@ -166,32 +165,31 @@ def multiply_adds(system: "System", timed: TimedTranslation) -> int:
 def cell_rows(systems: Sequence["System"], timed: Mapping[str, TimedTranslation], *, warmup: int = 1) -> list[dict[str, Any]]:
     """A row for each system in one cell. Ratios are taken round by round, against the dense model on the same engine."""
     counts = {system.name: multiply_adds(system, timed[system.name]) for system in systems}
-    seconds = {name: [sum(call) for call in each.calls[warmup:]] for name, each in timed.items()}
+    seconds = {name: [sum(call) for call in translation.calls[warmup:]] for name, translation in timed.items()}
     rows = []
     for system in systems:
-        own = timed[system.name]
-        cell = own.cell
-        latencies = [1000 * batch for call in own.calls[warmup:] for batch in call]
-        twin = timed["dense" if system.name.startswith("dense") else "removed"]
-        same = [ours == theirs for ours, theirs in zip(own.best, twin.best, strict=True)]
+        name, own = system.name, timed[system.name]
+        cell, against = own.cell, system.against or ""
+        latencies = median_and_range([1000 * batch for call in own.calls[warmup:] for batch in call])
+        twin = timed["dense" if name.startswith("dense") else "removed"]
         row: dict[str, Any] = {
-            "system": system.name,
+            "system": name,
             "beam": cell.beam,
             "length": cell.length,
             "batch": cell.batch,
             "sentences": len(cell.sentences),
             "target_tokens": sum(n_best[0].tokens for batch in own.translations for n_best in batch),
-            "seconds": seconds[system.name],
-            "sentences_per_second": median_and_range([len(cell.sentences) / each for each in seconds[system.name]]),
-            "latency_ms": {name: value for name, value in median_and_range(latencies).items() if name != "values"},
-            "multiply_adds": counts[system.name],
-            "same_translations": sum(same) / len(same),
+            "seconds": seconds[name],
+            "sentences_per_second": median_and_range([len(cell.sentences) / s for s in seconds[name]]),
+            "latency_ms": {key: latencies[key] for key in ("median", "lowest", "highest")},
+            "multiply_adds": counts[name],
+            "same_translations": sum(a == b for a, b in zip(own.best, twin.best, strict=True)) / len(twin.best),
             "peak_memory": None,
+            **speedup_columns(seconds.get(against), seconds[name], counts.get(against, 0), counts[name]),
+            "speedup_over_masked": ratio_by_round(seconds["masked"], seconds["removed"]) if name == "removed" else None,
         }
-        against = system.against
-        row |= speedup_columns(seconds.get(against or ""), seconds[system.name], counts.get(against or "", 0), counts[system.name])
-        row["share_of_ideal"] = row["share_of_ideal"] if system.name.startswith("removed") else None
-        row["speedup_over_masked"] = ratio_by_round(seconds["masked"], seconds["removed"]) if system.name == "removed" else None
+        if not name.startswith("removed"):
+            row["share_of_ideal"] = None
         rows.append(row)
     return rows
 
@@ -212,12 +210,12 @@ def add_memory(rows: Sequence[dict[str, Any]], system: "System", cells: Sequence
     lengths = list(dict.fromkeys(cell.length for cell in cells))  # the shortest first
     order = sorted(cells, key=lambda cell: (cell.beam * cell.batch, lengths.index(cell.length), cell.beam))
     work = [{"lines": cell.batches[-1], "beam": cell.beam} for cell in order]  # the last batch is the one of the longest sentences
-    found = in_fresh_process(system.spec, work)
-    peaks = {(cell.beam, cell.length, cell.batch): peak for cell, peak in zip(order, found["peaks"], strict=True)}
+    memory = in_fresh_process(system.spec, work)
+    peaks = {(cell.beam, cell.length, cell.batch): peak for cell, peak in zip(order, memory.pop("peaks"), strict=True)}
     for row in rows:
         if row["system"] == system.name:
             row["peak_memory"] = peaks[row["beam"], row["length"], row["batch"]]
-    return {"interpreter": found["interpreter"], "imports": found["imports"]}
+    return memory
 
 
 # ---------------------------------------------------------------- the report
@@ -243,13 +241,13 @@ def report(config: "ExportConfig") -> Path:
         systems, left_out = prepare(folder, Path(scratch), test, threads=threads)
         for label, reason in left_out.items():
             say(f"{label} is left out: {reason}")
-        found = measure(systems, plan, test)
+        measured = measure(systems, plan, test)
     from gates import heads_left
 
     left = heads_left(next(system.model for system in systems if system.name == "removed"))
     heads = {"total": left.heads_total, "closed": left.heads_total - left.count()}
     seed = folder.config().get("seed", 0)
-    numbers = {"run": folder.path.resolve().name, **text, "settings": asdict(plan), "heads": heads, "left_out": left_out, **found}
+    numbers = {"run": folder.path.resolve().name, **text, "settings": asdict(plan), "heads": heads, "left_out": left_out, **measured}
     write(out, numbers | runtime_provenance(threads, seed) | {"load_average_before": load})
     return out
 

@@ -1,5 +1,6 @@
 """The systems that a speed report compares: the base, the model with closed heads masked and removed, and exports to other runtimes."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,8 @@ Lines = tuple[list[str], list[str]]  # sources and references
 
 @dataclass(frozen=True)
 class System:
-    """One system, a line of the figure. spec: what `open_system` takes, also in another process; model: its multiply-adds are counted."""
+    """One system of the report, a line of its figure. spec: what `open_system` takes, also in another process; model: the PyTorch model
+    with the same weights, whose multiply-adds are counted."""
 
     name: str
     label: str
@@ -49,7 +51,7 @@ class System:
 
 
 def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> tuple[list[System], dict[str, str]]:
-    """The systems, exported into `scratch` where they run on another engine, and those left out for a missing package, with the reason.
+    """Return the systems, exported into `scratch` if they run on another engine; and label -> missing package of those left out.
 
     Raises ValueError if the run has no gates, a base is gone, or an export does not pass its parity check."""
     run_systems, method = folder.systems(), method_of(folder.config())
@@ -74,7 +76,7 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
         except ValueError as error:
             left_out[label] = str(error)
             continue
-        for exported in [each for each in systems if each.name in ("dense", "removed")]:
+        for exported in [system for system in systems if system.name in ("dense", "removed")]:
             export_folder = scratch / f"{exported.name}-{format}"
             if not export_folder.is_dir():
                 lines, references = (side[:PARITY_LINES] for side in test)
@@ -87,17 +89,16 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
     return systems, left_out
 
 
-def removed_alone(folder: RunFolder, method: GateMethod, place: Path) -> RunFolder:
-    """A run folder that holds only the model without closed heads, for a run that has no such system yet."""
-    place.mkdir(parents=True)
-    made = RunFolder(place)
-    for path in folder.path.glob("vocab*.model"):
-        (place / path.name).write_bytes(path.read_bytes())
-    (place / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
-    weights = place / f"{method.removed}.pt"
+def removed_alone(folder: RunFolder, method: GateMethod, path: Path) -> RunFolder:
+    """A run folder at `path` that holds only the model without closed heads, for a run that has no such system yet."""
+    path.mkdir(parents=True)
+    for file in (*folder.path.glob("vocab*.model"), folder / "config.yaml"):
+        shutil.copyfile(file, path / file.name)
+    weights = path / f"{method.removed}.pt"
     save_model(weights, without_gates(open_source(folder.path, method.exact, device="cpu").translator).model)
-    made.add_system(method.removed, weights, None)
-    return made
+    alone = RunFolder(path)
+    alone.add_system(method.removed, weights, None)
+    return alone
 
 
 def parameters(model: Transformer) -> int:
