@@ -21,6 +21,7 @@ class Findings:
 
     name: str
     curves: dict[str, list[Row]] = field(default_factory=dict)  # gradient, ablation, ...; gradient-cross: that kind alone
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each curve: its fingerprint
     chosen: dict[str, Row] = field(default_factory=dict)  # of each curve: how far validation lets it go, and what that gives on test
     one: list[Row] = field(default_factory=list)
     all_but_one: list[Row] = field(default_factory=list)
@@ -52,6 +53,10 @@ class Claim:
     judge: Callable[[Findings], Verdict | None]  # None: not run
 
 
+# shown beside the two-sided p-value, which decides
+OTHER_TESTS = {"by sacreBLEU's p": "p_sacrebleu", "by lost half samples, the authors' test,": "p_half_samples"}
+
+
 def at_share(rows: Sequence[Row], share: float, column: str) -> float:
     """The mean over seeds of a column at the step whose closed share is nearest."""
     nearest = min((row["closed_share"] for row in rows), key=lambda value: abs(value - share))
@@ -63,9 +68,10 @@ def few_heads_matter(findings: Findings) -> Verdict | None:
     if "enc-self" not in counts:
         return None
     encoder, heads = counts["enc-self"], counts["all"]
+    others = ((f"{test} {sum(row[column] < LEVEL for row in findings.one)}") for test, column in OTHER_TESTS.items())
     return Verdict(
         (f"{encoder['significant']} of {encoder['tested']} encoder heads are significant", encoder["significant"] <= encoder["tested"] / 8),
-        (f"{heads['significant']} of all {heads['tested']} heads are", heads["significant"] <= heads["tested"] / 8),
+        (f"{heads['significant']} of all {heads['tested']} heads are ({', '.join(others)})", heads["significant"] <= heads["tested"] / 8),
     )
 
 
@@ -124,8 +130,10 @@ def gradient_as_good_as_ablation(findings: Findings) -> Verdict | None:
     shared = sorted(ours.keys() & theirs.keys())
     gap = float(np.mean([ours[n] - theirs[n] for n in shared]))
     wins = sum(ours[n] >= theirs[n] for n in shared)
+    gradient, ablation = (findings.settings.get(name, {}) for name in ("gradient", "ablation"))
+    amounts = f"{gradient.get('sentences') or 'all'} training, {ablation.get('valid', {}).get('sentences', 'all')} validation pairs"
     return Verdict(
-        (f"gradient less ablation: {gap:+.2f} BLEU, mean of {len(shared)} steps", gap >= 0),
+        (f"gradient less ablation (from {amounts}): {gap:+.2f} BLEU, mean of {len(shared)} steps", gap >= 0),
         (f"gradient is as good or better at {wins} of them", wins >= len(shared) / 2),
     )
 

@@ -38,11 +38,14 @@ def read_findings(path: Path) -> "Findings":
         elif about.get("finished"):
             findings.curves[curve_label(about["settings"])] = rows
             findings.chosen[curve_label(about["settings"])] = about["chosen"]
+            findings.settings[curve_label(about["settings"])] = about["settings"]
     for name, attribute in (("one", "one"), ("all-but-one", "all_but_one")):
         if (folder / f"ablation/{name}.csv").is_file():
             setattr(findings, attribute, read_table(folder, f"ablation/{name}.csv"))
     for file in sorted((folder / "ablation").glob("transfer-*.json")):
         findings.transfer[file.stem.removeprefix("transfer-")] = folder.read_json(f"ablation/{file.name}")["correlations"]
+    if findings.one and "p_sacrebleu" not in findings.one[0]:
+        raise ValueError(f"{path}: its p-values are sacreBLEU's, of one tail; prune.py --ablate one makes them again from what it kept")
     if not (findings.curves or findings.one or findings.dynamics):
         raise ValueError(f"{path} has no curves and no ablations; run prune.py on it first")
     return findings

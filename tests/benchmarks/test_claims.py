@@ -15,7 +15,8 @@ JUDGE = {claim.number: claim.judge for claim in CLAIMS}
 def head(kind: str, number: int, difference: float, p: float, holm: float = 1.0) -> dict:
     part = "encoder" if kind == "enc-self" else "decoder"
     site = f"{part}.0.{kind}"
-    return {"site": site, "kind": kind, "layer": 0, "head": number, "bleu_difference": difference, "p_value": p, "p_value_holm": holm}
+    p_values = {"p_value": p, "p_value_holm": holm, "p_sacrebleu": p / 2, "p_half_samples": 10 * p}
+    return {"site": site, "kind": kind, "layer": 0, "head": number, "bleu_difference": difference, **p_values}
 
 
 def curve(*bleu: float, p: float = 0.5) -> list[dict]:
@@ -48,6 +49,15 @@ def test_few_significant_heads_support_the_first_claim_and_many_do_not():
     assert words("C1", Findings("x", one=quiet)) == "holds"
     assert words("C1", Findings("x", one=[*quiet[3:], *(head("enc-self", i, -9.0, 0.0001) for i in range(3))])) == "does not hold here"
     assert words("C1", Findings("x", one=[*quiet, *(head("cross", i, -9.0, 0.0001) for i in range(16))])) == "holds in part"
+
+
+def test_the_first_claim_shows_what_other_tests_say_and_is_decided_by_the_two_sided_one():
+    quiet = [head("enc-self", i, -0.1, 0.5) for i in range(14)]
+    verdict = JUDGE["C1"](Findings("x", one=[*quiet, head("enc-self", 14, -1.0, 0.0009), head("enc-self", 15, -1.0, 0.015)]))
+    assert str(verdict) == (
+        "**holds**: 1 of 16 encoder heads are significant; "
+        "1 of all 16 heads are (by sacreBLEU's p 2, by lost half samples, the authors' test, 1)"
+    )
 
 
 def test_an_improvement_counts_raw_and_adjusted():
