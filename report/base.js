@@ -19,76 +19,63 @@ function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+// Elements that several parts of the page are made of. `chip` shows the letter of a family, `bar` a share in [0, 1].
+const HIDDEN = { "aria-hidden": "true" };
+const span = (name, words) => el("span", { class: name }, words);
+const note = (words) => el("p", { class: "note" }, words);
+const button = (attributes, ...children) => el("button", { type: "button", ...attributes }, ...children);
+const chip = (family, name = "chip") => el("span", { class: `${name} f-${family.id}`, ...HIDDEN }, family.letter);
+const bar = (name, share, mark) => el("span", { class: name, ...HIDDEN, style: { "--of": share } }, mark);
+const svg = (width, height, attributes, ...children) => el("svg", { viewBox: `0 0 ${width} ${height}`, ...attributes }, ...children);
+const line = (x1, y1, x2, y2, attributes) => el("line", { x1, y1, x2, y2, ...attributes });
+const write = (x, y, words, attributes) => el("text", { x, y, ...attributes }, words);
+const writeBefore = (x, y, words, attributes) => write(x, y, words, { "text-anchor": "end", ...attributes });
+
 // Roles belong to families; a family has a colour (in page.css) and a letter, so that the page reads without colour.
 const FAMILIES = [
   { id: "positional", letter: "P", words: "positional", what: "at least 90% of its largest weights are at one offset", is: /^position/i },
-  {
-    id: "syntactic",
-    letter: "S",
-    words: "syntactic",
-    what: "follows a dependency, 10 points above the best fixed offset",
-    is: /->|→|^synta/i,
-  },
-  {
-    id: "rare",
-    letter: "R",
-    words: "rare words",
-    what: "looks at one of the two least frequent tokens of the sentence at least half of the time",
-    is: /^rare|rarest/i,
-  },
-  {
-    id: "aligned",
-    letter: "A",
-    words: "aligned",
-    what: "looks at an aligned source word, 10 points more often than the best fixed offset",
-    is: /^align/i,
-  },
+  { id: "syntactic", letter: "S", words: "syntactic", is: /->|→|^synta/i,
+    what: "follows a dependency, 10 points above the best fixed offset" },
+  { id: "rare", letter: "R", words: "rare words", is: /^rare|rarest/i,
+    what: "looks at one of the two least frequent tokens of the sentence at least half of the time" },
+  { id: "aligned", letter: "A", words: "aligned", is: /^align/i,
+    what: "looks at an aligned source word, 10 points more often than the best fixed offset" },
   { id: "other", letter: "O", words: "other", what: "has another role", is: /./ },
 ];
 const NO_FAMILY = { id: "none", letter: "", words: "no role", what: "none of the analyses names it" };
 const KIND_WORDS = { "enc-self": "Encoder self-attention", "dec-self": "Decoder self-attention", cross: "Cross-attention" };
-const KINDS = [...new Set([...Object.keys(KIND_WORDS), ...data.heads.map((head) => head.kind)])].filter((kind) =>
-  data.heads.some((head) => head.kind === kind),
-);
+const headsOf = (kind) => data.heads.filter((head) => head.kind === kind);
+const KINDS = [...new Set([...Object.keys(KIND_WORDS), ...data.heads.map((head) => head.kind)])].filter((kind) => headsOf(kind).length);
 
+const REMOVED_ALONE = `${METRIC} without this one head, against ${METRIC} with all`;
 const MEASURES = [
   { key: "importance", words: "Importance", digits: 3, what: "mean |∂L/∂ξ| of the head's gate, in nats (Michel et al. 2019)" },
-  {
-    key: "lrp_share",
-    words: "LRP share",
-    digits: 3,
-    what: "share of its layer's relevance for the predicted word (layer-wise relevance propagation)",
-  },
+  { key: "lrp_share", words: "LRP share", digits: 3,
+    what: "share of its layer's relevance for the predicted word (layer-wise relevance propagation)" },
   { key: "confidence", words: "Confidence", digits: 3, what: "mean of the largest attention weight, end of sentence left out" },
   { key: "entropy", words: "Entropy", digits: 2, what: "of its attention weights, in nats" },
 ];
-for (const measure of MEASURES) measure.known = data.heads.some((head) => isNumber(head[measure.key]));
+const KNOWN_MEASURES = MEASURES.filter(({ key }) => data.heads.some((head) => isNumber(head[key])));
 
 function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
 function roleWords(role) {
-  return String(role)
-    .replace(/->/g, "→")
-    .replace(/-(?=\d)/g, "−");
+  return String(role).replace(/->/g, "→").replace(/-(?=\d)/g, "−");
 }
 function familyOf({ family: named, role }) {
   return FAMILIES.find((family) => family.words === named) ?? FAMILIES.find((family) => family.is.test(role));
 }
-function nameOf(head) {
-  return head.site + "." + head.head;
-}
 
 for (const head of data.heads) {
-  head.name = nameOf(head);
+  head.name = head.site + "." + head.head;
   head.roles = head.roles ?? [];
   head.families = [...new Set(head.roles.map(familyOf))];
   head.family = head.families[0] ?? NO_FAMILY;
 }
 const headByName = new Map(data.heads.map((head) => [head.name, head]));
-const FOUND = [...FAMILIES, NO_FAMILY].filter((family) =>
-  data.heads.some((head) => head.family === family || head.families.includes(family)),
-);
+const hasFamily = (head, family) => head.family === family || head.families.includes(family);
+const FOUND = [...FAMILIES, NO_FAMILY].filter((family) => data.heads.some((head) => hasFamily(head, family)));
 
 // Numbers with that many digits; without, whole numbers as they are and others with three.
 function text(value, digits) {
@@ -96,6 +83,9 @@ function text(value, digits) {
   if (!isNumber(value)) return String(value);
   const shown = digits === undefined && Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits ?? 3);
   return /^-0\.?0*$/.test(shown) ? shown.slice(1) : shown.replace("-", "−");
+}
+function signed(value, digits) {
+  return (value > 0 ? "+" : "") + text(value, digits);
 }
 function percent(value) {
   return isNumber(value) ? (100 * value).toFixed(value < 0.9995 && value > 0.0995 ? 0 : 1) + "%" : "–";

@@ -14,7 +14,7 @@ function drawMap() {
 }
 
 function kindGrid(kind) {
-  const heads = data.heads.filter((head) => head.kind === kind);
+  const heads = headsOf(kind);
   const layers = [...new Set(heads.map((head) => head.layer))].sort((a, b) => a - b);
   const width = Math.max(...heads.map((head) => head.head)) + 1;
   const at = new Map(heads.map((head) => [head.layer + "." + head.head, head]));
@@ -30,33 +30,22 @@ function kindGrid(kind) {
     ),
   );
   const title = KIND_WORDS[kind] ?? kind;
-  return el(
-    "div",
-    { class: "kind" },
-    el("h3", {}, title, el("span", { class: "count", "data-kind": kind })),
-    el(
-      "div",
-      { class: "scroll" },
-      el("table", { role: "grid", "aria-label": `${title}: rows are layers, columns heads` }, el("tbody", {}, rows)),
-    ),
-  );
+  const grid = el("table", { role: "grid", "aria-label": `${title}: rows are layers, columns heads` }, el("tbody", {}, rows));
+  const heading = el("h3", {}, title, el("span", { class: "count", "data-kind": kind }));
+  return el("div", { class: "kind" }, heading, el("div", { class: "scroll" }, grid));
 }
 
 function mark(head) {
   const more = head.families.length > 1 ? el("i", { class: "more f-" + head.families[1].id }) : null;
-  head.mark = el(
-    "button",
-    { type: "button", class: "mark f-" + head.family.id, "data-name": head.name, tabindex: "-1" },
-    el("span", {}, head.family.letter),
-    more,
-  );
+  const attributes = { class: "mark f-" + head.family.id, "data-name": head.name, tabindex: "-1" };
+  head.mark = button(attributes, el("span", {}, head.family.letter), more);
   return head.mark;
 }
 
 // Kinds stand side by side where their heads fit, else below each other with the legend at their side.
 function fitMap() {
-  const heads = Math.max(...data.heads.map((head) => head.head)) + 1,
-    room = byId("board").clientWidth;
+  const heads = Math.max(...data.heads.map((head) => head.head)) + 1;
+  const room = byId("board").clientWidth;
   const cell = (across) => Math.floor(((room - 24 * (across - 1)) / across - 21) / heads);
   const beside = cell(KINDS.length) >= 26;
   byId("board").classList.toggle("stacked", !beside);
@@ -66,10 +55,11 @@ function fitMap() {
 function sizeBy(measure) {
   view.size = measure;
   const values = measure ? data.heads.map((head) => head[measure.key]).filter(isNumber) : [];
-  const low = Math.min(0, ...values),
-    high = Math.max(...values);
+  const low = Math.min(0, ...values);
+  const high = Math.max(...values);
   for (const head of data.heads) {
-    const share = !measure ? 0.8 : isNumber(head[measure.key]) && high > low ? (head[measure.key] - low) / (high - low) : 0;
+    const value = head[measure?.key];
+    const share = isNumber(value) && high > low ? (value - low) / (high - low) : 0;
     head.mark.style.setProperty("--size", (measure ? SMALLEST + (1 - SMALLEST) * Math.sqrt(Math.max(0, share)) : 0.8).toFixed(3));
   }
 }
@@ -78,17 +68,15 @@ function paintState() {
   for (const head of data.heads) {
     const open = isOpen(head, view.state);
     head.mark.classList.toggle("shut", !open);
-    const roles = head.roles.length
-      ? head.roles.map((role) => `${roleWords(role.role)} ${text(role.score, 2)}`).join(", ")
-      : "no role found";
-    const size =
-      view.size && isNumber(head[view.size.key]) ? `; ${view.size.words.toLowerCase()} ${text(head[view.size.key], view.size.digits)}` : "";
-    const words = `${head.name}: ${roles}${size}; ${open ? "open" : "shut"}`;
+    const roles = head.roles.map((role) => `${roleWords(role.role)} ${text(role.score, 2)}`).join(", ");
+    const value = head[view.size?.key];
+    const size = isNumber(value) ? `; ${view.size.words.toLowerCase()} ${text(value, view.size.digits)}` : "";
+    const words = `${head.name}: ${roles || "no role found"}${size}; ${open ? "open" : "shut"}`;
     head.mark.title = words;
     head.mark.setAttribute("aria-label", words);
   }
   for (const count of document.querySelectorAll("#map .count")) {
-    const heads = data.heads.filter((head) => head.kind === count.dataset.kind);
+    const heads = headsOf(count.dataset.kind);
     const open = heads.filter((head) => isOpen(head, view.state)).length;
     count.textContent = SERIES.size ? `${open} of ${heads.length}` : plural(heads.length, "head");
   }
@@ -111,20 +99,19 @@ function moveFocus(event) {
   event.preventDefault();
   let to = null;
   if (!direction) {
-    const row = [...from.closest("tr").querySelectorAll("button.mark")];
-    to = event.key === "Home" ? row[0] : row[row.length - 1];
+    to = [...from.closest("tr").querySelectorAll("button.mark")].at(event.key === "Home" ? 0 : -1);
   } else {
     const middle = (button) => {
       const box = button.getBoundingClientRect();
       return [box.x + box.width / 2, box.y + box.height / 2];
     };
-    const [x, y] = middle(from),
-      [dx, dy] = direction;
+    const [x, y] = middle(from);
+    const [dx, dy] = direction;
     let best = Infinity;
     for (const head of data.heads) {
       const [ox, oy] = middle(head.mark);
-      const ahead = (ox - x) * dx + (oy - y) * dy,
-        aside = Math.abs((ox - x) * dy) + Math.abs((oy - y) * dx);
+      const ahead = (ox - x) * dx + (oy - y) * dy;
+      const aside = Math.abs((ox - x) * dy) + Math.abs((oy - y) * dx);
       if (ahead > 2 && aside < ahead * 2 && ahead + 4 * aside < best) {
         best = ahead + 4 * aside;
         to = head.mark;
@@ -140,28 +127,28 @@ function moveFocus(event) {
 
 function drawLegend() {
   const rows = FOUND.map((family) => {
-    const all = data.heads.filter((head) => (family === NO_FAMILY ? head.family === family : head.families.includes(family)));
+    const all = data.heads.filter((head) => hasFamily(head, family));
     const open = all.filter((head) => isOpen(head, view.state)).length;
     return el(
       "li",
       { title: family.what },
-      el("span", { class: "chip f-" + family.id, "aria-hidden": "true" }, family.letter),
-      el("span", { class: "what" }, family.words),
-      el("span", { class: "meter f-" + family.id, "aria-hidden": "true", style: { "--of": open / all.length } }),
-      el("span", { class: "number" }, SERIES.size ? `${open} of ${all.length}` : String(all.length)),
+      chip(family),
+      span("what", family.words),
+      bar("meter f-" + family.id, open / all.length),
+      span("number", SERIES.size ? `${open} of ${all.length}` : String(all.length)),
     );
   });
   const several = data.heads.some((head) => head.families.length > 1);
   const values = view.size ? data.heads.map((head) => head[view.size.key]).filter(isNumber) : [];
-  const span = [Math.min(...values), Math.max(...values)].map((value) => text(value, view.size?.digits)).join(" to ");
+  const range = [Math.min(...values), Math.max(...values)].map((value) => text(value, view.size?.digits)).join(" to ");
   const notes = [
-    view.size && values.length ? `Size: ${view.size.words.toLowerCase()}, ${span}.` : null,
+    view.size && values.length ? `Size: ${view.size.words.toLowerCase()}, ${range}.` : null,
     SERIES.size ? "Hollow: shut." : null,
     several ? "A dot in the corner: one more role." : null,
   ].filter(Boolean);
   byId("legend").replaceChildren(
     el("ul", { "aria-label": SERIES.size ? "roles, and how many heads with each are open" : "roles" }, rows),
-    el("p", { class: "note" }, notes.join(" ")),
+    note(notes.join(" ")),
   );
 }
 
@@ -180,22 +167,11 @@ function drawSlider() {
     "aria-label": "state of pruning",
     oninput: () => chooseState(states[Number(range.value)]),
   });
-  const labels = states.map((state, i) =>
-    i % every && i !== last
-      ? null
-      : el(
-          "button",
-          {
-            "data-number": i,
-            type: "button",
-            tabindex: "-1",
-            "aria-hidden": "true",
-            style: { "--at": last ? i / last : 0 },
-            onclick: () => chooseState(state),
-          },
-          state.label,
-        ),
-  );
+  const labels = states.map((state, i) => {
+    if (i % every && i !== last) return null;
+    const attributes = { "data-number": i, tabindex: "-1", ...HIDDEN, style: { "--at": last ? i / last : 0 } };
+    return button({ ...attributes, onclick: () => chooseState(state) }, state.label);
+  });
   byId("slider").replaceChildren(el("p", { id: "state-words" }), range, el("div", { class: "ticks" }, labels));
   paintSlider();
 }
@@ -220,5 +196,5 @@ function startState() {
   const known = states.filter((state) => isNumber(state.value));
   const best = Math.max(...known.map((state) => state.value));
   const good = known.filter((state) => !state.unpruned && state.value > best - 1);
-  return good[good.length - 1] ?? states[1] ?? states[0];
+  return good.at(-1) ?? states[1] ?? states[0];
 }

@@ -26,59 +26,43 @@ function chooseState(state) {
 
 function drawTitle() {
   byId("title").textContent = data.run ?? "Attention heads";
-  byId("place").textContent = [
-    "headgates",
-    data.system && data.system !== "base"
-      ? `its own model, ${data.system}`
-      : data.base && data.base !== data.run
-        ? `base ${data.base}`
-        : "attention heads of the base model",
-  ].join(" · ");
+  const ofBase = data.base && data.base !== data.run ? `base ${data.base}` : "attention heads of the base model";
+  byId("place").textContent = `headgates · ${data.system && data.system !== "base" ? `its own model, ${data.system}` : ofBase}`;
   const named = data.heads.filter((head) => head.roles.length).length;
   const parts = FOUND.filter((family) => family !== NO_FAMILY).map(
     (family) => `${data.heads.filter((head) => head.families.includes(family)).length} ${family.words}`,
   );
   const layers = new Set(data.heads.map((head) => head.site)).size;
-  byId("summary").textContent =
-    `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}. ` +
-    (named ? `${named} ${named === 1 ? "has" : "have"} a role that can be named: ${list(parts)}.` : "No analysis has named a role for any of them.");
-  if (named && data.heads.some((head) => head.families.length > 1)) byId("summary").textContent += " Some have more than one.";
+  const roles = named
+    ? `${named} ${named === 1 ? "has" : "have"} a role that can be named: ${list(parts)}.`
+    : "No analysis has named a role for any of them.";
+  const several = data.heads.some((head) => head.families.length > 1) ? " Some have more than one." : "";
+  byId("summary").textContent = `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}. ${roles}${several}`;
 }
 
 function drawControls() {
-  const known = MEASURES.filter((measure) => measure.known && measure.key !== "entropy");
-  const series = el(
-    "select",
-    {
-      id: "series",
-      onchange: () => {
-        view.series = series.value;
-        view.state = startState();
-        drawSlider();
-        chooseState(view.state);
-      },
-    },
-    [...SERIES.keys()].map((name) => el("option", { value: name }, name)),
-  );
-  const select = el(
-    "select",
-    {
-      id: "size",
-      onchange: () => {
-        sizeBy(known.find((measure) => measure.key === select.value) ?? null);
-        paintState();
-      },
-    },
-    known.map((measure) => el("option", { value: measure.key }, measure.words)),
-    el("option", { value: "" }, "All alike"),
-  );
+  const sizes = KNOWN_MEASURES.filter((measure) => measure.key !== "entropy");
+  const chooseSeries = (name) => {
+    view.series = name;
+    view.state = startState();
+    drawSlider();
+    chooseState(view.state);
+  };
+  const chooseSize = (key) => {
+    sizeBy(sizes.find((measure) => measure.key === key) ?? null);
+    paintState();
+  };
+  const choice = (words, id, options, chooseValue) => {
+    const elements = options.map(([value, optionWords]) => el("option", { value }, optionWords));
+    return el("label", { class: "choice" }, words, el("select", { id, onchange: (event) => chooseValue(event.target.value) }, elements));
+  };
+  const sizeOptions = [...sizes.map((measure) => [measure.key, measure.words]), ["", "All alike"]];
+  const seriesOptions = [...SERIES.keys()].map((name) => [name, name]);
   byId("controls").append(
-    ...[
-      SERIES.size > 1 ? el("label", { class: "choice" }, "Pruned by ", series) : "",
-      known.length ? el("label", { class: "choice" }, "Size ", select) : "",
-    ],
+    SERIES.size > 1 ? choice("Pruned by ", "series", seriesOptions, chooseSeries) : "",
+    sizes.length ? choice("Size ", "size", sizeOptions, chooseSize) : "",
   );
-  sizeBy(known[0] ?? null);
+  sizeBy(sizes[0] ?? null);
 }
 
 function drawTheme() {
@@ -111,38 +95,29 @@ function plainly(item) {
 }
 
 function drawFooter() {
-  const pairs = (title, value) => {
-    const found = flatPairs(value);
-    return found.length
-      ? el(
-          "details",
-          {},
-          el("summary", {}, title),
-          el(
-            "dl",
-            {},
-            found.flatMap(([key, item]) => [el("dt", {}, key.replace(/_/g, " ")), el("dd", {}, plainly(item))]),
-          ),
-        )
-      : null;
-  };
   const words = [
-    ...FAMILIES.filter((family) => FOUND.includes(family)).map((family) => [`${family.letter} ${family.words}`, family.what]),
-    ...MEASURES.filter((measure) => measure.known).map((measure) => [measure.words, measure.what]),
+    ...FOUND.filter((family) => family !== NO_FAMILY).map((family) => [`${family.letter} ${family.words}`, family.what]),
+    ...KNOWN_MEASURES.map((measure) => [measure.words, measure.what]),
   ];
-  byId("footer").replaceChildren(
-    ...[
-      pairs("What the words mean", Object.fromEntries(words)),
-      pairs("Settings of the analyses", data.settings),
-      pairs("What made this page", data.made),
-    ].filter(Boolean),
-  );
+  const parts = [
+    ["What the words mean", Object.fromEntries(words)],
+    ["Settings of the analyses", data.settings],
+    ["What made this page", data.made],
+  ];
+  for (const [title, value] of parts) {
+    const items = flatPairs(value).flatMap(([key, item]) => [el("dt", {}, key.replace(/_/g, " ")), el("dd", {}, plainly(item))]);
+    if (items.length) byId("footer").append(el("details", {}, el("summary", {}, title), el("dl", {}, items)));
+  }
 }
 
-function choosable() {
-  const named = headByName.get(decodeURIComponent(location.hash.slice(1)));
+function headOfAddress() {
+  return headByName.get(decodeURIComponent(location.hash.slice(1)));
+}
+
+// The head whose card is shown first: that of the page's address, or the largest mark, of those with a role if there are any.
+function firstHead() {
   const value = (head) => (head.roles.length ? 1e6 : 0) + (head[view.size?.key] ?? 0);
-  return named ?? data.heads.reduce((best, head) => (value(head) > value(best) ? head : best));
+  return headOfAddress() ?? data.heads.reduce((best, head) => (value(head) > value(best) ? head : best));
 }
 
 function open() {
@@ -156,14 +131,14 @@ function open() {
     view.series = SERIES.keys().next().value;
     view.state = startState();
   }
-  choose(choosable(), false);
+  choose(firstHead(), false);
   drawSlider();
   paintState();
   drawCurves();
   drawTabs();
   drawFooter();
   addEventListener("hashchange", () => {
-    const head = headByName.get(decodeURIComponent(location.hash.slice(1)));
+    const head = headOfAddress();
     if (head) choose(head, true);
   });
   let width = innerWidth;

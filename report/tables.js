@@ -13,26 +13,11 @@ const WORDS = {
   p_value_vs_reference: "p against reference",
   heads_open: "open",
   heads_total: "of",
-  at_first: "at first",
   bleu_difference: "BLEU difference",
-  n: "n",
 };
 const OF_SYSTEMS = [
-  "run",
-  "system",
-  "lambda",
-  "heads_open",
-  "heads_total",
-  "enc-self",
-  "dec-self",
-  "cross",
-  "bleu",
-  "bleu_difference",
-  "p_value_vs_reference",
-  "p_value_vs_base",
-  "chrf",
-  "parameters",
-  "sentences_per_second",
+  ...["run", "system", "lambda", "heads_open", "heads_total", "enc-self", "dec-self", "cross", "bleu", "bleu_difference"],
+  ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters", "sentences_per_second"],
 ];
 const TABLES = [
   ["Heads", headRows],
@@ -52,18 +37,8 @@ function headRows() {
     { words: "head", get: (head) => head.name, order: data.heads.map((head) => head.name) },
     { words: "roles", get: (head) => head.roles.map((role) => roleWords(role.role)).join(", ") },
     { words: "score", get: (head) => head.roles[0]?.score, digits: 2 },
-    ...MEASURES.filter((measure) => measure.known).map((measure) => ({
-      words: measure.words,
-      get: (head) => head[measure.key],
-      digits: measure.digits,
-      title: measure.what,
-    })),
-    {
-      words: `Δ ${METRIC}`,
-      title: `${METRIC} without this one head, against ${METRIC} with all`,
-      get: (head) => head.ablation?.difference,
-      digits: 2,
-    },
+    ...KNOWN_MEASURES.map(({ key, words, digits, what }) => ({ words, get: (head) => head[key], digits, title: what })),
+    { words: `Δ ${METRIC}`, title: REMOVED_ALONE, get: (head) => head.ablation?.difference, digits: 2 },
     { words: "p (Holm)", get: (head) => head.ablation?.p_value_holm, show: pValue },
     last.length > 1
       ? { words: `open in`, title: `of ${last.length} states`, get: (head) => last.filter((state) => isOpen(head, state)).length }
@@ -78,36 +53,27 @@ function stateRows() {
 
 function systemRows() {
   const rows = (data.systems ?? []).map((row) => ({ ...row, ...(row.heads_by_kind ?? {}) }));
-  return generic(
-    rows,
-    OF_SYSTEMS.filter((key) => rows.some((row) => row[key] !== null && row[key] !== undefined)),
-  );
+  return generic(rows, OF_SYSTEMS.filter((key) => rows.some((row) => row[key] !== null && row[key] !== undefined)));
 }
 
-function generic(rows, keys) {
+// A column for each of `keys`, or without any for each key of the rows whose value is no object.
+function generic(rows, keys = []) {
   rows = rows ?? [];
-  keys = keys?.length
-    ? keys
-    : [...new Set(rows.flatMap((row) => Object.keys(row).filter((key) => row[key] === null || typeof row[key] !== "object")))];
+  if (!keys.length)
+    keys = [...new Set(rows.flatMap((row) => Object.keys(row).filter((key) => row[key] === null || typeof row[key] !== "object")))];
   const digits = (key) => (/lambda/.test(key) ? 4 : /bleu|chrf/.test(key) ? 2 : /second/.test(key) ? 0 : 3);
-  return {
-    rows,
-    columns: keys.map((key) => ({
-      words: WORDS[key] ?? key.replace(/_/g, " "),
-      get: (row) => row[key],
-      digits: digits(key),
-      show: /^p_value/.test(key) ? pValue : null,
-    })),
-  };
+  const columns = keys.map((key) => {
+    const words = WORDS[key] ?? key.replace(/_/g, " ");
+    return { words, get: (row) => row[key], digits: digits(key), show: /^p_value/.test(key) ? pValue : null };
+  });
+  return { rows, columns };
 }
 
 function drawTabs() {
   byId("tables").hidden = !TABLES.length;
   if (!TABLES.length) return;
   byId("tabs").replaceChildren(
-    ...TABLES.map(({ name }, i) =>
-      el("button", { type: "button", role: "tab", id: "tab" + i, "aria-controls": "table", onclick: () => openTab(i) }, name),
-    ),
+    ...TABLES.map(({ name }, i) => button({ role: "tab", id: "tab" + i, "aria-controls": "table", onclick: () => openTab(i) }, name)),
   );
   byId("tabs").addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -138,22 +104,15 @@ function table(name, { columns, rows }) {
   const numeric = columns.map((column) => rows.some((row) => isNumber(column.get(row))));
   for (const column of columns)
     if (rows.every((row) => !isNumber(column.get(row)) || Number.isInteger(column.get(row)))) column.digits = undefined;
-  const lines = rows.map((row) => ({
-    row,
-    line: el(
-      "tr",
-      row.name && headByName.has(row.name) ? { "data-name": row.name } : {},
-      columns.map((column, i) => cell(row, column, numeric[i])),
-    ),
-  }));
-  body.append(...lines.map(({ line }) => line));
-  const heads = columns.map((column, i) =>
-    el(
-      "th",
-      { scope: "col", class: numeric[i] ? "number" : null, title: column.title },
-      el("button", { type: "button", onclick: () => sort(i) }, column.words, el("span", { class: "arrow", "aria-hidden": "true" })),
-    ),
-  );
+  const lines = rows.map((row) => {
+    const cells = columns.map((column, i) => cell(row, column, numeric[i]));
+    return { row, element: el("tr", headByName.has(row.name) ? { "data-name": row.name } : {}, cells) };
+  });
+  const heads = columns.map((column, i) => {
+    const attributes = { scope: "col", class: numeric[i] ? "number" : null, title: column.title };
+    return el("th", attributes, button({ onclick: () => sort(i) }, column.words, el("span", { class: "arrow", ...HIDDEN })));
+  });
+  const fill = () => body.append(...lines.map(({ element }) => element));
   function sort(i) {
     const value = ({ row }) => {
       const got = columns[i].get(row);
@@ -168,8 +127,9 @@ function table(name, { columns, rows }) {
       const [x, y] = [value(a), value(b)];
       return x === null || y === null ? (x === null) - (y === null) : down ? order(y, x) : order(x, y);
     });
-    body.append(...lines.map(({ line }) => line));
+    fill();
   }
+  fill();
   return el("table", { "aria-label": name }, el("thead", {}, el("tr", {}, heads)), body);
 }
 
@@ -177,16 +137,7 @@ function cell(row, column, numeric) {
   const value = column.get(row);
   const words = column.show ? column.show(value) : typeof value === "boolean" ? (value ? "yes" : "no") : text(value, column.digits);
   if (!column.order) return el("td", { class: numeric ? "number" : null }, words);
-  return el(
-    "td",
-    {},
-    el(
-      "button",
-      { type: "button", class: "link", onclick: () => choose(row, true) },
-      el("span", { class: "chip small f-" + row.family.id, "aria-hidden": "true" }, row.family.letter),
-      words,
-    ),
-  );
+  return el("td", {}, button({ class: "link", onclick: () => choose(row, true) }, chip(row.family, "chip small"), words));
 }
 
 function markRow() {
