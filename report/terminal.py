@@ -1,20 +1,28 @@
 """Tables on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 
 def show(table: Table) -> None:
+    """Print the table, 140 characters wide where the output is no terminal."""
     Console(width=None if Console().is_terminal else 140).print(table)
 
 
-def columns(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """A table whose first columns are words and whose others are numbers."""
+def interval_text(interval: tuple[float, float] | None, form: str = "+.2f") -> str:
+    """The two ends of an interval, each in the format `form`; empty for None."""
+    return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
+
+
+def columns(title: str, words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Return a table of these rows, whose first columns (`words`) hold words and whose others (`figures`) hold numbers."""
     table = Table(title=title)
     for name in words:
         table.add_column(name, no_wrap=True)
     for name in figures:
         table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
     return table
