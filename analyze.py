@@ -4,36 +4,23 @@ python analyze.py runs/toy-en-de-none-s1 --siblings
 """
 
 import sys
-from typing import TYPE_CHECKING
 
 from configs.analyze import AnalyzeConfig
 from configs.cli import parse
 from models.progress import say
-
-if TYPE_CHECKING:
-    from analysis.analysed_model import AnalysedModel
+from protocol.exit_code import exit_code
 
 
 def main() -> int:
     config = parse(AnalyzeConfig, prog="analyze.py", description=__doc__.split("\n")[0])
+    after_ctrl_c = "the same command goes on after the last finished analysis"
+    return exit_code("analyze.py", lambda: analyze(config), interrupted=after_ctrl_c)
+
+
+def analyze(config: AnalyzeConfig) -> None:
+    """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
     from analysis.analysed_model import AnalysedModel
-
-    try:
-        analysed = AnalysedModel.open(config, say)
-        print(f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}", flush=True)
-        analyze(analysed)
-    except (ValueError, OSError) as error:
-        print(f"analyze.py: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("analyze.py: interrupted; the same command goes on after the last finished analysis", file=sys.stderr)
-        return 130
-    return 0
-
-
-def analyze(analysed: "AnalysedModel") -> None:
-    """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
     from analysis.analyses import chosen_analyses, run_analyses
     from analysis.correlations import correlation_rows, head_scores, survival_rows
     from analysis.roles import best_of_families, find_roles
@@ -45,6 +32,8 @@ def analyze(analysed: "AnalysedModel") -> None:
     from runfolder.folder import RunFolder
     from runfolder.table import write_table
 
+    analysed = AnalysedModel.open(config, say)
+    print(f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}", flush=True)
     results = run_analyses(analysed, chosen_analyses(analysed, say), say)
     roles, best = find_roles(results), best_of_families(results)
     scores = head_scores(analysed, results)

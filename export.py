@@ -8,29 +8,21 @@ from pathlib import Path
 
 from configs.cli import parse
 from configs.export import ExportConfig
+from protocol.exit_code import exit_code
 
 
 def main() -> int:
     config = parse(ExportConfig, prog="export.py", description=__doc__.split("\n")[0])
+    return exit_code("export.py", lambda: export_or_report(config), interrupted="nothing was written")
+
+
+def export_or_report(config: ExportConfig) -> None:
+    """Export one system in one format, or with --report write the speed report."""
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
-    try:
-        if config.report is not None:
-            from speed.report import report
+    if config.report is not None:
+        from speed.report import report
 
-            report(config)
-        else:
-            write(config)
-    except (ValueError, OSError) as error:
-        print(f"export.py: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("export.py: interrupted; nothing was written", file=sys.stderr)
-        return 130
-    return 0
-
-
-def write(config: ExportConfig) -> None:
-    """Export one system in one format."""
+        return report(config)
     import torch
 
     from configs.methods import method_of

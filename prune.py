@@ -10,6 +10,7 @@ from configs.cli import parse
 from configs.prune import PruneConfig
 from configs.schema import KINDS
 from models.progress import say
+from protocol.exit_code import exit_code
 
 if TYPE_CHECKING:
     from pruning.dense_model import DenseModel
@@ -18,32 +19,30 @@ if TYPE_CHECKING:
 
 def main() -> int:
     config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
+    after_ctrl_c = "the same command continues after the last finished step"
+    return exit_code("prune.py", lambda: prune(config), interrupted=after_ctrl_c)
+
+
+def prune(config: PruneConfig) -> None:
+    """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up to date."""
     # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
     from pruning.dense_model import DenseModel
     from report.fill import update_pages
 
-    try:
-        dense = DenseModel.open(config)
-        print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
-        others = [dense.other(corpus) for corpus in config.also]
-        others += [dense.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)]
-        if config.orders:
-            curves(dense, config)
-        if config.ablate:
-            ablate(dense, config, others)
-        for page in update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
-            print(f"report: {page}")
-    except (ValueError, OSError) as error:
-        print(f"prune.py: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("prune.py: interrupted; the same command continues after the last finished step", file=sys.stderr)
-        return 130
-    return 0
+    dense = DenseModel.open(config)
+    print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
+    others = [dense.other(corpus) for corpus in config.also]
+    others += [dense.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)]
+    if config.orders:
+        curves(dense, config)
+    if config.ablate:
+        ablate(dense, config, others)
+    for page in update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
+        print(f"report: {page}")
 
 
 def curves(dense: "DenseModel", config: PruneConfig) -> None:
-    """Draw a curve of the metric against closed heads for every order (and kind), in one figure."""
+    """Draw a curve of the metric against closed heads for every order, or every order and kind, in one figure."""
     from pruning.curve import MaskScorer, curve, figure_name
     from report.pruning_figures import draw_curves
     from report.pruning_tables import curves_table
@@ -84,13 +83,13 @@ def ablate(dense: "DenseModel", config: PruneConfig, others: list[tuple[str, tup
     one_table(dense, rows)
     print(f"figure: {path}.png")
     for name, text in others:
-        found = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
-        transfer_table(name, metric.title, found.correlations)
-        overall = found.correlations["all"]
+        result = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
+        transfer_table(name, metric.title, result.correlations)
+        overall = result.correlations["all"]
         if overall["pearson"] and overall["spearman"]:
             path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
             names = (dense.source.corpus.name, name)
-            draw_transfer(found.rows, path, metric=metric, names=names, pearson=overall["pearson"], spearman=overall["spearman"])
+            draw_transfer(result.rows, path, metric=metric, names=names, pearson=overall["pearson"], spearman=overall["spearman"])
             print(f"figure: {path}.png")
 
 

@@ -18,6 +18,7 @@ from configs.did_you_mean import did_you_mean
 from configs.schema import FitConfig
 from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
 from models.progress import say
+from protocol.exit_code import exit_code
 
 if TYPE_CHECKING:
     from sweeps.live import Show
@@ -33,28 +34,24 @@ ABOUT = "Run the trials of a W&B sweep file on this machine. Also: sweep.py pare
 def main() -> int:
     first, *rest = sys.argv[1:] or [""]
     hint = "" if first.startswith("-") or os.path.exists(first) else did_you_mean(first, ["pareto", "dashboard"])
-    command: Callable[[], int]
+    command: Callable[[], int | None]
     if first == "pareto":
         command = partial(pareto, parse(ParetoConfig, rest, prog="sweep.py pareto"))
     elif first == "dashboard":
-        command = partial(dashboard, parse(DashboardConfig, rest, prog="sweep.py dashboard"))
+        config = parse(DashboardConfig, rest, prog="sweep.py dashboard")
+        from sweeps.dashboard import make_dashboard  # after parsing: wandb takes a second to import
+
+        command = partial(make_dashboard, config.target, config.out, say)
     elif hint:
         print(f"sweep.py: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
         return 2
     else:
         command = partial(sweep, parse(SweepConfig, prog="sweep.py", description=ABOUT))
-    try:
-        return command()
-    except (ValueError, OSError) as error:
-        print(f"sweep.py: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("sweep.py: interrupted; the same command continues where it stopped", file=sys.stderr)
-        return 130
+    return exit_code("sweep.py", command, interrupted="the same command continues where it stopped")
 
 
 def sweep(config: SweepConfig) -> int:
-    """Run the trials that are not done yet, then the table of all and the figure; 1 if any has failed."""
+    """Run the trials that are not done yet, then print the table of all and draw the figure. Return 1 if any has failed, else 0."""
     if sys.platform == "win32":
         raise ValueError("a sweep stops its trials by process groups, which Windows has none of; run it in WSL")
     from sweeps.sweep_file import read_sweep
@@ -131,7 +128,7 @@ def run_waiting(config: SweepConfig, file: "SweepFile", state: "SweepState", pla
 
 
 def draw_sweep(config: SweepConfig, state: "SweepState") -> None:
-    """BLEU against heads of the trials that are done and their siblings."""
+    """Draw BLEU against heads for the trials that are done and their siblings."""
     from report.bleu_heads import write_bleu_heads
     from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings
@@ -148,8 +145,8 @@ def draw_sweep(config: SweepConfig, state: "SweepState") -> None:
         write_bleu_heads(done, config.folder, title=config.folder.name)
 
 
-def pareto(config: ParetoConfig) -> int:
-    """The figure and tables of the runs that are given."""
+def pareto(config: ParetoConfig) -> None:
+    """Write the figure and the tables of BLEU against open heads for the runs that are given."""
     from report.bleu_heads import write_bleu_heads
     from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings
@@ -160,15 +157,6 @@ def pareto(config: ParetoConfig) -> int:
     title = title + " and siblings" * config.siblings if config.name == "pareto" else config.name
     chosen = with_siblings(folders, say) if config.siblings else folders
     write_bleu_heads(chosen, out, title=title, name=config.name, heads_of=config.map, copies=config.copies)
-    return 0
-
-
-def dashboard(config: DashboardConfig) -> int:
-    """A workspace of W&B, or the file that describes it."""
-    from sweeps.dashboard import make_dashboard
-
-    make_dashboard(config.target, config.out, say)
-    return 0
 
 
 def cores() -> int:
