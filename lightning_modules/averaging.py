@@ -9,11 +9,14 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from lightning_modules.callbacks import Remembers
 from lightning_modules.module import StageModule
 
 
-class AverageWeights(pl.Callback):
+class AverageWeights(Remembers):
     """average <- decay * average + (1 - decay) * weights after every optimiser step, swapped in while the model is validated."""
+
+    remembered = ("average", "step", "begin")
 
     def __init__(self, decay: float):
         if not 0 <= decay < 1:
@@ -60,9 +63,3 @@ class AverageWeights(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.swap(module)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"average": self.average, "step": self.step, "begin": self.begin}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average, self.step, self.begin = state["average"], state["step"], state["begin"]

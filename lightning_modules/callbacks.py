@@ -28,10 +28,26 @@ def is_converged(losses: list[float]) -> bool:
     return min(losses) > min(losses[:-CONVERGED_EPOCHS]) * (1 - CONVERGED_FALL)
 
 
-class Checkpoints(pl.Callback):
+class Remembers(pl.Callback):
+    """A callback whose attributes named in `remembered` are kept in every checkpoint, so that a resumed stage goes on with them."""
+
+    remembered: tuple[str, ...]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.remembered}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+class Checkpoints(Remembers):
     """Writes the best weights by `monitor` (lower is better) and, after every epoch, all that an exact resume needs.
 
-    Both are plain tensors, written to a temporary name and renamed. Stand before AverageWeights: the best weights are the averaged ones."""
+    Both are plain tensors, written to a temporary name and renamed. Must stand before AverageWeights in the list of callbacks: the best
+    weights are the averaged ones."""
+
+    remembered = ("best", "best_epoch", "losses", "seconds", "tokens", "steps", "stopped")
 
     def __init__(self, folder: RunFolder, *, best: str, last: str, monitor: str):
         self.folder, self.best_name, self.last_name, self.monitor = folder, best, last, monitor
@@ -77,23 +93,17 @@ class Checkpoints(pl.Callback):
             for logger in trainer.loggers:
                 logger.save()
 
-    def state_dict(self) -> dict[str, Any]:
-        names = ("best", "best_epoch", "losses", "seconds", "tokens", "steps", "stopped")
-        return {name: getattr(self, name) for name in names}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
                 logger.forget_from(trainer.global_step)
 
 
-class GateHistory(pl.Callback):
-    """gates_history.npz: steps (n,) and log_alpha (n, heads), or what another kind of gate calls its position, with the heads' names; a row
-    every `every` steps."""
+class GateHistory(Remembers):
+    """Writes gates_history.npz: steps (n,), log_alpha (n, heads) and the names of the heads (heads,), with a row every `every` steps.
+    Another kind of gate than Hard Concrete has its own position in place of log_alpha."""
+
+    remembered = ("steps", "values")
 
     def __init__(self, path: Path, every: int = 20):
         self.path, self.every = path, every
@@ -119,12 +129,6 @@ class GateHistory(pl.Callback):
         log_alpha = np.array(self.values, dtype=np.float32)
         with atomic_file(self.path) as file:
             np.savez_compressed(file, steps=np.array(self.steps), log_alpha=log_alpha, heads=np.array(heads))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "values": self.values}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.steps, self.values = state["steps"], state["values"]
 
 
 def bank_of(module: pl.LightningModule) -> GateBank:
@@ -168,5 +172,5 @@ class StageLog(pl.Callback):
 
 
 def progress_bar() -> list[pl.Callback]:
-    """Rich's bar on a terminal, nothing in a log file."""
+    """Return Rich's progress bar on a terminal, and nothing where the output is a log file."""
     return [RichProgressBar(leave=False)] if sys.stdout.isatty() else []

@@ -1,4 +1,4 @@
-"""Where logged numbers go: always the run folder's metrics.csv, beside it TensorBoard, or the W&B run of wandb_run.py, on request."""
+"""Where logged numbers go: always to metrics.csv in the run folder; on request to TensorBoard or to the W&B run of wandb_run.py too."""
 
 import csv
 import io
@@ -13,21 +13,12 @@ from pytorch_lightning.utilities import rank_zero_only
 from data.atomic_file import atomic_file
 
 
-class MetricsFile(Logger):
-    """metrics.csv: one row a logged step, the stage beside it; rewritten whole at each save, continued by a resumed run."""
+class StageNumbers(Logger):
+    """What every logger of one stage says of itself to Lightning. Hyperparameters are not logged: the run folder holds config.yaml."""
 
-    def __init__(self, path: str | Path, stage: str):
+    def __init__(self, stage: str):
         super().__init__()
-        self.path, self.stage = Path(path), stage
-        self.rows: dict[int, dict[str, Any]] = {}
-        self.before: list[dict[str, Any]] = []  # rows of other stages
-        if self.path.is_file():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                for row in csv.DictReader(file):
-                    if row["stage"] == stage:
-                        self.rows[int(row["step"])] = {key: value for key, value in row.items() if value != ""}
-                    else:
-                        self.before.append(row)
+        self.stage = stage
 
     @property
     def name(self) -> str:
@@ -38,7 +29,24 @@ class MetricsFile(Logger):
         return self.stage
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
-        """Nothing: the run folder holds config.yaml."""
+        pass
+
+
+class MetricsFile(StageNumbers):
+    """metrics.csv: one row for each logged step, with its stage. Each save rewrites the whole file; a resumed run continues it."""
+
+    def __init__(self, path: str | Path, stage: str):
+        super().__init__(stage)
+        self.path = Path(path)
+        self.rows: dict[int, dict[str, Any]] = {}
+        self.before: list[dict[str, Any]] = []  # rows of other stages
+        if self.path.is_file():
+            with self.path.open(newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    if row["stage"] == stage:
+                        self.rows[int(row["step"])] = {key: value for key, value in row.items() if value != ""}
+                    else:
+                        self.before.append(row)
 
     def forget_from(self, first_step: int) -> None:
         """Drop the rows from `first_step` (counted from 0) on, which a resumed run will log again."""
@@ -66,7 +74,7 @@ class MetricsFile(Logger):
 
 
 def make_loggers(kind: str, folder: Path, stage: str, others: Sequence[Logger] = ()) -> list[Logger]:
-    """metrics.csv, for 'tensorboard' that logger, and the others."""
+    """Return the loggers of a stage: metrics.csv, the `others`, and for kind 'tensorboard' TensorBoard."""
     loggers: list[Logger] = [MetricsFile(folder / "metrics.csv", stage), *others]
     if kind == "tensorboard":
         loggers.append(TensorBoardLogger(save_dir=folder, name="tensorboard", version=stage))

@@ -1,23 +1,22 @@
-"""The Weights & Biases run of one run folder, which all stages of the folder and its evaluation log into.
+"""The Weights & Biases run of one run folder. All stages of the folder and its evaluation log into it.
 
-RUN/wandb.json keeps its id, so that a resumed command goes on with it, and what of the end is logged, so that the same command logs the
-rest. W&B never costs a run: what it fails to take is one line on stderr.
+RUN/wandb.json keeps the id of the W&B run, so that a resumed command continues it, and the names of the final results that are logged
+already, so that the same command logs the others. A failure of W&B never stops a run: it becomes one line on stderr.
 """
 
 import csv
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from configs.metrics import HISTORY
 from lightning_modules.callbacks import bank_of
+from lightning_modules.loggers import StageNumbers
 from lightning_modules.wandb_tables import FILES, TABLES, aliases, artifact_name, files, heads, heat_map, metadata, summary
 from runfolder.folder import RunFolder
 
@@ -27,19 +26,19 @@ ROOMS = sorted({name.split("/")[0] for name in HISTORY})
 
 
 def read_state(folder: RunFolder) -> dict[str, Any]:
-    """wandb.json; empty where the folder has no W&B run."""
+    """Return the content of wandb.json; an empty dictionary if the folder has no W&B run."""
     state = folder.read_json(STATE) if (folder / STATE).is_file() else {}
     assert isinstance(state, dict)
     return state
 
 
 def final_items(folder: RunFolder) -> list[str]:
-    """All that is logged of a finished run, by name."""
+    """Return the names of everything that is logged once the run is finished."""
     return ["summary", *TABLES, *files(folder)]
 
 
 class WandbRun:
-    """Open until its end. run: wandb.Run, which finds its way into processes that Lightning spawns; job: the folder's first stage."""
+    """An open W&B run. run: a wandb.Run, which also works in processes that Lightning spawns; job: the name of the folder's first stage."""
 
     def __init__(self, run: Any, folder: RunFolder, job: str, config: dict[str, Any]):
         self.run, self.folder, self.job, self.config = run, folder, job, config
@@ -59,18 +58,18 @@ class WandbRun:
     # ---------------------------------------------------------------- history
 
     def prefix(self, stage: str) -> str:
-        """The first stage logs the plain names of HISTORY, a later one has its own."""
+        """What the names of a stage's numbers begin with: nothing for the first stage, whose names are those of HISTORY."""
         return "" if stage == self.job else f"{stage}/"
 
     def begin(self, stage: str) -> None:
-        """Each stage counts its own steps; W&B's step only grows."""
+        """Let the numbers of a stage be drawn over the steps of that stage; W&B's own step only grows."""
         prefix = self.prefix(stage)
         self.try_to_log("steps", lambda: self.run.define_metric(f"{prefix}step", hidden=True))
         for name in [f"{stage}/*"] if prefix else ["epoch", *(f"{room}/*" for room in ROOMS)]:
             self.try_to_log("steps", partial(self.run.define_metric, name, step_metric=f"{prefix}step"))
 
     def log(self, stage: str, numbers: dict[str, Any], step: int) -> None:
-        """A row of the history. The first that fails is the last: a line for each of thousands would help nobody."""
+        """Log a row of the history. After the first failure nothing more is tried: thousands of error lines would help nobody."""
         if self.lost:
             return
         row = {f"{self.prefix(stage)}{name}": value for name, value in (numbers | {"step": step}).items()}
@@ -79,7 +78,7 @@ class WandbRun:
             self.report_failures("the run goes on without it, and")
 
     def log_gates(self, rows: Sequence[dict[str, Any]], *, epoch: int, step: int) -> None:
-        """P(open) of every head as a picture, and all epochs so far as one table."""
+        """Log P(open) of every head as a picture, and the heads after all epochs so far as one table."""
         if not self.lost and not self.try_to_log("heat map", lambda: self.log("gates", self.gate_pictures(rows, epoch), step)):
             self.report_failures("the run goes on without it, and")
 
@@ -95,7 +94,7 @@ class WandbRun:
         }
 
     def replay(self) -> None:
-        """The history of a run that was trained before, from its metrics.csv."""
+        """Log the history of a run that was trained before, from its metrics.csv."""
         with (self.folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         loggers = {stage: StageLogger(self, stage) for stage in dict.fromkeys(row["stage"] for row in rows)}
@@ -111,7 +110,7 @@ class WandbRun:
     # ---------------------------------------------------------------- the end
 
     def finish(self, test: tuple[Sequence[str], Sequence[str]]) -> None:
-        """Log what of the end is not logged yet, and end the run. test: source and reference lines."""
+        """Log the final results that are not logged yet, and end the run. test: source and reference lines."""
         wanted = [name for name in final_items(self.folder) if name not in self.state["logged"]]
         logged = [name for name in wanted if self.try_to_log(name, partial(self.log_end, name, test))]
         self.end(0)
@@ -120,7 +119,7 @@ class WandbRun:
             self.folder.write_json(STATE, {**self.state, "logged": [*self.state["logged"], *logged]})
 
     def log_end(self, name: str, test: tuple[Sequence[str], Sequence[str]]) -> None:
-        """One of `ending`: numbers, a table, or a file as the artifact `<run>-<file>`."""
+        """Log one of `final_items`: the numbers of the summary, a table, or a file as the artifact `<run>-<file>`."""
         import wandb
 
         if name == "summary":
@@ -135,7 +134,7 @@ class WandbRun:
             self.run.log_artifact(artifact, aliases=aliases(self.config))
 
     def end(self, exit_code: int) -> None:
-        """Once: later calls do nothing. exit_code: not 0 for a run that was interrupted."""
+        """End the W&B run; later calls do nothing. exit_code: not 0 for a run that was interrupted."""
         if not self.ended:
             self.ended = True
             self.try_to_log("the end of the run", lambda: self.run.finish(exit_code=exit_code))
@@ -143,7 +142,7 @@ class WandbRun:
     # ---------------------------------------------------------------- failures
 
     def try_to_log(self, what: str, action: Callable[[], Any]) -> bool:
-        """Whether it went well."""
+        """Call `action` and return whether it succeeded; a failure is kept for the next report."""
         try:
             action()
         except Exception as error:  # of the disk, the network or W&B itself: none of them may cost the run
@@ -152,7 +151,7 @@ class WandbRun:
         return True
 
     def report_failures(self, consequence: str) -> None:
-        """One line on all that failed since the last."""
+        """Print one line about everything that failed since the last report."""
         if self.failed:
             what = ", ".join(dict.fromkeys(what for what, _ in self.failed))
             why = " ".join(str(self.failed[0][1]).split()) or type(self.failed[0][1]).__name__
@@ -167,23 +166,12 @@ def complain(text: str) -> None:
 # ---------------------------------------------------------------- what Lightning calls
 
 
-class StageLogger(Logger):
+class StageLogger(StageNumbers):
     """Logs the numbers of one stage into the folder's W&B run."""
 
     def __init__(self, run: WandbRun, stage: str):
-        super().__init__()
-        self.run, self.stage = run, stage
-
-    @property
-    def name(self) -> str:
-        return "wandb"
-
-    @property
-    def version(self) -> str:
-        return self.stage
-
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
-        """Nothing: the configuration was logged when the run was opened."""
+        super().__init__(stage)
+        self.run = run
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -191,7 +179,7 @@ class StageLogger(Logger):
 
 
 class GateMaps(pl.Callback):
-    """The gates after every epoch, counted from 1."""
+    """Logs the gates after every epoch; epochs count from 1."""
 
     def __init__(self, run: WandbRun):
         self.run = run
