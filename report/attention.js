@@ -67,9 +67,7 @@ function strongest(queries, keys, weights) {
     .join("; ");
 }
 
-function short(piece, most = 15) {
-  return piece.length > most ? piece.slice(0, most - 1) + "…" : piece;
-}
+const short = (piece, most = 15) => (piece.length > most ? piece.slice(0, most - 1) + "…" : piece);
 
 // Both drawings return their height and their elements.
 function lines(head, queries, keys, weights) {

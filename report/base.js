@@ -60,9 +60,7 @@ const KNOWN_MEASURES = MEASURES.filter(({ key }) => data.heads.some((head) => is
 function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
-function roleWords(role) {
-  return String(role).replace(/->/g, "→").replace(/-(?=\d)/g, "−");
-}
+const roleWords = (role) => String(role).replace(/->/g, "→").replace(/-(?=\d)/g, "−");
 function familyOf({ family: named, role }) {
   return FAMILIES.find((family) => family.words === named) ?? FAMILIES.find((family) => family.is.test(role));
 }
@@ -84,15 +82,11 @@ function text(value, digits) {
   const shown = digits === undefined && Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(digits ?? 3);
   return /^-0\.?0*$/.test(shown) ? shown.slice(1) : shown.replace("-", "−");
 }
-function signed(value, digits) {
-  return (value > 0 ? "+" : "") + text(value, digits);
-}
+const signed = (value, digits) => (value > 0 ? "+" : "") + text(value, digits);
 function percent(value) {
   return isNumber(value) ? (100 * value).toFixed(value < 0.9995 && value > 0.0995 ? 0 : 1) + "%" : "–";
 }
-function plural(count, noun) {
-  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-}
+const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 function pValue(p) {
   return p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : text(p, 3);
 }

@@ -1,4 +1,4 @@
-"""BLEU against open heads over finished runs: one table as CSV and Markdown, the figure, and what made each run."""
+"""Write BLEU against open heads for finished runs: a table as CSV and Markdown, a figure, and how each run was made."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from runfolder.provenance import device_name, provenance
 from runfolder.run_rows import FinishedRun, finished_runs, run_rows
 from runfolder.table import Row, markdown_table, write_table
 
-WITHIN = 1.0  # BLEU of the reference that the run whose heads are shown may lose
+WITHIN = 1.0  # the loss of BLEU against the reference that `auto` accepts for the run whose heads are shown
 FACTS = ("command", "commit", "seed", "device", "precision", "threads", "versions", "date")  # of a run, as its result.json has them
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])(?:/|[A-Za-z]:\\)\w")
 
@@ -32,11 +32,12 @@ def write_bleu_heads(
     copies: bool = False,
     report: Report = say,
 ) -> list[Path]:
-    """Write NAME.csv, .md, .png, .svg and .json (what made the table, and each run) into `out`; return their paths.
+    """Write NAME.csv, .md, .png, .svg and .json (how the table and each run were made) into `out`; return their paths.
 
-    heads_of: the lambda of the run whose open heads are drawn beside the figure, `auto` for the fewest within 1 BLEU of the reference.
-    copies: each run's result.json is copied to NAME/RUN.json. Raises ValueError, before anything is written, without a finished run, for
-    runs on different test sets, for a lambda that no run has, and for a copy that would name a path of this machine."""
+    heads_of: the lambda of the run whose open heads are drawn beside the figure; `auto` takes the run with the fewest open heads within 1
+    BLEU of the reference. copies: whether each run's result.json is copied to NAME/RUN.json. Raises ValueError, before anything is written,
+    if no run is finished, for runs on different test sets, for a lambda that no run has, and for a copy that would name a path of this
+    machine."""
     runs = finished_runs(folders, report=report)
     rows = run_rows(runs)
     panel = None if heads_of is None else heads_panel(runs, rows, heads_of)
@@ -49,8 +50,8 @@ def write_bleu_heads(
         draw_bleu_heads(rows, Path(drafts) / name, title=title, panel=panel)
         for end in ("png", "svg"):
             os.replace(Path(drafts) / f"{name}.{end}", out / f"{name}.{end}")
-    own = provenance(device_name(), "none", 0)  # a table has no precision and no seed of its own
-    made_by = {fact: own[fact] for fact in ("command", "commit", "device", "versions", "date")}
+    table_facts = provenance(device_name(), "none", 0)  # a table has no precision and no seed
+    made_by = {fact: table_facts[fact] for fact in ("command", "commit", "device", "versions", "date")}
     folder.write_json(f"{name}.json", {"title": title, **made_by, "runs": facts})
     for run_name, text in copied.items():
         folder.write_text(f"{name}/{run_name}.json", text)
@@ -61,7 +62,7 @@ def write_bleu_heads(
 
 
 def heads_panel(runs: Sequence[FinishedRun], rows: Sequence[Row], heads_of: str) -> HeadsPanel:
-    """The open heads of the learned run of this lambda, of several (seeds) the first. Raises ValueError if there is none."""
+    """Return the open heads of the first run with learned gates of this lambda. Raises ValueError if there is none."""
     learned = [row for row in rows if row["learned"]]
     if not learned:
         raise ValueError("--map shows the open heads of a run with learned gates, and none of the runs has them")
@@ -80,7 +81,7 @@ def heads_panel(runs: Sequence[FinishedRun], rows: Sequence[Row], heads_of: str)
 
 
 def copy_of_result(run: FinishedRun) -> str:
-    """The text of the run's result.json. Raises ValueError where it names a path of this machine."""
+    """Return the text of the run's result.json. Raises ValueError if it names a path of this machine."""
     for word in [*shlex.split(run.result["command"]), run.result["data"].get("description", "")]:
         if ABSOLUTE_PATH.search(word):
             raise ValueError(f"result.json of {run.name} names a path of this machine ({word!r}); run it with relative paths")
@@ -91,7 +92,7 @@ def copy_of_result(run: FinishedRun) -> str:
 
 
 def markdown(rows: Sequence[Row], runs: Sequence[FinishedRun], facts: dict[str, dict[str, Any]], title: str) -> list[str]:
-    """The lines of NAME.md: the rows, how BLEU was measured, and what made each run."""
+    """Return the lines of NAME.md: the rows, how BLEU was measured, and how each run was made."""
     several = len({row["base"] for row in rows}) > 1
     head = ["system", *["base"] * several, "λ", "open heads", *KINDS, "BLEU", "95%", "chrF", "BLEU against the reference", "95%", "p"]
     lines = [f"# {title}", "", *markdown_table([*head, "parameters"], (cells(row, several) for row in rows), left=1 + several)]

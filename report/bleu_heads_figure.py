@@ -1,7 +1,7 @@
-"""The figure of BLEU with its 95% interval against open heads, all systems of all runs, and the front of the learned gates; beside it, if
-wanted, which heads one run leaves open.
+"""Draw BLEU with its 95% interval against open heads for all systems of all runs, with the Pareto front of the learned gates; if wanted, a
+panel beside it shows which heads one run leaves open.
 
-A system has its colour and marker in report/palette.py. Several bases, such as seeds, differ in how their markers are filled.
+report/palette.py holds the colour and the marker of each system. Several bases, such as seeds, differ in how their markers are filled.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from configs.schema import KINDS
 from report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, no_rows, number
 from report.palette import GREY, KIND_LOOKS, LOOKS, RULE, SOFT, look_of
 
-FILLS = ("full", "none", "left", "right", "top", "bottom")  # a base each, in turn
+FILLS = ("full", "none", "left", "right", "top", "bottom")  # of the markers of each base, in turn
 SIZES = {"*": 10.0, "P": 7.5, "X": 7.5, "h": 8.0}
 REFERENCE: Any = {"color": GREY.light, "linestyle": (0, (1, 2)), "linewidth": 1.2}
-ENLARGED = 3  # times: where BLEU falls so much farther than in what is looked at, that has a panel of its own
-APART = 7.0  # points between systems of one number of heads, so that their intervals stand side by side
+ENLARGED = 3  # where BLEU falls this many times as far as in the part of interest, that part has a panel of its own
+APART = 7.0  # points between systems with the same number of heads, so that their intervals stand side by side
 LABEL_OFFSETS = ((-6, 5, "right"), (6, -12, "left"), (6, 5, "left"), (-6, -12, "right"))  # in points from the marker, tried in turn
 
 
@@ -37,10 +37,10 @@ class HeadsPanel:
 
 
 def draw_bleu_heads(rows: Sequence[Row], path: str | Path, *, title: str = "", panel: HeadsPanel | None = None) -> None:
-    """Rows of `runfolder.run_rows`, or as a CSV reader gives them. `path` has no suffix: it gets .png and .svg.
+    """Draw rows of `runfolder.run_rows`, maybe as a CSV reader gives them. `path` has no suffix: .png and .svg are added.
 
-    Systems that are another but for rounding (-soft, -removed) are left out, and rows that repeat a base's. Where some systems fall far
-    below the front, the upper panel is enlarged and the lower one shows all. Raises ValueError without a row to draw."""
+    Systems that equal another but for rounding (-soft, -removed) and rows that repeat those of a base are left out. Where some systems are
+    far below the front, the upper panel is enlarged and the lower one shows all. Raises ValueError without a row to draw."""
     shown = [row for row in rows if is_drawn(row)]
     if not shown:
         raise no_rows("system of a finished run")
@@ -74,17 +74,18 @@ def is_drawn(row: Row) -> bool:
 
 
 def is_learned(row: Row) -> bool:
-    """Tables written before the column `learned` know one learned system, l0."""
+    """Whether the system has learned gates. In tables older than the column `learned`, only l0 has."""
     return number(row["learned"]) > 0 if "learned" in row else row["system"] == "l0"
 
 
 def is_trained(row: Row) -> bool:
-    """Whether the weights were trained with the heads closed: pruning alone may lose so much that all else would be one line."""
+    """Whether the weights were trained with the heads closed. Pruning without training may lose so much that on its scale the others
+    would look like one line."""
     return is_learned(row) or str(row["system"]).startswith("base") or str(row["system"]).endswith("-finetuned")
 
 
 def ranges(rows: Sequence[Row]) -> tuple[tuple[float, float], tuple[float, float] | None]:
-    """Limits of BLEU for all rows, and of the upper part that is worth a panel of its own, or None where one panel shows all well."""
+    """Return the limits of BLEU for all rows, and those of an enlarged upper panel, or None if one panel shows all well."""
     bottom, top = lowest(rows), max(number(row["bleu_high"]) for row in rows)
     room = 0.04 * (top - bottom or 25)
     whole = (bottom - room, top + room)
@@ -133,13 +134,13 @@ def draw_systems(axes: Axes, rows: Sequence[Row], bases: Sequence[str]) -> None:
 
 
 def systems_in_order(rows: Sequence[Row]) -> list[str]:
-    """The palette's order, then the systems that it does not name as they come."""
-    found = dict.fromkeys(str(row["system"]) for row in rows)
-    return [*(name for name in LOOKS if name in found), *(name for name in found if name not in LOOKS)]
+    """Return the systems of the rows: those of the palette in its order, then the others in the order of the rows."""
+    systems = dict.fromkeys(str(row["system"]) for row in rows)
+    return [*(name for name in LOOKS if name in systems), *(name for name in systems if name not in LOOKS)]
 
 
 def shift_of_systems(axes: Axes, rows: Sequence[Row]) -> dict[str, Transform]:
-    """Where each system is drawn: learned gates and the base at their number of heads, the others a few points beside it, in turn."""
+    """Return where each system is drawn: learned gates and the base at their number of heads, others a few points beside it."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     centred = {str(row["system"]) for row in rows if is_learned(row)} | {"base"}
@@ -150,7 +151,7 @@ def shift_of_systems(axes: Axes, rows: Sequence[Row]) -> dict[str, Transform]:
 
 
 def front_line(rows: Sequence[Row], base: str) -> np.ndarray:
-    """(points, 2): open heads and BLEU of the front of one base, from the fewest heads on."""
+    """Return open heads and BLEU of the points on the front of one base, (points, 2), starting with the fewest heads."""
     points = sorted((number(row["heads_open"]), number(row["bleu"])) for row in rows if row["base"] == base and number(row["on_front"]) > 0)
     return np.array(points).reshape(-1, 2)
 
@@ -162,7 +163,7 @@ def marker_look(system: str, base: int) -> dict[str, Any]:
 
 
 def legend_handles(rows: Sequence[Row], bases: Sequence[str]) -> list[Line2D]:
-    """The systems that are drawn, the reference's line, and the bases where there are several."""
+    """Return the entries of the legend: the systems that are drawn, the line of the reference, and the bases if there are several."""
     learned = {row["system"] for row in rows if is_learned(row)}
     handles = []
     for system in systems_in_order(rows):
@@ -197,7 +198,7 @@ def label_lambdas(figure: Figure, axes_list: Sequence[Axes], rows: Sequence[Row]
 
 
 def write_beside(axes: Axes, point: tuple[float, float], text: str, taken: Sequence[Bbox]) -> Bbox | None:
-    """Write the text beside a point, where it stands inside the axes and covers no box of `taken`; its box, None if it fits nowhere."""
+    """Write the text beside a point, inside the axes and off every box of `taken`. Return its box, or None if it fits nowhere."""
     inside = axes.get_window_extent()
     for right, up, side in LABEL_OFFSETS:
         look: Any = {"ha": side, "fontsize": 8.5, "path_effects": WHITE_EDGE, "zorder": 8, "in_layout": False}
@@ -213,7 +214,7 @@ def write_beside(axes: Axes, point: tuple[float, float], text: str, taken: Seque
 
 
 def draw_heads(axes: Axes, panel: HeadsPanel) -> None:
-    """A row for each layer, by kind, a mark for each head: full where it is open, hollow where it is shut."""
+    """Draw a row for each layer, grouped by kind, with a mark for each head: full if it is open, hollow if it is shut."""
     widest = max(map(len, panel.sites.values()))
     y, ticks = 0.0, []
     for kind, look in KIND_LOOKS.items():

@@ -24,9 +24,7 @@ function part(title, ...content) {
   return el("section", {}, el("h3", {}, title), content);
 }
 
-function kindWords(head) {
-  return KIND_WORDS[head.kind] ?? head.kind;
-}
+const kindWords = (head) => KIND_WORDS[head.kind] ?? head.kind;
 
 function rolesPart(head) {
   if (!head.roles.length) return part("Role", note("No analysis names a role for this head."));
@@ -126,10 +124,7 @@ function pathPart(head) {
     return el("path", { class: name, "stroke-opacity": strength(run), d: "M" + points.filter(Boolean).join("L") });
   };
   const endWords = ends.map((end) => `${label(end.run)}: log alpha ends ${end.y <= y(0) ? "above 0, open" : "below 0, shut"}`);
-  const drawn = svg(
-    width,
-    height,
-    { class: "paths f-" + head.family.id, role: "img", "aria-label": endWords.join("; ") },
+  const drawn = [
     line(left, y(0), right, y(0), { class: "zero" }),
     writeBefore(left - 6, y(0) + 4, "0"),
     writeBefore(left - 6, top + 8, text(high, 0)),
@@ -138,8 +133,9 @@ function pathPart(head) {
     writeBefore(right, height - 6, last.toLocaleString("en")),
     paths.map(drawPath),
     ends.map((end) => write(end.x + 6, end.at + 4 - over, label(end.run), { class: view.state.run === end.run ? "on" : null })),
-  );
-  return part("Gate while training", drawn, note("log α of the gate; above 0 it ends open."));
+  ];
+  const attributes = { class: "paths f-" + head.family.id, role: "img", "aria-label": endWords.join("; ") };
+  return part("Gate while training", svg(width, height, attributes, drawn), note("log α of the gate; above 0 it ends open."));
 }
 
 function offsetsPart(head) {

@@ -43,9 +43,7 @@ function drawCurves() {
   drawCurveLegend(curves, states.length > 0);
 }
 
-function pointWords(label, point) {
-  return `${label}: ${point.heads_open} heads, ${scoreWords(point)}`;
-}
+const pointWords = (label, point) => `${label}: ${point.heads_open} heads, ${scoreWords(point)}`;
 
 function curveLine(curve, x, y) {
   const points = curve.points.filter((point) => isNumber(point.value)).sort((a, b) => b.heads_open - a.heads_open);
@@ -109,14 +107,10 @@ function stateKey(words, learned, mine) {
 const isLearned = (series) => Boolean(SERIES.get(series)?.at(-1)?.learned);
 
 function drawCurveLegend(curves, states) {
-  const sample = (curve) =>
-    svg(
-      34,
-      12,
-      { width: 34, height: 12, class: "curve", style: colours(curve), ...HIDDEN },
-      el("path", { class: "line", d: "M1,6H33" }),
-      el("path", { class: "point", d: marker(lookOf(curve).marker, 17, 6) }),
-    );
+  const sample = (curve) => {
+    const drawn = [el("path", { class: "line", d: "M1,6H33" }), el("path", { class: "point", d: marker(lookOf(curve).marker, 17, 6) })];
+    return svg(34, 12, { width: 34, height: 12, class: "curve", style: colours(curve), ...HIDDEN }, drawn);
+  };
   const systems = (data.states ?? []).map(({ series, beam }) => ({ name: series ?? "steps", beam }));
   const searched = [...systems, ...curves].filter(({ beam }) => beam);
   const beams = [...new Set(searched.map(({ name, beam }) => `${name} beam ${beam}`))];

@@ -1,7 +1,7 @@
-"""Static figures of what heads do, each as PNG and SVG: maps of scores with role letters, and what the runs leave open by role and layer
+"""Figures of what heads do, each as PNG and SVG: maps of scores with role letters, and the heads that the runs leave open by role and layer
 (Voita et al. 2019, figures 1, 2, 7 and 8).
 
-Roles are told apart in grey too: a letter in maps, a hatch in bars."""
+Roles can be told apart without colour too: by a letter in maps, by a hatch in bars."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ MOST_LABELS = 6  # under a bar: labels of more runs are turned
 
 
 def draw_all(analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]) -> list[Path]:
-    """All figures that there is something for; their paths, without a suffix."""
+    """Draw every figure for which there are data; return their paths, without a suffix."""
     name, folder = analysed.folder.path.resolve().name, analysed.folder / analysed.results_folder
     drawn = []
     if scores:
@@ -47,13 +47,13 @@ def draw_all(analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequ
 
 
 def draw_maps(scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | Path, *, title: str = "") -> None:
-    """A column of panels for each score, a row for each kind; layers down, heads across. In a cell the letters of the head's roles.
+    """Draw a column of panels for each score, with a panel for each kind: layers down, heads across, the letters of its roles in each cell.
 
     Raises ValueError without a score."""
-    kinds = [kind for kind in KINDS if any(site.kind == kind for each in scores.values() for site in each)]
+    sites = {site for head_map in scores.values() for site in head_map}
+    kinds = [kind for kind in KINDS if any(site.kind == kind for site in sites)]
     if not kinds:
         raise no_rows("score of a head")
-    sites = sorted({site for each in scores.values() for site in each})
     layers = [1 + max(site.layer for site in sites if site.kind == kind) for kind in kinds]
     widest = max(site.heads for site in sites)
     letters = role_letters(roles)
@@ -100,7 +100,7 @@ def draw_map(
 
 
 def role_letters(roles: Sequence[Role]) -> dict[tuple[HeadSite, int], str]:
-    """The letters of each head's families, each once."""
+    """Return the letters of the families of each head's roles; several roles of one family have one letter."""
     letters: dict[tuple[HeadSite, int], str] = {}
     for family in FAMILIES:
         for site, head in sorted({(role.site, role.head) for role in roles if role.family == family}):
@@ -112,8 +112,8 @@ def role_letters(roles: Sequence[Role]) -> dict[tuple[HeadSite, int], str]:
 
 
 def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
-    """Rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, open heads by role; a head of several roles counts
-    in parts. Raises ValueError without a row."""
+    """Draw the rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, divided by the roles of its open heads.
+    A head of several roles is divided among them. Raises ValueError without a row."""
     if not rows:
         raise no_rows("survivor")
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
@@ -126,7 +126,7 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
             below = np.zeros(len(runs))
             for role in roles:
                 tall = np.array([sum(float(row["score"]) for row in kind_rows if (row["run"], row["role"]) == (run, role)) for run in runs])
-                axes.bar(range(len(runs)), tall, bottom=below, **bar_look(role))
+                axes.bar(range(len(runs)), tall, bottom=below, width=0.72, **patch_look(role))
                 below += tall
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
             label_below(axes, [f"{run}\n{int(n)} open" for run, n in zip(runs, below.round(), strict=True)])
@@ -136,7 +136,9 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
 
 
 def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
-    """Open heads of every site in the base and every run: a panel for each kind, a line for each layer. Raises ValueError without a run."""
+    """Draw the number of open heads in the base and in every run: a panel for each kind, a line for each layer.
+
+    Raises ValueError without a run."""
     if not runs:
         raise no_rows("run with gates")
     kinds = [kind for kind in KINDS if any(site.kind == kind for run in runs for site in run.open)]
@@ -158,16 +160,12 @@ def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -
         figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=4)
 
 
-def bar_look(role: str) -> dict[str, Any]:
-    return {"width": 0.72, **patch_look(role)}
-
-
 def patch_look(role: str) -> dict[str, Any]:
     return {"facecolor": ROLE_COLOURS[role].light, "hatch": ROLE_HATCHES[role], "edgecolor": "white", "linewidth": 0.7}
 
 
 def label_below(axes: Axes, labels: Sequence[str]) -> None:
-    """Labels below 0, 1, ..."""
+    """Write the labels below the positions 0, 1, ... of the horizontal axis."""
     turned: Any = {"rotation": 60, "ha": "right"} if len(labels) > MOST_LABELS else {}
     axes.set_xticks(range(len(labels)), labels=list(labels), fontsize=8.5, **turned)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -157,16 +157,8 @@ function drawSlider() {
   const states = SERIES.get(view.series);
   const last = states.length - 1;
   const every = Math.ceil(states.length / 9);
-  const range = el("input", {
-    type: "range",
-    id: "state",
-    min: 0,
-    max: last,
-    step: 1,
-    value: states.indexOf(view.state),
-    "aria-label": "state of pruning",
-    oninput: () => chooseState(states[Number(range.value)]),
-  });
+  const [value, oninput] = [states.indexOf(view.state), (event) => chooseState(states[Number(event.target.value)])];
+  const range = el("input", { type: "range", id: "state", min: 0, max: last, step: 1, value, "aria-label": "state of pruning", oninput });
   const labels = states.map((state, i) => {
     if (i % every && i !== last) return null;
     const attributes = { "data-number": i, tabindex: "-1", ...HIDDEN, style: { "--at": last ? i / last : 0 } };

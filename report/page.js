@@ -110,9 +110,7 @@ function drawFooter() {
   }
 }
 
-function headOfAddress() {
-  return headByName.get(decodeURIComponent(location.hash.slice(1)));
-}
+const headOfAddress = () => headByName.get(decodeURIComponent(location.hash.slice(1)));
 
 // The head whose card is shown first: that of the page's address, or the largest mark, of those with a role if there are any.
 function firstHead() {

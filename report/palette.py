@@ -82,12 +82,13 @@ SHADES = (BLACK, BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)  # layers, in turn
 
 
 def look_of(name: str) -> Look:
-    """The look of a system, or of a curve by its method's name."""
+    """Return the look of a system, or of a curve, which has the name of its method."""
     return LOOKS.get(name) or look_from_name(name)
 
 
 def look_from_name(name: str) -> Look:
-    """A colour that follows the name before -finetuned, a marker and a line that follow whether it was fine-tuned."""
+    """Return a look for a name that has none: a colour from the part before -finetuned, and a marker and a line that show whether it was
+    fine-tuned. The same name always has the same look."""
     method, finetuned, _ = name.partition("-finetuned")
     bits = zlib.crc32(method.encode())
     hue, shape = bits % 360 / 360, bits // 360 % 3
@@ -100,7 +101,7 @@ def from_hue(hue: float, lightness: float) -> str:
 
 
 def curve_looks(names: Sequence[str]) -> dict[str, Look]:
-    """Looks of curves in one figure: a method's own; where one method is drawn kind by kind, those of the kinds."""
+    """Return the looks of the curves in one figure: the method's, or where one method is drawn kind by kind, those of the kinds."""
     looks = {}
     for name in names:
         kind = next((kind for kind in KIND_LOOKS if name == kind or name.endswith(f"-{kind}")), None)
@@ -118,7 +119,7 @@ def css_variables() -> str:
 
 
 def page_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What the page's script needs of every curve: colour, dashes and marker."""
+    """Return the look of every curve as the page's script needs it: colour, dashes and marker."""
     looks = curve_looks(names)
-    dashes = {name: " ".join(f"{length:g}" for length in look.dash) or "none" for name, look in looks.items()}
-    return {name: {"colour": look.colour.css, "dash": dashes[name], "marker": look.marker} for name, look in looks.items()}
+    dash = {name: " ".join(f"{length:g}" for length in look.dash) or "none" for name, look in looks.items()}
+    return {name: {"colour": look.colour.css, "dash": dash[name], "marker": look.marker} for name, look in looks.items()}

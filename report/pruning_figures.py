@@ -1,4 +1,4 @@
-"""Figures of pruning, from the rows that the curves' and ablations' CSV files hold: each as PNG and SVG.
+"""Figures of pruning, each as PNG and SVG, drawn from the rows of the CSV files of curves and ablations.
 
 Legends stand outside the axes, so that they never cover a point. Numbers may be text, as a CSV reader gives them.
 """
@@ -35,10 +35,10 @@ def draw_curves(
     points: Sequence[Row] = (),
     title: str = "",
 ) -> None:
-    """The metric on `split` with its 95% band against the share of closed heads.
+    """Draw the metric on `split` against the share of closed heads (%), with the band of its 95% interval.
 
-    A curve of several seeds is their mean, in the band from the lowest to the highest. points: models beside the curves, each with label,
-    heads_open, heads_total, the metric and, where there are, its ends, such as bleu, bleu_low and bleu_high.
+    For a curve of several seeds the line is their mean, and the band reaches from the lowest to the highest seed. points: models beside the
+    curves, each with label, heads_open, heads_total, the metric and, if known, the ends of its interval: bleu, bleu_low and bleu_high.
     Raises ValueError without a row."""
     drawn = {name: rows for name, rows in curves.items() if rows}
     if not drawn:
@@ -64,7 +64,7 @@ def seeds_of(rows: Sequence[Row]) -> int:
 
 
 def band_text(curves: Mapping[str, Sequence[Row]], measured: str) -> str:
-    """What the bands are, of those that are drawn."""
+    """Return the words that explain the bands that are drawn."""
     several = any(seeds_of(rows) > 1 for rows in curves.values())
     has_intervals = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{measured}_low")).any() for rows in curves.values())
     words = ["95% intervals"] * has_intervals + ["of several seeds, from the lowest to the highest around their mean"] * several
@@ -90,7 +90,7 @@ def draw_curve(axes: Axes, name: str, rows: Sequence[Row], measured: str, look: 
 
 
 def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], measured: str) -> None:
-    """A line at the value of the whole model, where the curves hold it and agree."""
+    """Draw a line at the value of the whole model, if the curves hold it and agree on it."""
     starts = {number(row[measured]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0}
     if len(starts) == 1:
         axes.axhline(starts.pop(), color=GREY.light, linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1)
@@ -109,9 +109,10 @@ def draw_point(axes: Axes, point: Row, metric: str) -> None:
 
 
 def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
-    """What removing each head alone does to the metric: a panel for each kind, one below the other, layers down, heads across.
+    """Draw how removing each head alone changes the metric: a panel for each kind, one below the other, with layers down and heads across.
 
-    Framed where p < 0.01: full if Holm-adjusted for all heads tested, dashed if raw alone. Raises ValueError without a row."""
+    A cell has a frame if p < 0.01: solid if that holds after Holm's adjustment for all heads tested, else dashed. Raises ValueError without
+    a row."""
     if not rows:
         raise no_rows("row of an ablation")
     kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
@@ -164,7 +165,7 @@ def draw_cell(axes: Axes, row: Row, difference: float, *, dark: bool) -> None:
 
 
 def bar_ticks(norm: AsinhNorm) -> list[float]:
-    """0 and round numbers on both sides of it, where they do not run into one another."""
+    """Return 0 and round numbers on both sides of it, so far apart that their labels do not touch."""
     inside: list[float] = []
     for tick in (step * 10.0**power for power in range(-2, 3) for step in (1, 3)):
         if norm(tick) <= 1 and norm(tick) - norm(inside[-1] if inside else 0.0) > 0.08:
@@ -185,10 +186,10 @@ def draw_transfer(
     metric: Metric = BLEU,
     title: str = "",
 ) -> None:
-    """Each head's difference on one test set against that on another, coloured by kind, with the line of regression.
+    """Draw each head's difference on one test set against that on another, coloured by kind, with the regression line.
 
-    pairs: kind, layer, head, and as bleu_difference (the first of `names`) and other_bleu_difference (the second). pearson, spearman:
-    coefficient and p-value, None where there is none. Raises ValueError without a pair."""
+    pairs: rows with kind, layer, head, and such differences as bleu_difference (on the first of `names`) and other_bleu_difference (on the
+    second). pearson, spearman: coefficient and p-value, or None if there is none. Raises ValueError without a pair."""
     if not pairs:
         raise no_rows("pair of differences")
     x, y = column(pairs, f"{metric.name}_difference"), column(pairs, f"other_{metric.name}_difference")
@@ -207,13 +208,13 @@ def draw_transfer(
 
 
 def middle(values: np.ndarray) -> np.ndarray:
-    """Which values are not far out: within three times the spread of the middle 80% around their median."""
+    """Return which values are no outliers: at most 1.5 times the range of the middle 80% away from the median."""
     low, centre, high = np.percentile(values, [10, 50, 90])
     return np.abs(values - centre) <= 1.5 * (high - low) + 1e-12
 
 
 def draw_differences(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> None:
-    """The points of `shown`, and the regression of all."""
+    """Draw the points of `shown` and the regression line of all points."""
     for kind, kind_look in KIND_LOOKS.items():
         mine = np.array([row["kind"] == kind for row in pairs]) & shown
         if mine.any():
@@ -231,7 +232,7 @@ def draw_differences(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndar
 
 
 def name_farthest(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, count: int = 3) -> None:
-    """Write layer.head beside the heads that matter most; on the inner side, where there is room."""
+    """Write kind and layer.head beside the `count` heads that matter most, on the side towards the middle, where there is room."""
     centre = (x.min() + x.max()) / 2
     for i in np.argsort(-(np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)), kind="stable")[:count]:
         left = x[i] <= centre
@@ -252,10 +253,11 @@ def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
 
 
 def draw_dynamics(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
-    """The metric relative to the unpruned model of the same epoch (%), a line for each share of closed heads. Below each epoch, that of the
-    unpruned model.
+    """Draw the metric as % of the unpruned model's at the same epoch, a line for each share of closed heads. Below each epoch stands the
+    metric of the unpruned model.
 
-    rows: epoch, closed_share, and as valid_bleu, valid_bleu_relative (1 is the unpruned model's). Raises ValueError without a row."""
+    rows: epoch, closed_share, and such metrics as valid_bleu and valid_bleu_relative (1 for the unpruned model). Raises ValueError without
+    a row."""
     if not rows:
         raise no_rows("epoch's curve")
     epochs = sorted({int(row["epoch"]) for row in rows})
@@ -279,7 +281,7 @@ def draw_dynamics(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLE
 
 
 def epoch_ticks(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int], list[str]]:
-    """The epochs that have a tick, and their labels; an epoch too near to the one before has none."""
+    """Return the epochs that have a tick, and their labels; an epoch too near to the one before has none."""
     shown: list[int] = []
     for epoch in epochs:
         if not shown or epoch - shown[-1] >= (epochs[-1] - epochs[0]) / 14:

@@ -26,8 +26,8 @@ from runfolder.folder import RunFolder
 from runfolder.related import GateRun
 from runfolder.table import Row, read_table
 
-OFFSETS = 5  # on a card
-EXAMPLE_PIECES = 16  # of the longest example, if there are sentences as short as that
+OFFSETS = 5  # number of offsets on a card
+EXAMPLE_PIECES = 16  # length of the longest example, in pieces, if there are sentences as short as that
 
 
 def report_data(
@@ -38,7 +38,7 @@ def report_data(
     *,
     with_examples: bool = True,
 ) -> dict[str, Any]:
-    """The data of the page, ready for JSON. tables: the rows of `survival`, `tests` and `correlations`, each of which may be empty."""
+    """Return the data of the page, ready for JSON. tables: the rows of `survival`, `tests` and `correlations`, each of them maybe empty."""
     facts = {name: result.facts for name, result in results.items()}
     data: dict[str, Any] = json_ready(
         {
@@ -53,7 +53,7 @@ def report_data(
             "examples": example_sentences(analysed) if with_examples else [],
             "states": [*(gate_run_state(analysed, run) for run in analysed.gate_runs), *greedy_states(analysed)],
             "curves": curves_of(analysed.base),
-            "systems": system_rows(analysed.gate_runs or [analysed.base]),
+            "systems": system_rows([run.folder for run in analysed.gate_runs] or [analysed.base]),
             **{name: tables[name] for name in ("survival", "tests", "correlations")},
         }
     )
@@ -61,7 +61,7 @@ def report_data(
 
 
 def write_cards(analysed: AnalysedModel, data: dict[str, Any]) -> None:
-    """Write cards.json to the results folder, without spaces, since attention has many numbers."""
+    """Write cards.json to the results folder; without spaces, because the attention weights are many numbers."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     analysed.folder.write_text(f"{analysed.results_folder}/cards.json", text + "\n")
 
@@ -70,7 +70,7 @@ def write_cards(analysed: AnalysedModel, data: dict[str, Any]) -> None:
 
 
 def head_cards(analysed: AnalysedModel, results: Mapping[str, AnalysisResult], roles: Sequence[Role]) -> list[dict[str, Any]]:
-    """A card for each head of the kinds that were looked at."""
+    """Return a card for each head of the kinds that were analysed."""
     maps = {
         "confidence": head_map_of(results, "confidence", "confidence"),
         "lrp_share": head_map_of(results, "lrp", "share"),
@@ -100,19 +100,19 @@ def head_cards(analysed: AnalysedModel, results: Mapping[str, AnalysisResult], r
                 p_values = {name: ablation[name] if two_sided else None for name in ("p_value", "p_value_holm")}
                 card["ablation"] = {"difference": ablation[f"{metric}_difference"]} | p_values
             card["gate_path"] = {run: histories[run][key] for run in same_heads} or None
-            best = sorted(offsets.get(key, []), key=lambda pair: (-pair[1], abs(pair[0]), pair[0]))
-            card["offsets"] = [list(pair) for pair in best[:OFFSETS]]
+            largest_first = sorted(offsets.get(key, []), key=lambda pair: (-pair[1], abs(pair[0]), pair[0]))
+            card["offsets"] = [list(pair) for pair in largest_first[:OFFSETS]]
             cards.append(card)
     return cards
 
 
 def sites_of(analysed: AnalysedModel) -> list[HeadSite]:
-    """The sites that were looked at."""
+    """Return the sites of the kinds that were analysed."""
     return [site for site in find_sites(analysed.translator.model) if site.kind in analysed.config.kinds and site.heads]
 
 
 def ablation_rows(analysed: AnalysedModel) -> list[Row]:
-    """What removing each head alone does to the score, where `prune.py --ablate one` wrote it; empty otherwise."""
+    """Return the rows of `prune.py --ablate one`: what removing each head alone does to the score. Empty where it was not run."""
     exists = analysed.is_base and (analysed.base / "ablation/one.csv").is_file()
     return read_table(analysed.base, "ablation/one.csv") if exists else []
 
@@ -259,12 +259,8 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
     return curves
 
 
-def system_rows(runs: Sequence[GateRun] | Sequence[RunFolder]) -> list[dict[str, Any]]:
-    """The rows of the runs' result.json, each with its run's name, without how its system was trained and evaluated."""
-    rows = []
-    for run in runs:
-        folder = run.folder if isinstance(run, GateRun) else run
-        for row in folder.rows():
-            shown = {key: value for key, value in row.to_json().items() if key not in ("stage", "evaluation", "heads_by_site")}
-            rows.append({"run": folder.path.resolve().name, **shown})
-    return rows
+def system_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """Return the rows of the runs' result.json, each with its run's name, but without how its system was trained and evaluated."""
+    left_out = ("stage", "evaluation", "heads_by_site")
+    rows = [(folder.path.resolve().name, row.to_json()) for folder in folders for row in folder.rows()]
+    return [{"run": name, **{key: value for key, value in row.items() if key not in left_out}} for name, row in rows]

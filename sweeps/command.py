@@ -22,7 +22,7 @@ _MACRO = re.compile(r"\$\{(\w+)\}")
 
 
 def check_command(command: Any) -> None:
-    """Raises ValueError, naming the word, unless the command is [${env}], an interpreter, ${program}, and flags or macros of flags."""
+    """Raise ValueError, naming the word, unless the command is [${env}], an interpreter, ${program}, and flags or macros of flags."""
     if not isinstance(command, list) or not all(isinstance(word, (str, int, float)) for word in command):
         raise ValueError(f"command: expected a list of words such as {', '.join(DEFAULT_COMMAND)}, got {command!r}")
     if command.count("${program}") != 1:
@@ -41,30 +41,31 @@ def check_command(command: Any) -> None:
 
 
 def agent_command(command: Sequence[Any], program: str, values: Mapping[str, Any], *, interpreter: str = "python") -> list[str]:
-    """The words that W&B's agent starts for a trial with these values; it calls any interpreter `python`."""
+    """Return the words of the command that W&B's agent starts for a trial with these values. The agent calls any interpreter `python`."""
     macros = {"interpreter": [interpreter], "program": [program], **flags_by_macro(values)}
     if sys.platform != "win32":
         macros["env"] = ["/usr/bin/env"]
-    made: list[str] = []
+    command_line: list[str] = []
     for word in command:
         # a variable that is not set leaves its own name
         text = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[1]), str(word))
         is_macro = text.startswith("${") and text.endswith("}")
-        made += macros.get(text[2:-1], []) if is_macro else [text]
-    return made
+        command_line += macros.get(text[2:-1], []) if is_macro else [text]
+    return command_line
 
 
 def flags_by_macro(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    switched = [f"--{name}" if value is True else f"--{name}={value}" for name, value in values.items() if value is not False]
+    """Return the words that each macro of flags stands for. `args_no_boolean_flags` writes true as the bare flag, and leaves false out."""
+    named = {name: f"--{name}={value}" for name, value in values.items()}
     return {
-        "args": [f"--{name}={value}" for name, value in values.items()],
+        "args": list(named.values()),
         "args_no_equals": [word for name, value in values.items() for word in (f"--{name}", str(value))],
-        "args_no_boolean_flags": switched,
+        "args_no_boolean_flags": [f"--{name}" if values[name] is True else named[name] for name in named if values[name] is not False],
     }
 
 
 def fit_config(command: Sequence[Any], values: Mapping[str, Any]) -> FitConfig:
-    """The configuration that fit.py reads from a trial's command line. Raises ValueError that names the flag."""
+    """Return the configuration that fit.py would read from a trial's command line. Raises ValueError that names the flag."""
     config = read(FitConfig, agent_command(command[list(command).index("${program}") + 1 :], "", values))
     if config.name is not None:
         raise ValueError(f"--name {config.name} would give all trials one folder; leave it out, runs name themselves")

@@ -57,14 +57,14 @@ def make_dashboard(target: str, out: str | None = None, report: Report = say) ->
 
 
 def logged_in() -> bool:
-    """Whether there are credentials; nobody is asked for them, and nothing is sent."""
+    """Return whether there are credentials, without asking the user for them and without sending anything."""
     if "prompt" in inspect.signature(wandb.login).parameters:
         return bool(wandb.login(prompt=False, verify=False))
     return bool(wandb.api.api_key)  # wandb before `prompt`
 
 
 def entity_and_project(target: str) -> tuple[str, str]:
-    """Entity and project. Raises ValueError at anything but two names that W&B takes, joined by a slash."""
+    """Return entity and project. Raises ValueError unless the target is two names that W&B takes, joined by a slash."""
     entity, slash, project = target.partition("/")
     if not (entity.strip() and slash and project.strip()) or any(letter in entity for letter in LETTERS_REFUSED):
         raise ValueError(f"expected ENTITY/PROJECT, such as my-team/headgates (both are in the project's address), got {target!r}")
@@ -73,21 +73,21 @@ def entity_and_project(target: str) -> tuple[str, str]:
 
 
 def build_workspace(entity: str, project: str) -> "ws.Workspace":
-    """The workspace, not yet saved; the same names give the same one, ids included. Raises ValueError without the package."""
+    """Return the workspace, not yet saved; the same names give the same workspace, ids included. Raises ValueError without the package."""
     if MISSING is not None:
         raise ValueError(f"the dashboard needs the package wandb-workspaces ({MISSING} is missing): pip install wandb-workspaces")
     columns = ["summary:heads_open", "summary:bleu", "summary:bleu_difference", *(f"config:{name}.value" for name in SWEPT_FIELDS)]
     look: Any = {"settings": ws.WorkspaceSettings(max_runs=100), "runset_settings": ws.RunsetSettings(pinned_columns=columns)}
     workspace = ws.Workspace(entity=entity, project=project, name=NAME, sections=sections(), **look)
-    for each in workspace.sections:
-        panels: list[Any] = each.panels
+    for part in workspace.sections:
+        panels: list[Any] = part.panels
         for number, panel in enumerate(panels):  # ids are random otherwise, and no two files alike
-            panel._id = hashlib.sha256(f"{each.name} {number}".encode()).hexdigest()[:11]
+            panel._id = hashlib.sha256(f"{part.name} {number}".encode()).hexdigest()[:11]
     return workspace
 
 
 def sections() -> "list[ws.Section]":
-    """Front first, then what a run does over time, then what it ends with."""
+    """The sections of the workspace: first the Pareto front, then what a run logs over time, then its final results."""
     heat_map = wr.MediaBrowser(title="gates by layer and head", media_keys=[HEAT_MAP], gallery_axis="step")
     return [
         section("BLEU against heads", front_panels(), columns=2),
@@ -105,23 +105,25 @@ def section(name: str, panels: Sequence[Any], *, columns: int = 2) -> "ws.Sectio
 
 
 def front_panels() -> list[Any]:
-    """A point a run: its own system, then greedy pruning to the same number of heads. The line is the highest BLEU so far from the left,
-    which steps through the Pareto front."""
-    panels = [heads_against("heads_open", "bleu", "BLEU against open heads, line: Pareto front", front=True)]
-    panels.append(heads_against("heads_open", "bleu_difference", "BLEU minus the reference's, against open heads"))
+    """Panels with a point for each run: of its own system, then of greedy pruning to the same number of heads."""
     bleu, _, heads = OF_A_SYSTEM
-    for system in ("greedy", "greedy-finetuned"):
-        x, y = (f"systems/{system}/{name}" for name in (heads, bleu))
-        panels.append(heads_against(x, y, f"{system}: BLEU against open heads", front=True))
-    return panels
+    return [
+        heads_against("heads_open", "bleu", "BLEU against open heads, line: Pareto front", front=True),
+        heads_against("heads_open", "bleu_difference", "BLEU minus the reference's, against open heads"),
+        *(
+            heads_against(f"systems/{system}/{heads}", f"systems/{system}/{bleu}", f"{system}: BLEU against open heads", front=True)
+            for system in ("greedy", "greedy-finetuned")
+        ),
+    ]
 
 
 def heads_against(x: str, y: str, title: str, *, front: bool = False) -> "wr.ScatterPlot":
+    """A scatter plot of two numbers of the summary. front: with a line at the highest y so far from the left, as the Pareto front steps."""
     return wr.ScatterPlot(title=title, x=wr.SummaryMetric(x), y=wr.SummaryMetric(y), running_ymax=front or None)
 
 
 def head_panels() -> "list[wr.LinePlot]":
-    """Open heads, counted (gates more likely open than shut) and expected: all, then each kind."""
+    """Panels of the open heads, counted (gates more likely open than shut) and expected: of all kinds, then of each kind."""
     panels = [lines("open heads, counted and expected", "gates/open_heads", "gates/penalty")]
     panels += [lines(f"open heads, {kind}, counted and expected", f"gates/open_{kind}", f"gates/expected_{kind}") for kind in KINDS]
     return [*panels, lines("price of an expected open head (nats per token)", "gates/lambda")]
@@ -137,7 +139,7 @@ def lines(title: str, *names: str) -> "wr.LinePlot":
 
 
 def parallel() -> "wr.ParallelCoordinatesPlot":
-    """What the sweep varies on the left, what came of it on the right."""
+    """Parallel coordinates: on the left the settings that the sweep varies, on the right the results."""
     swept = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(name), log=name == "lambda" or None) for name in SWEPT_FIELDS]
     outcome = [wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(name)) for name in ("heads_open", "bleu")]
     return wr.ParallelCoordinatesPlot(title="the sweep: settings, open heads, BLEU", columns=[*swept, *outcome])
@@ -149,7 +151,7 @@ def table(key: str) -> "wr.WeavePanelSummaryTable":
 
 
 def serialised(workspace: "ws.Workspace") -> str:
-    """What an upload sends, as indented JSON: entity, project, the view's name, and its spec."""
+    """Return what an upload sends, as indented JSON: entity, project, the view's name, and its spec."""
     view = workspace._to_model()  # the package has no public way to it; what save() itself sends
     spec = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))
     content = {"entity": view.entity, "project": view.project, "displayName": view.display_name, "type": "project-view", "spec": spec}

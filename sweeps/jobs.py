@@ -1,7 +1,7 @@
-"""Trials run as processes, several at once, each with its own log; whatever ends them, the state on disk says how to continue.
+"""Run trials as processes, several at once, each with its own log. However they end, the state on disk says how to continue.
 
-A trial is a process group of its own: Ctrl-C reaches this program alone, which asks the trials to end before it kills them. Trials on one
-base wait for each other until it is trained (by the locks of fit.py), so those on other bases start first.
+Each trial is a process group, so that Ctrl-C reaches this program alone, which asks the trials to end before it kills them. Trials on one
+base wait for each other until the base is trained (by the locks of fit.py), so trials on other bases start first.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The display of a sweep: on a terminal a table that changes in place, elsewhere a line for every start and end; one table at the end."""
+"""Show a running sweep: on a terminal as a table that changes in place, elsewhere as a line for every start and end; then one table."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,21 +49,21 @@ class Show:
         self.running = running
 
     def say(self, text: str) -> None:
-        """A line of its own, above the table where there is one."""
+        """Print a line, above the table if one is shown."""
         say(text) if self.live is None else self.console.print(Text(text))
 
     def title(self, record: Record) -> str:
         return f"trial {record.number} of {len(self.state.records)} ({described(record.parameters, self.names)})"
 
     def table_that_fits(self) -> Table:
-        """On a terminal: the running trials before all, then failed ones, the next, and the latest that are done."""
+        """Return the table of the trials that fit the terminal: the running ones first, then the failed, the next and the latest."""
         order = list(STYLES)
         records = list(self.state.records.values())
         records.sort(key=lambda r: (order.index(r.status), r.number if r.status == "waiting" else -r.number))
         return self.table(sorted(records[: max(3, self.console.height - 7)], key=lambda r: r.number))
 
     def table(self, records: Sequence[Record]) -> Table:
-        """A row for each trial: parameters, state, run or last line of the log, heads, BLEU with its interval, time."""
+        """Return a table with a row for each trial: parameters, state, run or last line of the log, heads, BLEU with its interval, time."""
         statuses = [record.status for record in self.state.records.values()]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in STATUSES if status in statuses)
         table = Table(title=f"{self.state.folder}: {counts}", title_justify="left")
@@ -82,7 +82,7 @@ class Show:
         return table
 
     def summary(self) -> None:
-        """The table of all trials, once."""
+        """Print the table of all trials."""
         self.console.print(self.table(list(self.state.records.values())))
 
 
@@ -98,7 +98,7 @@ def bleu(record: Record) -> str:
 
 
 def clock(seconds: float) -> str:
-    """0:07, 12:05 or 1:02:03; nothing for a trial that never ran."""
+    """Return a duration as 0:07, 12:05 or 1:02:03; empty for a trial that never ran."""
     minutes, rest = divmod(round(seconds), 60)
     text = f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
     return text if seconds else ""

@@ -27,7 +27,8 @@ Keys = Mapping[str, Any]  # the keys that describe a distribution: value, values
 
 @dataclass(frozen=True)
 class Distribution:
-    """`quantile(keys, u)` is the value below which a share u of the draws is; `grid_values(keys)` are those of a grid, if it has one."""
+    """quantile(keys, u): the value below which a share u of the draws lies. grid_values(keys): the values of a grid, None without one.
+    required, defaults: the keys of the distribution in a sweep file."""
 
     required: tuple[str, ...]
     quantile: Callable[[Keys, float], Any]
@@ -102,7 +103,7 @@ class Parameter:
 
 
 def parse_parameter(name: Any, entry: Any) -> Parameter:
-    """The parameter of an entry below `parameters`. Raises ValueError, one line that names the key and what was expected."""
+    """Return the parameter of an entry below `parameters`. Raises ValueError with one line that names the key and what was expected."""
     where, flag = f"parameters.{name}", str(name).replace("-", "_")
     flags = [*(setting.name for setting in all_settings(FitConfig)), "config"]
     if not isinstance(entry, dict):
@@ -136,7 +137,7 @@ def parse_parameter(name: Any, entry: Any) -> Parameter:
 
 
 def implied_distribution(entry: Keys, where: str) -> str:
-    """The distribution that W&B assumes if none is named."""
+    """Return the name of the distribution that W&B assumes if the entry names none. Raises ValueError if none can be told."""
     if "value" in entry:
         return "constant"
     if "values" in entry:
@@ -201,20 +202,20 @@ class Draw:
 
 
 def draws(parameters: Sequence[Parameter], method: str, *, seed: int, limit: int | None) -> list[Draw]:
-    """The first `limit` trials of method grid or random, None for all. Raises ValueError where they are too many, or without end."""
+    """Return the first `limit` trials of method grid or random, or all for None. Raises ValueError if they are too many or never end."""
     if method == "random" and limit is None:
         raise ValueError("method random draws for ever; give --count, or run_cap in the file")
     points = grid(parameters) if method == "grid" else random_points(parameters, seed)
-    first: dict[str, int] = {}
-    made = []
+    first_number: dict[str, int] = {}  # values -> the first trial with them
+    trials = []
     for number, values in enumerate(islice(points, limit), start=1):
-        same = first.setdefault(json.dumps(values, sort_keys=True, default=str), number)
-        made.append(Draw(number, values, None if same == number else same))
-    return made
+        first = first_number.setdefault(json.dumps(values, sort_keys=True, default=str), number)
+        trials.append(Draw(number, values, None if first == number else first))
+    return trials
 
 
 def grid(parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
-    """All combinations, the last parameter of the file changing fastest."""
+    """Return all combinations; the last parameter of the file changes fastest. Raises ValueError if they are too many."""
     axes = []
     for parameter in parameters:
         grid_values = DISTRIBUTIONS[parameter.distribution].grid_values
@@ -229,12 +230,12 @@ def grid(parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
 
 
 def random_points(parameters: Sequence[Parameter], seed: int) -> Iterator[dict[str, Any]]:
-    """Draws without end."""
-    return ({each.name: each.quantile(uniform(seed, number, each.name)) for each in parameters} for number in count(1))
+    """Return random values for trials 1, 2, ... without end."""
+    return ({one.name: one.quantile(uniform(seed, number, one.name)) for one in parameters} for number in count(1))
 
 
 def uniform(seed: int, number: int, name: str) -> float:
-    """A number inside (0, 1)."""
+    """Return the random number of a trial's parameter, uniform in (0, 1); it depends on nothing but the three arguments."""
     import numpy as np  # here: a tenth of a second that reading a file does not need
 
     bits = np.random.default_rng([seed, number, zlib.crc32(name.encode())]).integers(2**52)

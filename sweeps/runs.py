@@ -1,6 +1,6 @@
-"""The runs of a sweep: the run that a configuration makes, known by its hash before it starts, and the siblings of all runs.
+"""The runs of a sweep: the hash of the run that a configuration makes, which is known before it starts, and the siblings of runs.
 
-fit.py itself finds finished runs by these hashes, so its output need not be parsed.
+fit.py itself finds finished runs by these hashes, so a sweep need not parse its output.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class PlannedRun:
 
 
 def planned_runs(configs: Sequence[FitConfig]) -> list[PlannedRun]:
-    """The planned run of every configuration, in order. Loads each text once. Raises ValueError as fit.py does if one is missing."""
+    """Return the planned run of each configuration, in order; each text is loaded once. Raises ValueError as fit.py if one is missing."""
     texts: dict[str, ExperimentText] = {}
     planned = []
     for config in configs:
@@ -42,11 +42,10 @@ def planned_runs(configs: Sequence[FitConfig]) -> list[PlannedRun]:
 
 
 def planned_run(config: FitConfig, text: ExperimentText) -> PlannedRun:
+    """Return the planned run of a configuration on its text. Raises ValueError if --base names no run."""
     precision = resolve_precision(config.precision)
-    if config.base is not None:
-        base = str(RunFolder.open(config.base).run_hash())
-    else:
-        base = config_hash(base_fingerprint(config, text.corpus, precision))
+    named_base = None if config.base is None else str(RunFolder.open(config.base).run_hash())
+    base = named_base or config_hash(base_fingerprint(config, text.corpus, precision))
     if config.gate == "none":
         return PlannedRun(base, base)
     fingerprint = stage_fingerprint(config, text.corpus, precision, base_hash=base, gate=config.gate, test=text.test)
@@ -54,7 +53,7 @@ def planned_run(config: FitConfig, text: ExperimentText) -> PlannedRun:
 
 
 def finished_run(root: str | Path, wanted_hash: str) -> RunFolder | None:
-    """The finished run of this hash, if there is one. A run with a broken result.json does not count: fit.py reports it."""
+    """Return the finished run of this hash, or None. A run with a broken result.json does not count: fit.py reports it."""
     for folder in find_runs(root):
         with suppress(ValueError):
             if folder.run_hash() == wanted_hash and folder.finished():
@@ -63,14 +62,14 @@ def finished_run(root: str | Path, wanted_hash: str) -> RunFolder | None:
 
 
 def own_row(folder: RunFolder) -> dict[str, Any]:
-    """The columns that a sweep shows of a finished run's own system: the base, or the one with learned gates."""
+    """Return the columns that a sweep shows of a finished run's own system, which is the base or the system with learned gates."""
     result = folder.read_json("result.json")
     (row,) = [row for row in result["rows"] if row["system"] == result["system"]]
     return {name: row[name] for name in ("system", "heads_open", "heads_total", "heads_by_kind", "bleu", "bleu_ci95", "chrf")}
 
 
 def with_siblings(folders: Sequence[RunFolder], report: Report) -> list[RunFolder]:
-    """The runs, then all other finished runs with gates on their bases."""
+    """Return the runs, then all other finished runs with gates on the same bases."""
     by_path = {folder.path.resolve(): folder for folder in folders}
     bases = {(base := dense_run(folder)).path.resolve(): base for folder in folders}
     for base in bases.values():

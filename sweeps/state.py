@@ -22,7 +22,7 @@ DECISIVE_KEYS = ("program", "method", "parameters", "command")  # keys of a swee
 
 @dataclass
 class Record:
-    """One trial. status: of STATUSES; run: its folder's name in RUNS; seconds: of all its starts together; error: why it failed."""
+    """One trial. status: one of STATUSES; run: the name of its folder; seconds: of all its starts together; error: why it failed."""
 
     number: int
     parameters: dict[str, Any]
@@ -50,8 +50,8 @@ class SweepState:
 
     @classmethod
     def open(cls, folder: Path, sweep: SweepFile, draws: Sequence[Draw], *, seed: int, retry: bool = False) -> "SweepState":
-        """The sweep's state, new or as it was left. Trials that were running wait again; so do failed ones with `retry`. Raises
-        ValueError if the folder holds another sweep."""
+        """Return the state of the sweep, new or as it was left. Trials that were running wait again; so do failed ones with `retry`.
+        Raises ValueError if the folder holds another sweep."""
         records = [Record(draw.number, as_json(draw.values), same_as=draw.same_as) for draw in draws]
         for record in records:
             record.status = "waiting" if record.same_as is None else "skipped"
@@ -106,13 +106,13 @@ class SweepState:
 
 
 def as_json(values: dict[str, Any]) -> dict[str, Any]:
-    """The values as they return from JSON."""
-    made: dict[str, Any] = json.loads(json.dumps(values, default=str))
-    return made
+    """Return the values as they will be once written to JSON and read again."""
+    result: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return result
 
 
 def described(parameters: dict[str, Any], names: Sequence[str] | None = None) -> str:
-    """`lambda 0.0123, seed 1`, of the named parameters or of all."""
+    """Return text such as `lambda 0.0123, seed 1`, for the named parameters or for all."""
     shown = parameters if names is None else {name: parameters[name] for name in names if name in parameters}
     return ", ".join(f"{name} {short(value)}" for name, value in shown.items())
 

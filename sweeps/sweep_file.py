@@ -1,8 +1,8 @@
-"""Sweep files of Weights & Biases: what they may hold, what runs on this machine, and one clear line for every error.
+"""Read the sweep files of Weights & Biases, check what of them can run on this machine, and report every error in one clear line.
 
-The keys are those of W&B's schema (github.com/wandb/sweeps, src/sweeps/config/schema.json at 023865a). They are written down here because
-wandb ships no schema: its package with one is called `sweeps`, like this room. The file is read as W&B reads it, by YAML 1.1. Anything that
-W&B would act on and this machine would not is refused by name.
+The keys are those of W&B's schema (github.com/wandb/sweeps, src/sweeps/config/schema.json at 023865a). They are listed here because wandb
+ships without the schema: the package that has it is called `sweeps`, like this room. The file is read as YAML 1.1, as W&B reads it. A key
+that W&B would act on and this machine would not is refused by its name.
 """
 
 import os
@@ -49,7 +49,7 @@ class SweepFile:
         return [parameter.name for parameter in self.parameters if parameter.varies]
 
     def draws(self, *, seed: int, count: int) -> list[Draw]:
-        """The first `count` trials; 0: as many as the file's run_cap says. Raises ValueError as `parameters.draws`, naming the file."""
+        """Return the first `count` trials; 0 means as many as the file's run_cap says. Raises ValueError that names the file."""
         try:
             return draws(self.parameters, self.method, seed=seed, limit=count or self.run_cap)
         except ValueError as error:
@@ -57,7 +57,7 @@ class SweepFile:
 
 
 def read_sweep(path: str | Path) -> SweepFile:
-    """The sweep of a file. Raises ValueError, one line that names the file and the key."""
+    """Return the checked sweep of a file. Raises ValueError with one line that names the file and the key."""
     path = Path(path)
     content = read_yaml(path)
     try:
@@ -67,7 +67,7 @@ def read_sweep(path: str | Path) -> SweepFile:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in the file, by PyYAML's safe loader as wandb's own. Raises ValueError."""
+    """Return the mapping in the file, read by PyYAML's safe loader as wandb does. Raises ValueError if there is none."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_sweep(content: Mapping[str, Any], path: Path) -> SweepFile:
-    """The sweep of a mapping. Raises ValueError that names the key."""
+    """Return the checked sweep of a file's content. Raises ValueError that names the key."""
     for key in content:
         if key in NOT_HERE:
             raise ValueError(f"{key} is not supported locally: {NOT_HERE[key]}; leave it out, or run the file with wandb agent")
@@ -119,7 +119,7 @@ def one_of(allowed: tuple[str, ...], value: Any, key: str) -> str:
 
 
 def check_metric(metric: Any) -> None:
-    """Raises ValueError where the metric is none that runs log, or asks for what is not done here."""
+    """Raise ValueError if no run logs the metric, or if it asks for something that is not done on this machine."""
     if metric is None:
         return
     if not isinstance(metric, dict) or "name" not in metric:
@@ -135,7 +135,7 @@ def check_metric(metric: Any) -> None:
 
 
 def check_project(project: Any) -> None:
-    """Raises ValueError at a name that W&B would refuse only when the first run starts."""
+    """Raise ValueError at a name that W&B would refuse, which it does only when the first run starts."""
     name = str(project or "")
     if wrong := [letter for letter in LETTERS_REFUSED if letter in name]:
         raise ValueError(
