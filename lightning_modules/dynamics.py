@@ -1,12 +1,12 @@
 """How early is it decided which heads matter?   Michel et al. 2019, section 6.
 
-After chosen epochs of the base's training, the heads of the model as it is validated (the running average of the weights, if there is one)
-are pruned as in section 4.2, 0% to 90% of them, by an importance that is computed anew, and the validation text is translated greedily.
-The training never notices: it goes on bit by bit as without, and its clock stands still meanwhile.
+After chosen epochs of the base's training, 0% to 90% of the heads are pruned as in section 4.2, by an importance that is computed anew, and
+the validation text is translated greedily. The model is the one that is validated, with the running average of its weights if there is one.
+The training is not changed by this: its weights stay the same bit by bit, and the time is not counted as training time.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,15 +20,14 @@ from models.progress import minutes, say
 from pruning.scores import closed_by
 from pruning.significance import Scored, score
 from runfolder.folder import RunFolder
-from runfolder.source import BATCH_TOKENS
+from runfolder.source import BATCH_TOKENS, Lines
 from runfolder.table import Row, read_table, write_table
 
 NAME = "curves/dynamics"
 TABLE = f"{NAME}.csv"
 TENTHS = range(10)  # of the heads, closed
-# Of the CSV: epoch; closed_share, which was asked for; heads_closed, rounded up; heads_open, heads_total; the task's metrics on validation,
-# valid_bleu, ..; and valid_bleu_relative, the metric that decides over its value with all heads at this epoch, nothing where that is 0.
-Lines = tuple[Sequence[str], Sequence[str]]  # source and reference
+# Columns of the CSV: epoch; closed_share, as requested; heads_closed, rounded up; heads_open; heads_total; the metrics on validation,
+# such as valid_bleu; and valid_bleu_relative: the deciding metric divided by its value with all heads at this epoch, empty where that is 0.
 
 
 class Dynamics(pl.Callback):

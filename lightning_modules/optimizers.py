@@ -37,9 +37,8 @@ class CombinedOptimizer(Optimizer):
 
     def __init__(self, optimizers: Sequence[Optimizer]):
         self.optimizers = list(optimizers)
-        super().__init__(
-            [group for optimizer in optimizers for group in optimizer.param_groups], {}
-        )  # the same dicts: a changed rate reaches each
+        # the same dictionaries: a rate that a scheduler changes reaches the optimiser itself
+        super().__init__([group for optimizer in optimizers for group in optimizer.param_groups], {})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

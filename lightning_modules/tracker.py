@@ -1,14 +1,13 @@
-"""The tracker of a command's runs: none, or Weights & Biases, with one W&B run for every run folder.
+"""Follow the runs of a command with Weights & Biases, with one W&B run for every run folder, or with nothing.
 
-Without a login runs are kept offline in RUN/wandb, and the command ends with the one line that uploads them. Under `wandb agent` the run
-that the command asks for is the agent's point of the sweep; a base that is made on the way is a W&B run of its own.
+Without a login the runs are kept offline in RUN/wandb, and the command ends with the line that uploads them. Under `wandb agent` the run
+that the command asks for is the agent's point of the sweep; a base that is trained on the way is a separate W&B run.
 """
 
 import os
 import re
 import secrets
 import shlex
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +19,7 @@ from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complai
 from lightning_modules.wandb_tables import LONGEST, configuration
 from models.progress import say
 from runfolder.folder import RunFolder
+from runfolder.source import Lines
 
 PROJECT = "headgates"
 REFUSED = "/\\#?%:"  # W&B takes no name with one of these
@@ -37,37 +37,37 @@ PRIVATE: dict[str, Any] = {
     "x_disable_meta": True,
     "x_save_requirements": False,
 }
-Lines = tuple[Sequence[str], Sequence[str]]  # source and reference
 
 
 class Tracker:
-    """Follows the runs of one command; this one follows nothing.
+    """Follows the runs of one command. This class follows nothing; a subclass overrides its methods.
 
-    For each folder: open, loggers and watchers of its stages, finish. Then complete, for the run that was asked for, and close."""
+    They are called in this order: for each folder `open`, then `loggers` and `watchers` for each of its stages, then `finish`; after all
+    folders `complete`, for the run that was asked for, and `close`."""
 
     def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
-        """Follow this folder from here on. job: base, base-continued or gates, which is also its first stage; base: what it is built on."""
+        """Follow this folder from now on. job: base, base-continued or gates, also its first stage; base: the run it starts from."""
 
     def loggers(self, stage: str) -> list[Logger]:
-        """Where a stage's numbers go beside metrics.csv."""
+        """Return the loggers that a stage's numbers go to beside metrics.csv."""
         return []
 
     def watchers(self, stage: str) -> list[pl.Callback]:
-        """What looks on while a stage trains."""
+        """Return the callbacks that follow a stage while it trains."""
         return []
 
     def finish(self, test: Lines) -> None:
-        """The folder's result.json stands. test: source and reference lines of the test set."""
+        """Log the results of the folder, whose result.json is written. test: source and reference lines of the test set."""
 
     def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
-        """See that the end of a finished run is followed too, whoever finished it and when."""
+        """Log the final results of a finished run where they are not logged yet, even if an earlier command finished the run."""
 
     def close(self) -> None:
-        """The command ends, however it ends."""
+        """End what is still open, however the command ends."""
 
 
 def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
-    """For --logger wandb one that logs to W&B, else one that does nothing. facts: commit, device and versions of what trains.
+    """Return a tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device and versions of this process.
 
     Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
     if config.logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
@@ -88,7 +88,7 @@ def check_name(variable: str, name: str) -> None:
 
 
 class WandbTracker(Tracker):
-    """Opens the W&B runs. asked: the job of the run that the command is for."""
+    """Follows runs with W&B. asked: the job of the run that the command was started for."""
 
     def __init__(self, asked: str, facts: dict[str, Any]):
         self.asked, self.facts = asked, facts
@@ -156,7 +156,7 @@ class WandbTracker(Tracker):
 
 
 def mode_without_asking() -> str | None:
-    """offline where W&B would ask for a login; else None, which leaves the mode to W&B's own settings."""
+    """Return "offline" where W&B would ask for a login, else None, which leaves the mode to W&B's own settings."""
     import wandb
 
     if os.environ.get("WANDB_MODE"):
@@ -166,7 +166,7 @@ def mode_without_asking() -> str | None:
 
 
 def project_and_id(folder: RunFolder) -> dict[str, Any]:
-    """Project, entity and id: those of the folder's W&B run, or new ones. An agent's are its own, and W&B reads them itself."""
+    """Return project, entity and id of the folder's W&B run, or new ones; nothing under an agent, whose own W&B reads by itself."""
     if os.environ.get("WANDB_SWEEP_ID"):
         os.environ.setdefault("WANDB_PROJECT", PROJECT)
         return {}

@@ -19,6 +19,7 @@ from lightning_modules.callbacks import bank_of
 from lightning_modules.loggers import StageNumbers
 from lightning_modules.wandb_tables import FILES, TABLES, aliases, artifact_name, files, heads, heat_map, metadata, summary
 from runfolder.folder import RunFolder
+from runfolder.source import Lines
 
 STATE = "wandb.json"
 GATES = "wandb/gates.json"  # the heads after every epoch so far: a resumed stage goes on with them
@@ -109,7 +110,7 @@ class WandbRun:
 
     # ---------------------------------------------------------------- the end
 
-    def finish(self, test: tuple[Sequence[str], Sequence[str]]) -> None:
+    def finish(self, test: Lines) -> None:
         """Log the final results that are not logged yet, and end the run. test: source and reference lines."""
         wanted = [name for name in final_items(self.folder) if name not in self.state["logged"]]
         logged = [name for name in wanted if self.try_to_log(name, partial(self.log_end, name, test))]
@@ -118,7 +119,7 @@ class WandbRun:
         if read_state(self.folder).get("id") == self.state["id"]:
             self.folder.write_json(STATE, {**self.state, "logged": [*self.state["logged"], *logged]})
 
-    def log_end(self, name: str, test: tuple[Sequence[str], Sequence[str]]) -> None:
+    def log_end(self, name: str, test: Lines) -> None:
         """Log one of `final_items`: the numbers of the summary, a table, or a file as the artifact `<run>-<file>`."""
         import wandb
 

@@ -1,6 +1,6 @@
-"""What Weights & Biases gets of a run folder: its configuration, summary, tables, heat map and files, as plain values.
+"""The parts of a run folder that are logged to Weights & Biases, as plain values: configuration, summary, tables, heat map and files.
 
-Nothing here names a machine: settings that are paths are reduced to their last name, and the command is left out.
+Nothing here names a machine: of a setting that is a path only the last name is kept, and the command is left out.
 """
 
 import re
@@ -15,27 +15,27 @@ from configs.schema import KINDS
 from gates import GateBank
 from runfolder.folder import RunFolder
 from runfolder.row import ResultRow
+from runfolder.source import Lines
 
 PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs")  # settings that may be paths
-RECORDED = ("commit", "device", "versions")  # of what made the run
-SENTENCES = 50  # of the test set in the table of translations
+RECORDED = ("commit", "device", "versions")  # facts of the process that trained the run
+SENTENCES = 50  # number of test sentences in the table of translations
 FILES = {"gates.json": "gates", **{f"{method.removed}.pt": "model" for method in METHODS.values()}, "report.html": "report"}  # -> artifact
-
 LONGEST = 128  # characters of a name in W&B
 
-Lines = tuple[Sequence[str], Sequence[str]]  # source and reference of the test set
 Table = tuple[list[Any], list[list[Any]]]  # columns, rows
 
 
 def configuration(folder: RunFolder, facts: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run with its hashes, and commit, device and versions of what made it: `facts`, or result.json if there is one."""
+    """Return the settings of a run with its hashes, and the commit, device and versions with which it was trained; these are those of its
+    result.json, or `facts` if there is none yet."""
     made_by = folder.result() or facts
     settings = {name: last_names(value) if name in PATHS else value for name, value in folder.config().items()}
     return settings | {name: made_by[name] for name in RECORDED}
 
 
 def last_names(value: Any) -> Any:
-    """The last name of a path, or of each in a list; None stays."""
+    """Return the last name of a path, or of each path in a list; None stays None."""
     if isinstance(value, list):
         return [last_names(path) for path in value]
     return None if value is None else Path(value).name
@@ -45,23 +45,28 @@ def last_names(value: Any) -> Any:
 
 
 def summary(folder: RunFolder) -> dict[str, float]:
-    """The names of SUMMARY for the run's own system, and `systems/<system>/...` for every row."""
-    rows, own = folder.rows(), folder.own_system()
-    numbers = numbers_of(next(row for row in rows if row.system == own))
-    for row in rows:
-        measures = {name: measure.value for name, measure in row.measures.items()} | {"heads_open": row.heads_open}
-        numbers |= {f"systems/{row.system}/{name}": value for name, value in measures.items()}
+    """Return the numbers of the run's own system by the names of configs.metrics.SUMMARY, and `systems/<system>/...` for every row."""
+    numbers = numbers_of(own_row(folder))
+    for row in folder.rows():
+        numbers |= {f"systems/{row.system}/{name}": value for name, value in (values_of(row) | {"heads_open": row.heads_open}).items()}
     return numbers
 
 
+def own_row(folder: RunFolder) -> ResultRow:
+    """Return the row of the run's own system: the base, or the one with learned gates."""
+    own = folder.own_system()
+    return next(row for row in folder.rows() if row.system == own)
+
+
+def values_of(row: ResultRow) -> dict[str, float]:
+    return {name: measure.value for name, measure in row.measures.items()}
+
+
 def numbers_of(row: ResultRow) -> dict[str, float]:
-    """A row of result.json under the names of SUMMARY."""
+    """Return a row of result.json by the names of SUMMARY."""
     main, name = row.main, row.metric
-    numbers: dict[str, Any] = {name: main.value} | interval_ends(name, main.ci95)
-    numbers |= (
-        {f"{name}_difference": main.difference} | interval_ends(f"{name}_difference", main.difference_ci95) | {"p_value": main.p_value}
-    )
-    numbers |= {other: measure.value for other, measure in row.measures.items() if other != name}
+    numbers: dict[str, Any] = {name: main.value} | interval_ends(name, main.ci95) | {f"{name}_difference": main.difference}
+    numbers |= interval_ends(f"{name}_difference", main.difference_ci95) | {"p_value": main.p_value} | values_of(row)
     numbers |= {"heads_open": row.heads_open, "heads_closed": row.heads_total - row.heads_open, "heads_total": row.heads_total}
     numbers |= {f"heads_open/{kind}": row.heads_by_kind.get(kind, 0) for kind in KINDS}
     return numbers | {"parameters": row.parameters, "sentences_per_second": row.sentences_per_second}
@@ -73,17 +78,15 @@ def interval_ends(name: str, interval: tuple[float, float] | None) -> dict[str, 
 
 
 def comparison(folder: RunFolder, test: Lines) -> Table:
-    """A row a system: the numbers of SUMMARY, what it is compared with, and the signatures."""
+    """Return a row for each system: the numbers of SUMMARY, the system it is compared with, and the signatures of the metrics."""
     rows = folder.rows()
-    signatures = [f"{name}_signature" for name in rows[0].measures]
-    lines = [
-        [row.system, *numbers_of(row).values(), row.reference, *(measure.signature for measure in row.measures.values())] for row in rows
-    ]
-    return ["system", *numbers_of(rows[0]), "reference", *signatures], lines
+    columns = ["system", *numbers_of(rows[0]), "reference", *(f"{name}_signature" for name in rows[0].measures)]
+    signatures = ([measure.signature for measure in row.measures.values()] for row in rows)
+    return columns, [[row.system, *numbers_of(row).values(), row.reference, *signed] for row, signed in zip(rows, signatures, strict=True)]
 
 
 def translations(folder: RunFolder, test: Lines) -> Table:
-    """The first test sentences: source, reference, and a column for every system."""
+    """Return a row for each of the first test sentences: source, reference, and the output of every system."""
     systems = [row.system for row in folder.rows()]
     columns = [test[0], test[1], *((folder / f"hypotheses/{system}.txt").read_bytes().decode().split("\n")[:-1] for system in systems)]
     rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
@@ -97,7 +100,7 @@ TABLES: dict[str, Callable[[RunFolder, Lines], Table]] = {"comparison": comparis
 
 
 def heads(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
-    """A row a head: epoch, site, kind, layer, head, log_alpha (or what another kind of gate calls its position), p_open, open."""
+    """Return a row for each head: epoch, site, kind, layer, head, log_alpha (for other gates their position), P(open), is it open."""
     rows = []
     for site, gate in bank.items():
         numbers = {name: values.tolist() for name, values in gate.numbers().items()}
@@ -110,8 +113,8 @@ def heads(bank: GateBank, epoch: int) -> list[dict[str, Any]]:
 
 
 def heat_map(rows: Sequence[dict[str, Any]], *, title: str) -> np.ndarray:
-    """P(open) of every head as a small picture, (height, width, 3) of bytes: a row a site, a column a head."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # half a second to import, and most runs need it not
+    """Draw P(open) of every head as a small picture, (height, width, 3) in bytes, with a row for each site and a column for each head."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: it takes half a second to import, and most runs do not need it
     from matplotlib.figure import Figure
 
     sites = list(dict.fromkeys(row["site"] for row in rows))
@@ -136,7 +139,7 @@ def heat_map(rows: Sequence[dict[str, Any]], *, title: str) -> np.ndarray:
 
 
 def files(folder: RunFolder) -> list[str]:
-    """Those of FILES that the run has."""
+    """Return the names in FILES of which the run has a file."""
     return [name for name in FILES if (folder / name).is_file()]
 
 
@@ -146,16 +149,14 @@ def artifact_name(folder: RunFolder, file: str) -> str:
 
 
 def metadata(configuration: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
-    """What stands beside an artifact: of which run it is, and how good that is."""
-    own = folder.own_system()
-    row = next(row for row in folder.rows() if row.system == own)
+    """Return the metadata of an artifact: which run it belongs to, and how good that run is."""
+    row = own_row(folder)
     identity = {name: configuration[name] for name in ("run_hash", "base_hash", "lambda", "seed", "commit") if name in configuration}
-    measures = {name: measure.value for name, measure in row.measures.items()}
-    return identity | {"heads_open": row.heads_open, "heads_total": row.heads_total, **measures}
+    return identity | {"heads_open": row.heads_open, "heads_total": row.heads_total, **values_of(row)}
 
 
 def aliases(configuration: dict[str, Any]) -> list[str]:
-    """By what an artifact of a run is found beside `latest`: what steers its gates, seed, commit."""
+    """Return the names by which an artifact is found beside `latest`: the value that steers its gates, the seed and the commit."""
     method = method_of(configuration)
     gated = [f"{method.steered_by}-{method.steering(configuration):g}"] if method else []
     return [*gated, f"seed-{configuration['seed']}", str(configuration["commit"])]

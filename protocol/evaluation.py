@@ -26,7 +26,7 @@ BINARISING_GAP = 0.3  # of the metric that decides, between soft and exact gates
 
 
 class Evaluation:
-    """Rows of one run's comparison, one a system. test: source and reference lines; settings: what the outputs depend on
+    """The rows of one run's comparison, one for each system. test: source and reference lines; settings: what the outputs depend on
     besides the model."""
 
     def __init__(self, folder: RunFolder, task: Task, test: Lines, settings: dict[str, Any]):
@@ -37,9 +37,14 @@ class Evaluation:
         self.counts = resample_counts(len(test[0]), RESAMPLES)
         self.reference: str | None = None
 
-    def add(self, system: str, predictor: Predictor, open_heads: HeadMap | None, **facts: Any) -> ResultRow:
-        """Make the outputs, score them, write them and return the row. open_heads: those of the gated sites, numbered as before any
-        removal; at other sites every head that was not removed is open. facts: further fields of the row."""
+    def add(
+        self, system: str, weights: Path, predictor: Predictor, open_heads: HeadMap | None, *, xi: HeadMap | None = None, **facts: Any
+    ) -> ResultRow:
+        """Record the system in systems.json, make its outputs, score them, write them and return the row.
+
+        weights, xi: the checkpoint of the system and the values of its gates, None without gates. open_heads: those of the gated sites,
+        numbered as before any removal; at other sites every head that was not removed is open. facts: further fields of the row."""
+        self.folder.add_system(system, weights, None if xi is None else xi.to_json())
         begin = time.perf_counter()
         outputs = self.task.predict(predictor, self.test[0])
         seconds = time.perf_counter() - begin
@@ -60,14 +65,14 @@ class Evaluation:
             evaluation=self.fingerprint,
             **facts,
         )
-        self.folder.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in outputs))
         self.add_scored(row, outputs)
         metric = self.task.metrics[0]
         say(f"{system}: {row.heads_open} of {row.heads_total} heads, {metric.title} {row.main.value:.2f}")
         return row
 
     def add_scored(self, row: ResultRow, outputs: Sequence[str]) -> None:
-        """Score a system's outputs into its row, and the row into the comparison."""
+        """Write a system's outputs, score them into its row, and add the row to the comparison."""
+        self.folder.write_text(f"hypotheses/{row.system}.txt", "".join(line + "\n" for line in outputs))
         scored = score(outputs, self.test[1], self.task.metrics)
         self.scored[row.system] = scored
         row.measures = {name: Measure(scored[name], signature) for name, signature in scored.signatures.items()}
@@ -84,7 +89,6 @@ class Evaluation:
         """Add a row with the outputs of the system `other` of `folder`."""
         outputs = self.outputs(folder, other)
         row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
-        self.folder.write_text(f"hypotheses/{row.system}.txt", "".join(line + "\n" for line in outputs))
         self.folder.add_system(row.system, weights, None if xi is None else xi.to_json())
         self.add_scored(row, outputs)
 
@@ -95,8 +99,7 @@ class Evaluation:
             self.copy_row(rows[system], run, system, run / "best.pt", None)
             return
         predictor = self.task.load_predictor(run.path, run / "best.pt", settings)
-        self.folder.add_system(system, run / "best.pt", None)
-        self.add(system, predictor, None, stage=rows[system].stage if system in rows else {})
+        self.add(system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {})
 
     def count_different_lines(self, system: str, other: str) -> int:
         """Return the number of test lines for which two systems of this run have different outputs."""
@@ -109,7 +112,7 @@ class Evaluation:
         say(f"{system}: {because}, so it is {other}, {self.task.metrics[0].title} {row.main.value:.2f}")
 
     def choose_reference(self) -> None:
-        """The base with the lower full-validation loss is what every row is compared with; a base that others trained has none."""
+        """Compare every row with the base whose full-validation loss is lower. A base that others trained has no loss, and comes last."""
         bases = [row for row in self.rows if row.is_base]
         self.reference = min(bases, key=lambda row: min((row.stage or {}).get("losses") or [math.inf])).system
         for row in self.rows:

@@ -84,7 +84,7 @@ class Experiment:
             self.locks.release()
 
     def base(self) -> RunFolder:
-        """A finished base: the one named by --base, one in --runs with the same configuration, or a new one."""
+        """Return a finished base: the one named by --base, one in --runs with the same configuration, or one that is trained now."""
         config = self.config
         if self.named_base is not None:
             return self.named_base
@@ -129,7 +129,7 @@ class Experiment:
         self.write_result(folder, evaluation, system="base")
 
     def continued(self, base: RunFolder) -> RunFolder:
-        """The base trained for the epochs that the gates get, without gates; shared by all gate runs with the same fine-tuning."""
+        """Return the base trained on without gates for as many epochs as the gates get. All gate runs with this fine-tuning share it."""
         config = self.config
         name = f"{self.text.prefix}-continued-s{config.seed}"
         folder, done = self.claim_folder(name, self.fingerprint_on(base, CONTINUED), gate="none", base=base)
@@ -147,7 +147,8 @@ class Experiment:
         return folder
 
     def gated(self, base: RunFolder, continued: RunFolder | None, method: GateMethod) -> RunFolder:
-        """Gates from the converged base, made exactly 0 or 1, beside pruning by scores at the same number of heads."""
+        """Return the run that trains gates on the converged base, makes them exactly 0 or 1, and compares them with pruning by scores
+        at the same number of heads."""
         config = self.config
         kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
         name = config.name or f"{self.text.prefix}-{method.name}-{method.steering(config):g}{kinds}-s{config.seed}"
@@ -195,15 +196,13 @@ class Experiment:
         exact = open_heads.map(lambda row: row.double())
         facts = {"expected_open_heads": bank.open_prob().sum(), "stage": result.to_json()}
         if method.soft in config.systems:
-            folder.add_system(method.soft, folder / "best.pt", soft.to_json())
-            evaluation.add(method.soft, predictor, soft.map(lambda row: row > 0), **facts)
+            evaluation.add(method.soft, folder / "best.pt", predictor, soft.map(lambda row: row > 0), xi=soft, **facts)
         detach(model)
         attach(model, gate="mask", kinds=config.kinds, xi=open_heads)
         if method.soft in config.systems and soft.map(lambda row: row.double()) == exact:
             evaluation.repeat(method.exact, method.soft, folder / "best.pt", exact, because="all gates are exactly 0 or 1")
         else:
-            folder.add_system(method.exact, folder / "best.pt", exact.to_json())
-            evaluation.add(method.exact, predictor, open_heads, **facts)
+            evaluation.add(method.exact, folder / "best.pt", predictor, open_heads, xi=exact, **facts)
         evaluation.warn_about_binarising(method)
         return open_heads
 
@@ -218,8 +217,7 @@ class Experiment:
         remove(predictor.model, ~open_heads)
         weights = folder / f"{method.removed}.pt"
         self.task.save_model(weights, predictor)
-        folder.add_system(method.removed, weights, None)
-        row = evaluation.add(method.removed, predictor, heads_left(predictor.model))
+        row = evaluation.add(method.removed, weights, predictor, heads_left(predictor.model))
         row.lines_unlike_masked = evaluation.count_different_lines(method.removed, method.exact)
         if row.lines_unlike_masked:
             lines = f"{row.lines_unlike_masked} of {len(self.text.test[0])} lines"
@@ -239,21 +237,19 @@ class Experiment:
         predictor = self.text.load(base)
         attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
         if record.row in rows:
-            folder.add_system(record.row, base / "best.pt", xi.to_json())
-            evaluation.add(record.row, predictor, ~closed)
+            evaluation.add(record.row, base / "best.pt", predictor, ~closed, xi=xi)
         if (row := record.row + FINETUNED) in rows:
             if config.freeze_decoder:
                 freeze_decoder(predictor.model)
             module = self.module(predictor, config.finetune, seed_offset=record.finetune_seed)
             result = self.train(row, module, folder, config.finetune, prefix=f"{row}-")
             (folder / f"{row}-last.pt").unlink(missing_ok=True)
-            folder.add_system(row, folder / result.weights, xi.to_json())
-            evaluation.add(row, predictor, ~closed, stage=result.to_json())
+            evaluation.add(row, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())
 
     # ---------------------------------------------------------------- stages
 
     def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
-        """The folder of a run with this fingerprint, and whether it is finished already."""
+        """Return the folder of the run with this fingerprint, and whether the run is finished already."""
         heads = self.config.heads if gate == self.config.gate else 0  # of the method alone: a base is not told a number
         settings = replace(self.config, gate=gate, heads=heads, systems=self.config.systems)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
@@ -276,7 +272,7 @@ class Experiment:
         return [Dynamics(folder, config.dynamics, data=data, valid=valid, facts=facts)]
 
     def module(self, predictor: Predictor, stage: StageConfig, *, seed_offset: int, gating: Gating | None = None) -> StageModule:
-        """seed_offset: a number of its own for every stage of a run."""
+        """Return the module that trains a stage. seed_offset: differs from stage to stage of a run, so that their seeds do too."""
         seed = self.config.seed * 10 + seed_offset
         return StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), gating=gating)
 
@@ -301,9 +297,8 @@ class Experiment:
         data.accumulate = stage.accumulate
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
-        arguments: dict[str, Any] = {"prefix": prefix, "resume": self.config.resume, "loggers": self.tracker.loggers(name)}
-        watchers = [*watchers, *self.tracker.watchers(name)]
-        result = run_stage(name, module, data, folder, self.machine, stage, watchers=watchers, **arguments)
+        followed: Any = {"loggers": self.tracker.loggers(name), "watchers": [*watchers, *self.tracker.watchers(name)]}
+        result = run_stage(name, module, data, folder, self.machine, stage, prefix=prefix, resume=self.config.resume, **followed)
         module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())
         end = "converged" if result.converged else "not converged"
@@ -321,9 +316,8 @@ class Experiment:
 
     def finish_ungated(self, folder: RunFolder, system: str, predictor: Predictor, result: StageResult) -> None:
         """Evaluate a model without gates and close its run."""
-        folder.add_system(system, folder / "best.pt", None)
         evaluation = self.evaluation(folder, predictor)
-        evaluation.add(system, predictor, None, stage=result.to_json())
+        evaluation.add(system, folder / "best.pt", predictor, None, stage=result.to_json())
         evaluation.choose_reference()
         self.write_result(folder, evaluation, system=system)
         self.locks.release()  # others may now build on it
@@ -337,5 +331,5 @@ class Experiment:
 
     def write_result(self, folder: RunFolder, evaluation: Evaluation, *, system: str) -> None:
         rows = [row.to_json() for row in evaluation.rows]
-        extra = {"system": system, "reference": evaluation.reference, "finished": True}
-        folder.write_json("result.json", {"rows": rows, **extra, **self.facts, "data": self.text.about(folder)})
+        result = {"rows": rows, "system": system, "reference": evaluation.reference, "finished": True}
+        folder.write_json("result.json", {**result, **self.facts, "data": self.text.about(folder)})
