@@ -13,8 +13,7 @@ from protocol.exit_code import exit_code
 
 def main() -> int:
     config = parse(AnalyzeConfig, prog="analyze.py", description=__doc__.split("\n")[0])
-    after_ctrl_c = "the same command goes on after the last finished analysis"
-    return exit_code("analyze.py", lambda: analyze(config), interrupted=after_ctrl_c)
+    return exit_code("analyze.py", lambda: analyze(config), interrupted="the same command goes on after the last finished analysis")
 
 
 def analyze(config: AnalyzeConfig) -> None:

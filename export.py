@@ -22,7 +22,8 @@ def export_or_report(config: ExportConfig) -> None:
     if config.report is not None:
         from speed.report import report
 
-        return report(config)
+        report(config)
+        return
     import torch
 
     from configs.methods import method_of

@@ -12,8 +12,7 @@ from protocol.exit_code import exit_code
 
 def main() -> int:
     config = parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0])
-    after_ctrl_c = "the same command with --resume continues after the last whole epoch"
-    return exit_code("fit.py", lambda: fit(config), interrupted=after_ctrl_c)
+    return exit_code("fit.py", lambda: fit(config), interrupted="the same command with --resume continues after the last whole epoch")
 
 
 def fit(config: FitConfig) -> None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
-    after_ctrl_c = "the same command continues after the last finished step"
-    return exit_code("prune.py", lambda: prune(config), interrupted=after_ctrl_c)
+    return exit_code("prune.py", lambda: prune(config), interrupted="the same command continues after the last finished step")
 
 
 def prune(config: PruneConfig) -> None:
