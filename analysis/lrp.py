@@ -49,7 +49,6 @@ from analysis.lrp_alpha_beta import AlphaBeta
 from analysis.lrp_rules import Account, Gradient, Ratio, Rule
 from analysis.lrp_walk import Walk, top_logits
 from configs.did_you_mean import did_you_mean
-from data.batch import Batch
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
 from models.transformer import Transformer
@@ -80,10 +79,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Relevance:
-    """Of every head: its shares of the layer's relevance, and its own.
+    """The relevance of every head, as a share of its layer's and as it is.
 
-    share: by size, in [0, 1], 1 in total in every layer. share_signed: the paper's, with the sign, 1 in total in every layer. Both are 0
-    where no head has relevance. signed: the mean of R_h over generation steps, in units of the seed, the same for both aggregations."""
+    share: by size, in [0, 1]. share_signed: the paper's, with the sign. Each sums to 1 in every layer, and is 0 where no head has
+    relevance. signed: the mean of R_h over generation steps, in units of the seed, the same for both aggregations."""
 
     share: HeadMap
     share_signed: HeadMap
@@ -95,7 +94,7 @@ class Relevance:
         return {"share": self.share, "share_signed": self.share_signed, "signed": self.signed}
 
     def facts(self) -> dict[str, Any]:
-        """What is of all heads together."""
+        """The numbers that hold for all heads together."""
         return {"ledger": None if self.ledger is None else asdict(self.ledger), "steps": self.steps}
 
     def to_json(self) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def relevance(
     queries: Queries = query_tokens,
     dtype: torch.dtype | None = None,
 ) -> Relevance:
-    """The relevance of every head of the kinds; sites without heads are left out. Does not depend on how pairs are batched.
+    """Return the relevance of every head of the kinds. Sites without heads are left out, and how pairs are batched changes nothing.
 
     rule: "gate-gradient", or of the walk "ratio", "alpha-beta", "gradient", or one of these with its numbers, such as Ratio(eps=1e-3).
     logits (model, batch): where the gate's gradient starts, a translation model's largest logits unless given; a classifier's are (B, 1).
@@ -132,52 +131,44 @@ def relevance(
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds")
     device = next(model.parameters()).device
     on_device = (batch.to(device) for batch in batches)
+    tally = Tally(sites)
     with torch.autocast(device.type, enabled=False):
         if rule == GATE_GRADIENT:
-            tally = by_gate_gradient(model, on_device, sites, aggregation, seed, logits, queries)
+            arrivals = by_gate_gradient(model, on_device, {site.kind for site in sites}, aggregation, seed, logits, queries)
         else:
             if not isinstance(model, Transformer):
                 raise ValueError(f"rule {rule!r} walks through a Transformer of ours, got {type(model).__name__}; take {GATE_GRADIENT!r}")
-            made = WALK_RULES[rule]() if isinstance(rule, str) else rule
-            tally = by_walk(model, on_device, sites, aggregation, seed, made, dtype or model.output.weight.dtype)
+            chosen_rule = WALK_RULES[rule]() if isinstance(rule, str) else rule
+            arrivals = by_walk(model, on_device, sites, aggregation, seed, chosen_rule, dtype or model.output.weight.dtype)
+        for rows, R, account in arrivals:
+            tally.add(rows, R, account)
     if not tally.steps:
         raise ValueError("relevance starts at target tokens, got no batch with one")
     return tally.result(aggregation)
 
 
+# where relevance started, (C, B, T) bool; what arrived at the heads of every site, (C, B, H); and, of the walk, where it all went
+Arrival = tuple[Tensor, Mapping[HeadSite, Tensor], Account | None]
+
+
 def by_gate_gradient(
-    model: nn.Module,
-    batches: Iterable[Any],
-    sites: list[HeadSite],
-    aggregation: Aggregation,
-    seed: Seed,
-    logits: TopLogits,
-    queries: Queries,
-) -> "Tally":
-    """R_h of `sites` from the gradients to the heads' gates."""
-    tally = Tally(sites)
-    with head_factors(model, kinds={site.kind for site in sites}, keep_gates=True) as factors:
+    model: nn.Module, batches: Iterable[Any], kinds: set[str], aggregation: Aggregation, seed: Seed, logits: TopLogits, queries: Queries
+) -> Iterator[Arrival]:
+    """Yield R_h of every head of the kinds, from the gradients to the heads' gates."""
+    with head_factors(model, kinds=kinds, keep_gates=True) as factors:
         for batch in batches:
             with LinearPass() as linear_pass, torch.enable_grad():
                 factors.renew(batch, per="sentence", queries=queries)
                 top, real = logits(model, batch)
             weight = torch.where(top == 0, 0.0, 1 / top) if seed == "one" else torch.ones_like(top)
             for rows in starts(real, aggregation, max(1, NUMBERS // linear_pass.largest)):
-                tally.add(factors.gradients(top, rows * weight), rows)
-    return tally
+                yield rows, factors.gradients(top, rows * weight), None
 
 
 def by_walk(
-    model: Transformer,
-    batches: Iterable[Batch],
-    sites: list[HeadSite],
-    aggregation: Aggregation,
-    seed: Seed,
-    rule: Rule,
-    dtype: torch.dtype,
-) -> "Tally":
-    """R_h of `sites` by the steps of a rule, with the ledger."""
-    tally = Tally(sites)
+    model: Transformer, batches: Iterable[Any], sites: list[HeadSite], aggregation: Aggregation, seed: Seed, rule: Rule, dtype: torch.dtype
+) -> Iterator[Arrival]:
+    """Yield R_h of `sites` by the steps of a rule, with the account of all relevance."""
     with evaluation_mode(model):
         for batch in batches:
             walk = Walk(model, batch, rule, dtype)
@@ -185,13 +176,11 @@ def by_walk(
             widest = max(walk.source.shape[1], walk.target.shape[1]) * max(model.config.ffn, model.config.d_model)
             for rows in starts(walk.real, aggregation, max(1, NUMBERS // (len(batch) * widest))):
                 account = walk.back(rows * value)
-                tally.add({site: account.heads[site.name] for site in sites}, rows)
-                tally.book(account, rows)
-    return tally
+                yield rows, {site: account.heads[site.name] for site in sites}, account
 
 
 def starts(real: Tensor, aggregation: Aggregation, at_most: int) -> Iterator[Tensor]:
-    """The real positions (B, T) as rows (C, B, T) of where relevance starts: all in one row, or each in its own, `at_most` at a time."""
+    """Yield the real positions (B, T) as rows (C, B, T) of where relevance starts: all in one row, or one a row, `at_most` rows at once."""
     if aggregation == "sum":
         yield real[None]
         return
@@ -205,56 +194,46 @@ class Tally:
     """Sums over rows of seeds and sentences, on the CPU in float64."""
 
     def __init__(self, sites: list[HeadSite]):
-        zeros = {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites}
-        self.signed = zeros
-        self.shares = {site: torch.zeros_like(row) for site, row in zeros.items()}
-        self.signed_shares = {site: torch.zeros_like(row) for site, row in zeros.items()}
+        self.sums = {name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS}
         self.steps = 0
-        self.ends = torch.zeros(5, dtype=torch.float64)
-        self.error: float | None = None  # None until something is booked
+        self.ends = torch.zeros(5, dtype=torch.float64)  # relevance by where it went, as in Ledger
+        self.error: float | None = None  # None until an account is added
 
-    def add(self, R: Mapping[HeadSite, Tensor], rows: Tensor) -> None:
-        """R: of every site (C, B, H). rows: where the seeds were, (C, B, T) bool."""
+    def add(self, rows: Tensor, R: Mapping[HeadSite, Tensor], account: Account | None) -> None:
+        """Add what one `Arrival` holds."""
         real = rows.any(2)  # (C, B); the others are padding
         self.steps += int(rows.sum())
-        for site, total in self.signed.items():
-            own = R[site][real].double().cpu()  # (rows, H)
-            total += own.sum(0)
-            self.shares[site] += share(own).sum(0)
-            self.signed_shares[site] += share_signed(own).sum(0)
-
-    def book(self, account: Account, rows: Tensor) -> None:
-        """Where the relevance of these rows ended."""
-        real = rows.any(2)
-        if not real.any():
-            return
-        seed, *ends = (each[real].cpu() for each in (account.seed, account.source, account.target, account.biases, account.eps))
-        self.ends += torch.stack([each.sum() for each in (seed, *ends)])
-        self.error = max(self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max()))
+        for site, relevances in R.items():
+            of_heads = relevances[real].double().cpu()  # (rows, H)
+            for name, form in FORMS.items():
+                self.sums[name][site] += form(of_heads).sum(0)
+        if account is not None and real.any():
+            parts = (account.seed, account.source, account.target, account.biases, account.eps)
+            seed, *ends = (part[real].cpu() for part in parts)
+            self.ends += torch.stack([part.sum() for part in (seed, *ends)])
+            self.error = max(self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max()))
 
     def result(self, aggregation: Aggregation) -> Relevance:
-        signed, shares, signed_shares = (
-            HeadMap({site: total / self.steps for site, total in totals.items()})
-            for totals in (self.signed, self.shares, self.signed_shares)
-        )
+        maps = {name: HeadMap({site: total / self.steps for site, total in totals.items()}) for name, totals in self.sums.items()}
         if aggregation == "sum":
-            shares, signed_shares = signed.map(share), signed.map(share_signed)
-        ledger = None
-        if self.error is not None:
-            seed, source, target, biases, eps = (self.ends / self.steps).tolist()
-            ledger = Ledger(seed, source, target, biases, eps, self.error)
-        return Relevance(shares, signed_shares, signed, ledger, self.steps)
+            maps = {name: maps["signed"].map(form) for name, form in FORMS.items()}
+        seed, source, target, biases, eps = (self.ends / self.steps).tolist()
+        ledger = None if self.error is None else Ledger(seed, source, target, biases, eps, self.error)
+        return Relevance(**maps, ledger=ledger, steps=self.steps)
 
 
 def share(R: Tensor) -> Tensor:
-    """|R_h| / sum_h' |R_h'| over the last dimension; 0 where all are 0."""
+    """Return |R_h| / sum_h' |R_h'| over the last dimension; 0 where all are 0."""
     return R.abs() / R.abs().sum(-1, keepdim=True).clamp_min(NOTHING)
 
 
 def share_signed(R: Tensor) -> Tensor:
-    """R_h / sum_h' R_h' over the last dimension; 0 where the sum is 0."""
+    """Return R_h / sum_h' R_h' over the last dimension; 0 where the sum is 0."""
     total = R.sum(-1, keepdim=True)
     return torch.where(total == 0, 0.0, R / torch.where(total == 0, 1.0, total))
+
+
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {"share": share, "share_signed": share_signed, "signed": lambda R: R}  # of `Relevance`
 
 
 def check_choice(name: str, names: Iterable[str], what: str) -> None:

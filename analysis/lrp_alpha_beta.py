@@ -16,13 +16,13 @@ Letters as in lrp_rules.py.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from analysis.lrp_rules import Account, Back, BackTwo, booked, passed, to_keys
+from analysis.lrp_rules import Account, Back, BackTwo, Rule, booked, to_keys, way_back
 
 
 @dataclass(frozen=True)
-class AlphaBeta:
+class AlphaBeta(Rule):
     """beta is 1 - alpha. No eps: a part of Z+ or Z- is between 0 and 1 whatever they are."""
 
     alpha: float = 0.5
@@ -43,12 +43,7 @@ class AlphaBeta:
         plus, minus = signs(x * weight)
         p, q, none = self.sides(plus.sum(-1), minus.sum(-1))
         part = p.unsqueeze(-1) * plus + q.unsqueeze(-1) * minus  # (B, L, D)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            account.eps += booked(R, none)
-            return R.unsqueeze(-1) * part
-
-        return back
+        return way_back(lambda R: R.unsqueeze(-1) * part, lost=none)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         (x_plus, x_minus), (w_plus, w_minus), (b_plus, b_minus) = signs(x), signs(weight), signs(bias)
@@ -72,34 +67,15 @@ class AlphaBeta:
     def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
         v_plus, v_minus = signs(v)
         p, q, none = self.sides(weights @ v_plus, weights @ v_minus)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            account.eps += booked(R, none)
-            return to_keys(weights, R * p).mul_(v_plus).add_(to_keys(weights, R * q).mul_(v_minus))
-
-        return back
+        return way_back(lambda R: to_keys(weights, R * p).mul_(v_plus).add_(to_keys(weights, R * q).mul_(v_minus)), lost=none)
 
     def add(self, x: Tensor, y: Tensor) -> BackTwo:
         (x_plus, x_minus), (y_plus, y_minus) = signs(x), signs(y)
         p, q, none = self.sides(x_plus + y_plus, x_minus + y_minus)
         part_x, part_y = p * x_plus + q * x_minus, p * y_plus + q * y_minus
-
-        def back(R: Tensor, account: Account) -> tuple[Tensor, Tensor]:
-            account.eps += booked(R, none)
-            return R * part_x, R * part_y
-
-        return back
-
-    def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
-        return passed
-
-    def relu(self, y: Tensor) -> Back:
-        return passed
-
-    def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
-        return carried
+        return way_back(lambda R: (R * part_x, R * part_y), lost=none)
 
 
 def signs(x: Tensor) -> tuple[Tensor, Tensor]:
-    """max(x, 0) and min(x, 0)."""
+    """Return max(x, 0) and min(x, 0)."""
     return x.clamp(min=0), x.clamp(max=0)

@@ -17,7 +17,7 @@ I inputs, O outputs, H heads, K head width, D model width. What is carried back 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,12 +39,44 @@ class Account:
         self.source, self.target, self.biases, self.eps = (torch.zeros_like(self.seed) for _ in range(4))
 
 
+Carried = TypeVar("Carried", Tensor, tuple[Tensor, Tensor])
 Back = Callable[[Tensor, Account], Tensor]  # what a step's output carries (C, B, ..) -> what its input carries
-BackTwo = Callable[[Tensor, Account], tuple[Tensor, Tensor]]
+BackTwo = Callable[[Tensor, Account], tuple[Tensor, Tensor]]  # the same for a step with two inputs
+
+
+def way_back(
+    terms: Callable[[Tensor], Carried], *, factor: Tensor | None = None, lost: Tensor | None = None, bias: Tensor | None = None
+) -> Callable[[Tensor, Account], Carried]:
+    """Return the way back through a sum of terms, for the relevance R (C, B, ..) of its values (B, ..).
+
+    With s = R * factor (R where there is none), terms(s) is what the inputs carry. The account gets s * lost under eps, and, of a sum over
+    the last dimension's outputs (B, L, O), s * bias (O,) under biases."""
+
+    def back(R: Tensor, account: Account) -> Carried:
+        s = R if factor is None else R * factor
+        if lost is not None:
+            account.eps += booked(s, lost)
+        if bias is not None:
+            account.biases += (s @ bias).sum(2)
+        return terms(s)
+
+    return back
+
+
+def booked(carried: Tensor, share: Tensor) -> Tensor:
+    """Return the sum of carried (C, B, ..) times share (B, ..) over all dimensions but C and B."""
+    return torch.einsum("cbn,bn->cb", carried.flatten(2), share.flatten(1))
+
+
+def passed(carried: Tensor, account: Account) -> Tensor:
+    """The identity as a way back: each number's relevance goes to the one number that it was computed from."""
+    return carried
 
 
 class Rule(Protocol):
-    """Each method is given the values of one step and answers with the way back through it."""
+    """Each method takes the values of one step and returns the way back through it.
+
+    Unless a rule says otherwise, layer norms and ReLU hand relevance on, and what is carried back is the relevance itself."""
 
     def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
         """y (B, L) = sum over D of x weight, (B, L, D) each: one number a position. The way back begins with relevance (C, B, L)."""
@@ -60,38 +92,42 @@ class Rule(Protocol):
 
     def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
         """y = module(x), (B, L, D) each."""
+        return passed
 
     def relu(self, y: Tensor) -> Back:
         """y (B, L, O) = max(x, 0)."""
+        return passed
 
     def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
         """The relevance of the values x, where the way back carries `carried`."""
+        return carried
 
 
-def passed(carried: Tensor, account: Account) -> Tensor:
-    """The identity: each number's relevance goes to the number that it was made of."""
-    return carried
-
-
-def booked(carried: Tensor, share: Tensor) -> Tensor:
-    """sum of carried (C, B, ..) times share (B, ..) over all but C and B."""
-    return torch.einsum("cbn,bn->cb", carried.flatten(2), share.flatten(1))
+def to_keys(weights: Tensor, s: Tensor) -> Tensor:
+    """Return the sum over queries of weights (B, H, L, S) times s (C, B, H, L, K): (C, B, H, S, K)."""
+    return torch.einsum("bhls,cbhlk->cbhsk", weights, s)
 
 
 def norm_scale(module: nn.LayerNorm, x: Tensor) -> Tensor:
-    """gamma / sigma, (B, L, D)."""
+    """Return gamma / sigma, (B, L, D)."""
     return module.weight.to(x.dtype) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + module.eps)
 
 
+def minus_mean(s: Tensor) -> Tensor:
+    """Take the mean over the last dimension off s, in place: the transpose of what a layer norm does to its input first."""
+    return s.sub_(s.mean(-1, keepdim=True))
+
+
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Rule):
     """R_i = sum_o R_o z_oi / (y_o + eps sign(y_o)), with sign(0) = 1.
 
     As eps goes to 0 the relevance of a number becomes its gradient times itself over the logit (Ancona et al. 2018), the rule Gradient.
-    norm: "scale" takes a layer norm as the sum that it is once sigma is constant, y_o = gamma_o / sigma (x_o - sum_i x_i / D) + beta_o.
-    "identity" hands R_o to x_o (as Voita et al.'s later code did at first). Then relevance is no longer proportional to the number that it
-    belongs to, and the next denominators, the residual sums, may be small where it is not: heads of up to 3e6 for a seed of 1 on a trained
-    model of 3 + 3 layers, where float32 no longer conserves; take float64, and "step" rather than "sum"."""
+    norm_rule: with "scale" a layer norm is the sum that it is once sigma is constant,
+        y_o = gamma_o / sigma (x_o - sum_i x_i / D) + beta_o
+    With "identity" R_o goes to x_o, as in the first version of Voita et al.'s later code. Then relevance is no longer proportional to the
+    number that it belongs to, and the next denominators, the residual sums, may be small where it is not: on a trained model of 3 + 3
+    layers heads got up to 3e6 for a seed of 1, and float32 no longer conserved relevance; take float64, and "step" rather than "sum"."""
 
     eps: float = 1e-5
     norm_rule: Literal["scale", "identity"] = "scale"
@@ -102,119 +138,56 @@ class Ratio:
         if self.norm_rule not in ("scale", "identity"):
             raise ValueError(f"the ratio rule's norm_rule is 'scale' or 'identity', got {self.norm_rule!r}")
 
-    def stabilised(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """eps sign(y), and 1 / (y + eps sign(y))."""
-        e = torch.full_like(y, self.eps).copysign_(y + 0.0)  # + 0.0 makes -0.0 the 0.0 whose sign is 1
-        return e, (y + e).reciprocal_()
+    def stabilised(self, y: Tensor) -> dict[str, Tensor]:
+        """Return 1 / (y + eps sign(y)) as the factor of `way_back`, and eps sign(y) as what is lost."""
+        lost = torch.full_like(y, self.eps).copysign_(y + 0.0)  # + 0.0 makes -0.0 the 0.0 whose sign is 1
+        return {"factor": (y + lost).reciprocal_(), "lost": lost}
 
     def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
-        e, share = self.stabilised(y)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            s = R * share
-            account.eps += booked(s, e)
-            return s.unsqueeze(-1) * (x * weight)
-
-        return back
+        return way_back(lambda s: s.unsqueeze(-1) * (x * weight), **self.stabilised(y))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
-        e, share = self.stabilised(y)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            s = R * share  # (C, B, L, O)
-            account.eps += booked(s, e)
-            account.biases += (s @ bias).sum(2)
-            return (s @ weight).mul_(x)
-
-        return back
+        return way_back(lambda s: (s @ weight).mul_(x), bias=bias, **self.stabilised(y))
 
     def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
-        e, share = self.stabilised(z)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            s = R * share  # (C, B, H, L, K)
-            account.eps += booked(s, e)
-            return to_keys(weights, s).mul_(v)
-
-        return back
+        return way_back(lambda s: to_keys(weights, s).mul_(v), **self.stabilised(z))
 
     def add(self, x: Tensor, y: Tensor) -> BackTwo:
-        e, share = self.stabilised(x + y)
-
-        def back(R: Tensor, account: Account) -> tuple[Tensor, Tensor]:
-            s = R * share
-            account.eps += booked(s, e)
-            return s * x, s * y
-
-        return back
+        return way_back(lambda s: (s * x, s * y), **self.stabilised(x + y))
 
     def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
         if self.norm_rule == "identity":
             return passed
-        e, share = self.stabilised(y)
-        scale, beta = norm_scale(module, x), module.bias.to(x.dtype)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            s = R * share
-            account.eps += booked(s, e)
-            account.biases += (s @ beta).sum(2)
-            s = s.mul_(scale)
-            return s.sub_(s.mean(-1, keepdim=True)).mul_(x)
-
-        return back
-
-    def relu(self, y: Tensor) -> Back:
-        return passed
-
-    def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
-        return carried
+        scale = norm_scale(module, x)
+        return way_back(lambda s: minus_mean(s.mul_(scale)).mul_(x), bias=module.bias.to(x.dtype), **self.stabilised(y))
 
 
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(Rule):
     """Gradient times input, with the sign and size of the seed: R_i = x_i (dlogit/dx_i) seed / logit. What is carried is the gradient.
 
     sigma is constant in a layer norm; its mean is not, being a sum like any other, so what a head writes alike into all numbers of the
     residual stream, which the norm takes away, has no relevance (Ali et al. 2022, whose code keeps the mean in the gradient too)."""
 
     def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
-        def back(R: Tensor, account: Account) -> Tensor:
-            account.eps += booked(R, (y == 0).to(y))
-            return torch.where(y == 0, 0.0, R / y).unsqueeze(-1) * weight
-
-        return back
+        return way_back(lambda R: torch.where(y == 0, 0.0, R / y).unsqueeze(-1) * weight, lost=(y == 0).to(y))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
-        def back(g: Tensor, account: Account) -> Tensor:
-            account.biases += (g @ bias).sum(2)
-            return g @ weight
-
-        return back
+        return way_back(lambda g: g @ weight, bias=bias)
 
     def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
-        return lambda g, account: to_keys(weights, g)
+        return way_back(lambda g: to_keys(weights, g))
 
     def add(self, x: Tensor, y: Tensor) -> BackTwo:
-        return lambda g, account: (g, g)
+        return way_back(lambda g: (g, g))
 
     def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
-        scale, beta = norm_scale(module, x), module.bias.to(x.dtype)
-
-        def back(g: Tensor, account: Account) -> Tensor:
-            account.biases += (g @ beta).sum(2)
-            g = g * scale
-            return g.sub_(g.mean(-1, keepdim=True))
-
-        return back
+        scale = norm_scale(module, x)
+        return way_back(lambda g: minus_mean(g * scale), bias=module.bias.to(x.dtype))
 
     def relu(self, y: Tensor) -> Back:
         positive = y > 0
-        return lambda g, account: g * positive
+        return way_back(lambda g: g * positive)
 
     def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
         return carried * x
-
-
-def to_keys(weights: Tensor, s: Tensor) -> Tensor:
-    """sum over queries of weights (B, H, L, S) times s (C, B, H, L, K): (C, B, H, S, K)."""
-    return torch.einsum("bhls,cbhlk->cbhsk", weights, s)

@@ -35,9 +35,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     except (OSError, RuntimeError) as error:  # torch hides the OSError of a file's `write` behind a RuntimeError
         cause = error if isinstance(error, OSError) else error.__context__
         if isinstance(cause, OSError) and cause.errno in DISK_FULL:
-            raise OSError(
-                f"cannot write {path}: {cause.strerror}; free some space and repeat the command"
-            ) from error
+            raise OSError(f"cannot write {path}: {cause.strerror}; free some space and repeat the command") from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
