@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import AttentionBatch, means
+from analysis.attention_pass import AttentionBatch, add_rows, means
 from gates import HeadMap, HeadSite
 
 Links = Sequence[tuple[int, int]]  # (source, target), 0-based
@@ -29,7 +29,7 @@ def piece_links(links: Iterable[tuple[int, int]], source_words: Sequence[int | N
 
 
 def by_word(words: Sequence[int | None]) -> dict[int, list[int]]:
-    """Word -> the numbers of its pieces."""
+    """Return the numbers of every word's pieces, by the word's number."""
     pieces: dict[int, list[int]] = {}
     for piece, word in enumerate(words):
         if word is not None:
@@ -55,13 +55,8 @@ class Alignment:
         if token not in ("produced", "read"):
             raise ValueError(f"unknown token {token!r}; known: produced, read")
         self.token = token
-        numbered = dict(gold if isinstance(gold, Mapping) else enumerate(gold))
-        lengths = torch.tensor([len(links) for links in numbered.values()], dtype=torch.int64)
-        self._links = torch.tensor([link for links in numbered.values() for link in links], dtype=torch.int64).view(-1, 2)
-        self._starts = lengths.cumsum(0) - lengths
-        self._lengths = lengths
-        self._row = torch.full((max(numbered, default=-1) + 1,), -1)  # pair number -> its row in starts and lengths
-        self._row[torch.tensor(list(numbered), dtype=torch.int64)] = torch.arange(len(numbered))
+        numbered = gold if isinstance(gold, Mapping) else dict(enumerate(gold))
+        self._links = {number: torch.tensor(links, dtype=torch.int64).view(-1, 2) for number, links in numbered.items()}
         self._hits: dict[HeadSite, Tensor] = {}  # (H,)
         self._offsets: dict[int, int] = {}  # offset -> aligned tokens that have a link there
         self.tokens = 0  # aligned target tokens
@@ -84,31 +79,22 @@ class Alignment:
 
     def _aligned(self, attention: AttentionBatch) -> Tensor:
         """(B, T, S) bool on the CPU, True where the query's token is aligned to the key's."""
-        batch = attention.batch
-        index, source, target = (tensor.cpu() for tensor in (batch.index, batch.source, batch.target_in))
-        gold_row = self._row.new_full(index.shape, -1)
-        inside = index < len(self._row)
-        gold_row[inside] = self._row[index[inside]]
-        if (gold_row < 0).any():
-            raise ValueError(f"there is no alignment for pair {int(index[gold_row < 0][0])} of the split; give one for every pair")
-        lengths = self._lengths[gold_row]
-        batch_row = torch.arange(len(index)).repeat_interleave(lengths)  # one entry a link
-        nth = torch.arange(len(batch_row)) - (lengths.cumsum(0) - lengths)[batch_row]
-        s, t = self._links[self._starts[gold_row][batch_row] + nth].T
-        source_lengths, target_lengths = (
-            attention.source_specials.is_piece(source).sum(1),
-            attention.target_specials.is_piece(target).sum(1),
-        )
-        for side, piece, limit in (("source", s, source_lengths), ("target", t, target_lengths)):
-            beyond = (piece < 0) | (piece >= limit[batch_row])
-            if beyond.any():
-                pair = batch_row[beyond][0]
-                raise ValueError(
-                    f"the alignment of pair {int(index[pair])} names {side} piece {int(piece[beyond][0])}, but the sentence has "
-                    f"{int(limit[pair])} pieces; pieces count from 0 and are those of this model's vocabulary"
-                )
+        source, target = attention.batch.source.cpu(), attention.batch.target_in.cpu()
+        source_lengths = attention.source_specials.is_piece(source).sum(1).tolist()
+        target_lengths = attention.target_specials.is_piece(target).sum(1).tolist()
         aligned = torch.zeros(*target.shape, source.shape[1], dtype=torch.bool)
-        aligned[batch_row, t + (self.token == "read"), s] = True  # a query reads, after the beginning, what the one before produced
+        for row, number in enumerate(attention.batch.index.tolist()):
+            if number not in self._links:
+                raise ValueError(f"there is no alignment for pair {number} of the split; give one for every pair")
+            s, t = self._links[number].T
+            for side, piece, length in (("source", s, source_lengths[row]), ("target", t, target_lengths[row])):
+                beyond = piece[(piece < 0) | (piece >= length)]
+                if len(beyond):
+                    raise ValueError(
+                        f"the alignment of pair {number} names {side} piece {int(beyond[0])}, but the sentence has {length} pieces; "
+                        "pieces count from 0 and are those of this model's vocabulary"
+                    )
+            aligned[row, t + (self.token == "read"), s] = True  # a query reads, after the beginning, what the one before produced
         return aligned
 
     def agreement(self) -> HeadMap:
@@ -133,28 +119,25 @@ class Entropy:
     the keys: without them the weights would not be a distribution."""
 
     def __init__(self) -> None:
-        self._sums: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # (H,) float64: nats, shares of log(keys)
-        self._tokens: dict[HeadSite, tuple[int, int]] = {}
+        self._nats: dict[HeadSite, Tensor] = {}  # (H,) float64, and of how many queries
+        self._queries: dict[HeadSite, int] = {}
+        self._shares: dict[HeadSite, Tensor] = {}  # the same of entropy / log(keys), for queries with at least two keys
+        self._free_queries: dict[HeadSite, int] = {}
 
     def add(self, attention: AttentionBatch) -> None:
+        """Count one batch."""
         for site, weights in attention.weights.items():
             keys = attention.visible(site.kind, "query").sum(2)  # (B, L)
             nats = torch.special.entr(weights).sum(3).transpose(1, 2)[keys > 0].cpu().double()  # (N, H)
             log_keys = keys[keys > 0].cpu().double().log()
             free = log_keys > 0  # with one key there is nothing to spread over
-            relative = nats[free] / log_keys[free][:, None]
-            sums, tokens = self._sums.get(site, (0, 0)), self._tokens.get(site, (0, 0))
-            self._sums[site] = (sums[0] + nats.sum(0), sums[1] + relative.sum(0))
-            self._tokens[site] = (tokens[0] + len(nats), tokens[1] + len(relative))
+            add_rows(self._nats, self._queries, site, nats)
+            add_rows(self._shares, self._free_queries, site, nats[free] / log_keys[free][:, None])
 
     def nats(self) -> HeadMap:
         """Mean entropy in nats, from 0 (one key) to log(keys) (all alike). Raises ValueError where no token was seen."""
-        return self._mean(0)
+        return means(self._nats, self._queries, "entropy")
 
     def relative(self) -> HeadMap:
         """Mean of entropy / log(keys), in [0, 1], over queries with at least two keys. Raises ValueError where there is none."""
-        return self._mean(1)
-
-    def _mean(self, which: int) -> HeadMap:
-        counts = {site: tokens[which] for site, tokens in self._tokens.items()}
-        return means({site: sums[which] for site, sums in self._sums.items()}, counts, "entropy")
+        return means(self._shares, self._free_queries, "entropy")

@@ -132,6 +132,12 @@ def check_exclude(exclude: str) -> Exclude:
     raise ValueError(f"unknown exclude {exclude!r}{did_you_mean(exclude, choices)}; expected one of {', '.join(choices)}")
 
 
+def add_rows(sums: dict[HeadSite, Tensor], counts: dict[HeadSite, int], site: HeadSite, rows: Tensor) -> None:
+    """Add rows (N, H) to the sum (H,) of a site, and their number to its count."""
+    sums[site] = sums.get(site, 0) + rows.sum(0)
+    counts[site] = counts.get(site, 0) + len(rows)
+
+
 def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what: str) -> HeadMap:
     """sums / counts, in float64. Raises ValueError where nothing was counted; `what` names the quantity in its message."""
     if not sums or not all(counts[site] for site in sums):

@@ -8,7 +8,7 @@ encoder alone; attention_pass.py says how queries and keys of the decoder count.
 
 from torch import Tensor
 
-from analysis.attention_pass import AttentionBatch, Exclude, check_exclude, means
+from analysis.attention_pass import AttentionBatch, Exclude, add_rows, check_exclude, means
 from gates import HeadMap, HeadSite
 
 
@@ -22,9 +22,7 @@ class Confidence:
 
     def add(self, attention: AttentionBatch) -> None:
         for site in attention.weights:
-            weight = attention.strongest(site, self.exclude).weight.double()  # (N, H)
-            self._sums[site] = self._sums.get(site, 0) + weight.sum(0)
-            self._tokens[site] = self._tokens.get(site, 0) + len(weight)
+            add_rows(self._sums, self._tokens, site, attention.strongest(site, self.exclude).weight.double())
 
     def head_map(self) -> HeadMap:
         """Mean largest weight, in [0, 1]. Raises ValueError where no token was counted."""

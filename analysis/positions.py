@@ -12,6 +12,7 @@ Letters: H heads, L query, S key, N counted query positions, W window, O = 2 W +
 """
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -53,6 +54,7 @@ class Positions:
         self._queries: dict[str, int] = {}  # kind -> all queries
 
     def add(self, attention: AttentionBatch) -> None:
+        """Count one batch."""
         width = 2 * self.window + 1
         for site in attention.weights:
             strongest = attention.strongest(site, self.exclude)
@@ -70,30 +72,20 @@ class Positions:
             self._queries[kind] = self._queries.get(kind, 0) + int(visible.any(2).sum())
 
     def offsets(self) -> list[dict[str, Any]]:
-        """A row for every head and every offset that some query has: site, kind, layer, head, offset, share (of the queries that `edges`
-        names), looks (how often), inside (queries with a key there), queries (all). Raises ValueError where no token was counted."""
+        """Return a row for every head and every offset that some query has: site, kind, layer, head, offset, share (of the queries that
+        `edges` names), looks (how often), inside (queries with a key there) and queries. Raises ValueError where no token was counted."""
         rows = []
         for site, share in self._shares().items():
-            inside, queries = self._inside[site.kind], self._queries[site.kind]
-            for head in range(site.heads):
-                for column in inside.nonzero().flatten().tolist():
-                    rows.append(
-                        {
-                            "site": site.name,
-                            "kind": site.kind,
-                            "layer": site.layer,
-                            "head": head,
-                            "offset": column - self.window,
-                            "share": float(share[head, column]),
-                            "looks": int(self._looks[site][head, column]),
-                            "inside": int(inside[column]),
-                            "queries": queries,
-                        }
-                    )
+            inside = self._inside[site.kind]
+            columns = inside.nonzero().flatten().tolist()
+            for head, column in product(range(site.heads), columns):
+                place = {"site": site.name, "kind": site.kind, "layer": site.layer, "head": head, "offset": column - self.window}
+                counts = {"looks": int(self._looks[site][head, column]), "inside": int(inside[column])}
+                rows.append({**place, "share": float(share[head, column]), **counts, "queries": self._queries[site.kind]})
         return rows
 
     def best(self) -> BestOffset:
-        """Every head's best offset within the window and its share. Raises ValueError where no token was counted."""
+        """Return every head's best offset within the window and its share. Raises ValueError where no token was counted."""
         nearest_first = torch.tensor(sorted(range(-self.window, self.window + 1), key=lambda offset: (abs(offset), offset)))
         offsets, shares = {}, {}
         for site, share in self._shares().items():
@@ -104,7 +96,7 @@ class Positions:
         return BestOffset(HeadMap(offsets), HeadMap(shares))
 
     def _shares(self) -> dict[HeadSite, Tensor]:
-        """(H, O) shares of every site, in the order of sites."""
+        """Return the shares (H, O) of every site, in the order of sites."""
         if not self._looks or not all(self._queries.values()):
             raise ValueError("positions have nothing to count: no sentence with a word in it was observed for this kind of attention")
         shares = {}

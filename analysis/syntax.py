@@ -15,6 +15,8 @@ Letters: B sentences, H heads, W words, S pieces and the end, Q queries, N sente
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,9 @@ def clear_name(label: str, word: str) -> str:
 
 
 def queries(tree: Tree, labels: Sequence[str]) -> dict[tuple[int, int], list[int]]:
-    """(relation, query word) -> the words it should look at, all from 0. labels: CLEAR names; relation: 2 * label + direction."""
+    """Return for every (relation, query word) the words that it should look at, numbered from 0.
+
+    labels: CLEAR names; the number of a relation is 2 * (number of its label) + (number of its direction)."""
     found: dict[tuple[int, int], list[int]] = {}
     for word, (head, label) in enumerate(zip(tree.heads, map(clear_name, tree.labels, tree.words), strict=True)):
         if head and label in labels:
@@ -61,14 +65,15 @@ def queries(tree: Tree, labels: Sequence[str]) -> dict[tuple[int, int], list[int
 
 
 def word_attention(weights: Tensor, member: Tensor) -> Tensor:
-    """(B, H, W, W) attention between words, of weights (B, H, S, S) between pieces and member (B, W, S), 1 where a piece is of a word."""
+    """Return the attention between words (B, H, W, W), given weights (B, H, S, S) between pieces and member (B, W, S), which is 1 where a
+    piece belongs to a word and 0 elsewhere."""
     mean = member / member.sum(2, keepdim=True).clamp_min(1)
     return mean[:, None] @ weights @ member[:, None].transpose(2, 3)
 
 
 @dataclass(frozen=True)
 class Relation:
-    """What one label and direction came to. accuracy, low, high: (heads of all sites,); low and high bound accuracy - baseline."""
+    """The result for one label and direction. accuracy, low, high: (heads of all sites,); low and high bound accuracy - baseline."""
 
     label: str
     direction: str
@@ -104,15 +109,13 @@ class Syntax:
         self.samples, self.seed = samples, seed
         self.sites: list[HeadSite] = []
         self.left_out: Counter[str] = Counter()
-        self._relations: list[np.ndarray] = []  # per batch: (Q,)
-        self._pairs: list[np.ndarray] = []  # (Q,)
-        self._hits: list[np.ndarray] = []  # (Q, heads of all sites) bool
-        self._offsets: list[list[list[int]]] = []  # Q lists
+        self._queries: list[tuple[int, int, list[int]]] = []  # relation, pair, offsets in words of what is right
+        self._hits: list[np.ndarray] = []  # of each batch (Q, heads of all sites) bool
         self._found: list[Relation] | None = None
         check_labels(labels, self.trees.values())
 
     def add(self, attention: AttentionBatch) -> None:
-        """One batch. Raises DataError where a map of words is not one of the batch's pieces."""
+        """Count one batch. Raises DataError where a map of words is not one of the batch's pieces."""
         sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
@@ -122,24 +125,22 @@ class Syntax:
         member, asked = self._prepare(source != attention.source_specials.padding, pairs)
         if not asked:
             return
-        row, relation, query = (torch.tensor(column) for column in list(zip(*asked, strict=True))[:3])
+        row, _, query, _ = zip(*asked, strict=True)
         gold = torch.zeros(len(asked), member.shape[1], dtype=torch.bool)  # (Q, W)
         for number, (_, _, _, words) in enumerate(asked):
             gold[number, words] = True
         device = attention.weights[sites[0]].device
-        member, gold, at, word = member.to(device), gold.to(device), row.to(device), query.to(device)
+        member, gold, at, word = member.to(device), gold.to(device), torch.tensor(row, device=device), torch.tensor(query, device=device)
         hits = []
         for site in sites:
             most, where = word_attention(attention.weights[site].float(), member).max(3)  # (B, H, W)
             # where the largest is 0, the head sees the end of the sentence alone and looks at no word; words without pieces get 0
             hits.append(gold.gather(1, where[at, :, word]) & (most[at, :, word] > 0))  # (Q, H)
         self._hits.append(torch.cat(hits, dim=1).cpu().numpy())
-        self._relations.append(relation.numpy())
-        self._pairs.append(np.array([pairs[i] for i in row.tolist()]))
-        self._offsets.append([[other - word for other in words] for _, _, word, words in asked])
+        self._queries += [(relation, pairs[row], [other - word for other in words]) for row, relation, word, words in asked]
 
     def _prepare(self, real: Tensor, pairs: list[int]) -> tuple[Tensor, list[tuple[int, int, int, list[int]]]]:
-        """member (B, W, S) of a batch, and its queries: row, relation, query word, words to look at.   real (B, S): what is no padding."""
+        """Return `member` (B, W, S) of a batch, and its queries: row, relation, query word, words to look at. real (B, S): no padding."""
         lengths = real.sum(1).tolist()
         asked: list[tuple[int, int, int, list[int]]] = []
         cells: list[tuple[int, int, int]] = []
@@ -150,10 +151,8 @@ class Syntax:
                 continue
             words = self.words[pair]
             if len(words) != lengths[row] - 1:
-                raise DataError(
-                    f"sentence {pair} of the split has {lengths[row] - 1} pieces and its map of words {len(words)}: expected the map of "
-                    f"the same text and vocabulary"
-                )
+                sizes = f"{lengths[row] - 1} pieces and its map of words {len(words)}"
+                raise DataError(f"sentence {pair} of the split has {sizes}: expected the map of the same text and vocabulary")
             cells += [(row, word, piece) for piece, word in enumerate(words) if word is not None]
             there = set(words)
             for (relation, query), others in queries(tree, self.labels).items():
@@ -169,29 +168,26 @@ class Syntax:
         return member, asked
 
     def relations(self) -> list[Relation]:
-        """Every label in both directions. Raises ValueError where no attention of the encoder was added."""
+        """Return the relations of every label, both directions of each. Raises ValueError where no attention of the encoder was added."""
         if not self.sites:
             raise ValueError("syntactic heads are heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds")
         if self._found is None:
-            both = [(label, direction) for label in self.labels for direction in DIRECTIONS]
-            self._found = [self._relation(number, *names) for number, names in enumerate(both)]
+            self._found = [self._relation(number, *names) for number, names in enumerate(product(self.labels, DIRECTIONS))]
         return self._found
 
     def _relation(self, number: int, label: str, direction: str) -> Relation:
-        heads = sum(site.heads for site in self.sites)
-        chosen = [relation == number for relation in self._relations]
-        parts = list(zip(self._hits, self._pairs, chosen, strict=True))
-        hits = np.concatenate([rows[mask] for rows, _, mask in parts]) if parts else np.zeros((0, heads))
-        pairs = np.concatenate([rows[mask] for _, rows, mask in parts]) if parts else np.zeros(0)
-        offsets = [row for rows, mask in zip(self._offsets, chosen, strict=True) for row, keep in zip(rows, mask, strict=True) if keep]
-        if not len(hits):
-            nothing = np.full(heads, np.nan)
+        chosen = [query[0] == number for query in self._queries]
+        asked = [query for query in self._queries if query[0] == number]
+        if not asked:
+            nothing = np.full(sum(site.heads for site in self.sites), np.nan)
             return Relation(label, direction, 0, 0, None, float("nan"), nothing, nothing, nothing)
+        hits = np.concatenate(self._hits)[chosen]
+        offsets = [row for _, _, row in asked]
         # sums within sentences, in the sentences' order, so that the batches' order does not matter
-        names, sentence = np.unique(pairs, return_inverse=True)
+        names, sentence = np.unique([pair for _, pair, _ in asked], return_inverse=True)
         known = sorted({offset for row in offsets for offset in row}, key=lambda offset: (abs(offset), offset))
         column = {offset: i for i, offset in enumerate(known)}
-        right = np.zeros((len(names), heads))
+        right = np.zeros((len(names), hits.shape[1]))
         np.add.at(right, sentence, hits)
         positional = np.zeros((len(names), len(known)))
         flat = [(i, column[offset]) for i, row in zip(sentence, offsets, strict=True) for offset in row]
@@ -212,22 +208,20 @@ class Syntax:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per label, direction and head: accuracy, the baseline with its offset, the interval (95%) of their difference, n queries
-        of so many sentences, syntactic. Without queries the numbers are None."""
+        """Return a row for every label, direction and head: its accuracy, the baseline with its offset, the 95% interval of their
+        difference, the numbers of queries (n) and sentences, and whether it is syntactic. Without a query the first numbers are None."""
         table = []
         for relation in self.relations():
-            names = [(site, head) for site in self.sites for head in range(site.heads)]
-            for (site, head), accuracy, low, high in zip(names, relation.accuracy, relation.low, relation.high, strict=True):
-                asked = relation.n > 0
+            asked = relation.n > 0
+            heads = self._map(relation.accuracy).rows()
+            for head, low, high in zip(heads, relation.low, relation.high, strict=True):
+                accuracy = head.pop("value")
                 table.append(
                     {
                         "label": relation.label,
                         "direction": relation.direction,
-                        "site": site.name,
-                        "kind": site.kind,
-                        "layer": site.layer,
-                        "head": head,
-                        "accuracy": float(accuracy) if asked else None,
+                        **head,
+                        "accuracy": accuracy if asked else None,
                         "baseline": relation.baseline if asked else None,
                         "offset": relation.offset,
                         "gain_low": float(low) if asked else None,
@@ -240,16 +234,12 @@ class Syntax:
         return table
 
     def best(self) -> list[dict[str, Any]]:
-        """The row of the most accurate head for each label and direction: the paper's Table 1."""
-        best: dict[tuple[str, str], dict[str, Any]] = {}
-        for row in self.rows():
-            key = (row["label"], row["direction"])
-            if key not in best or (row["accuracy"] or 0.0) > (best[key]["accuracy"] or 0.0):
-                best[key] = row
-        return list(best.values())
+        """Return the row of the most accurate head for each label and direction, as in the paper's Table 1."""
+        by_relation = groupby(self.rows(), key=itemgetter("label", "direction"))
+        return [max(rows, key=lambda row: row["accuracy"] or 0.0) for _, rows in by_relation]
 
     def accuracy(self, label: str, direction: str) -> HeadMap:
-        """Of one relation; NaN where it has no query."""
+        """Return the accuracy of every head in one relation; NaN where it has no query. Raises ValueError at an unknown relation."""
         name = CLEAR_NAMES.get(label, label)
         found = [r for r in self.relations() if (r.label, r.direction) == (name, direction)]
         if not found:
@@ -276,18 +266,17 @@ def above(accuracy: Any, baseline: float) -> Any:
 
 
 def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
-    """DataError for a label that no word of the trees has, naming those they have."""
-    own = {(label, clear_name(label, word)) for tree in trees for label, word in zip(tree.labels, tree.words, strict=True)}
-    known = sorted({label for label, _ in own})
+    """Raises DataError, which lists the labels that there are, at a label that no word of the trees has."""
+    pairs = {(label, clear_name(label, word)) for tree in trees for label, word in zip(tree.labels, tree.words, strict=True)}
+    present, clear_names = sorted({label for label, _ in pairs}), {name for _, name in pairs}
     for label in labels:
-        if CLEAR_NAMES.get(label, label) not in {name for _, name in own}:
-            raise DataError(
-                f"no word of the parses has the label {label!r}{did_you_mean(label, known)}; they have {', '.join(known) or 'none'}"
-            )
+        if CLEAR_NAMES.get(label, label) not in clear_names:
+            hint = did_you_mean(label, present)
+            raise DataError(f"no word of the parses has the label {label!r}{hint}; they have {', '.join(present) or 'none'}")
 
 
 def bootstrap(right: np.ndarray, positional: np.ndarray, n: np.ndarray, *, samples: int, seed: int) -> np.ndarray:
-    """(2, H): the 2.5% and 97.5% quantiles of accuracy - baseline over samples of N sentences drawn with replacement.
+    """Return the 2.5% and 97.5% quantiles (2, H) of accuracy - baseline over samples of N sentences drawn with replacement.
 
     right (N, H), positional (N, O) and n (N,) are a sentence's right answers of each head and offset and its queries. The best offset is
     found anew in each sample, as it was in the whole."""

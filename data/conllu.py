@@ -89,10 +89,7 @@ def read_conllu(path: str | Path) -> list[Tree]:
 
 
 def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None) -> Tree:
-    words: list[str] = []
-    heads: list[int] = []
-    labels: list[str] = []
-    line_numbers: list[int] = []  # of each word, in the file
+    nodes: list[tuple[str, int, str, int]] = []  # of each word: form, head, label, and line in the file
     tokens: list[tuple[int, str, bool]] = []  # number of its first word, as written, a space after it
     contraction_end = 0  # the number of the last word of the current contraction
     for line, columns in rows:
@@ -104,7 +101,7 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
             raise _error(path, line, f"expected a word's number such as 3, 3-4 or 3.1 in the first column, got {columns[ID]!r}")
         if match[2] == ".":
             continue
-        first, next_word = int(match[1]), len(words) + 1
+        first, next_word = int(match[1]), len(nodes) + 1
         if first != next_word or (match[2] and (int(match[3]) < first or contraction_end >= next_word)):
             raise _error(path, line, f"expected word {next_word}, got {columns[ID]!r}; words are numbered from 1 in each sentence")
         if match[2]:
@@ -115,17 +112,15 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
             tokens.append((next_word, form, space))
         if not columns[HEAD].isdecimal():
             raise _error(path, line, f"expected the number of the head of {form!r} in column 7 (0 for the root), got {columns[HEAD]!r}")
-        words.append(form)
-        heads.append(int(columns[HEAD]))
-        labels.append(columns[LABEL])
-        line_numbers.append(line)
-    for number, (head, line) in enumerate(zip(heads, line_numbers, strict=True), start=1):
-        if head == number or head > len(words):
-            raise _error(path, line, f"the head of word {number} is {head}; expected another of the {len(words)} words, or 0")
+        nodes.append((form, int(columns[HEAD]), columns[LABEL], line))
+    for number, (_, head, _, line) in enumerate(nodes, start=1):
+        if head == number or head > len(nodes):
+            raise _error(path, line, f"the head of word {number} is {head}; expected another of the {len(nodes)} words, or 0")
     last, sentence = rows[-1][0], "".join(form + " " * space for _, form, space in tokens).strip()
-    if contraction_end > len(words) or not words:
-        raise _error(path, last, f"the sentence ends after word {len(words)}; expected word {len(words) + 1}")
-    tree = Tree(tuple(words), tuple(heads), tuple(labels), sentence if text is None else text, _written(words, tokens))
+    if contraction_end > len(nodes) or not nodes:
+        raise _error(path, last, f"the sentence ends after word {len(nodes)}; expected word {len(nodes) + 1}")
+    words, heads, labels, _ = zip(*nodes, strict=True)
+    tree = Tree(words, heads, labels, sentence if text is None else text, _written(words, tokens))
     try:
         word_spans(tree.text, tree.written)
     except DataError as error:
@@ -133,7 +128,7 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
     return tree
 
 
-def _written(words: list[str], tokens: list[tuple[int, str, bool]]) -> tuple[str, ...]:
+def _written(words: tuple[str, ...], tokens: list[tuple[int, str, bool]]) -> tuple[str, ...]:
     """`Tree.written` of words that tokens begin at: a contraction is cut where its parts are written side by side."""
     written: list[str] = []
     ends = [first for first, _, _ in tokens[1:]] + [len(words) + 1]

@@ -170,11 +170,9 @@ class TranslationData(pl.LightningDataModule):
 def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:
     # The sampler's item is a whole batch (batch_size=None), and as the DataLoader's `sampler` it is told each epoch by Lightning.
     # No worker processes: padding a batch takes well under a millisecond.
-    return DataLoader(split, sampler=sampler, batch_size=None, collate_fn=_as_it_is, num_workers=0, pin_memory=torch.cuda.is_available())
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
+    return DataLoader(
+        split, sampler=sampler, batch_size=None, collate_fn=lambda batch: batch, num_workers=0, pin_memory=torch.cuda.is_available()
+    )
 
 
 def _count(split: EncodedSplit) -> dict[str, Any]:

@@ -52,10 +52,7 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
         raise DataError(f"--src and --tgt are both {src!r}; multi30k has {', '.join(MULTI30K_LANGUAGES)}")
 
     def pairs(split: str, *, skip_empty: bool) -> ParallelText:
-        files = [
-            _obtain("multi30k", f"{split}.{language}.gz", home=MULTI30K_HOME, sha256=MULTI30K_SHA256, data_dir=data_dir)
-            for language in (src, tgt)
-        ]
+        files = [_obtain(f"{split}.{language}.gz", data_dir) for language in (src, tgt)]
         return read_pairs(*files, skip_empty=skip_empty)
 
     train = pairs("train", skip_empty=False)  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
@@ -73,27 +70,28 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
     )
 
 
-def _obtain(corpus: str, file: str, *, home: str, sha256: dict[str, str], data_dir: str | Path | None) -> Path:
-    """Return the path of DATA_DIR/CORPUS/FILE or DATA_DIR/FILE, or download the file to DATA_DIR/CORPUS/FILE.
+def _obtain(file: str, data_dir: str | Path | None) -> Path:
+    """Return the path of DATA_DIR/multi30k/FILE or DATA_DIR/FILE, or download the file to DATA_DIR/multi30k/FILE.
 
     Without data_dir the user's cache takes its place: $HEADGATES_CACHE or ~/.cache/headgates. Files are downloaded from
-    $HEADGATES_MIRROR/CORPUS/FILE if this variable is set. Raises DataError if the SHA-256 is not the published one or a download fails."""
+    $HEADGATES_MIRROR/multi30k/FILE if this variable is set. Raises DataError if a download fails or the SHA-256 is not the published
+    one."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache")
     root = Path(data_dir or os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
-    for path in (root / corpus / file, root / file):
+    sha256, target = MULTI30K_SHA256[file], root / "multi30k" / file
+    for path in (target, root / file):
         if path.is_file():
             found = hashlib.sha256(path.read_bytes()).hexdigest()
-            if found != sha256[file]:
+            if found != sha256:
                 raise DataError(
-                    f"{path} is not the published {corpus} file: its SHA-256 is {found[:12]}..., expected {sha256[file][:12]}...; "
+                    f"{path} is not the published multi30k file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; "
                     f"delete it, and the next run downloads it again"
                 )
             return path
     mirror = os.environ.get("HEADGATES_MIRROR")
-    url = f"{mirror.rstrip('/')}/{corpus}/{file}" if mirror else f"{home}/{file}"
-    target = root / corpus / file
-    _download(url, target, sha256=sha256[file], label=f"{corpus}: {file}")
+    home = f"{mirror.rstrip('/')}/multi30k" if mirror else MULTI30K_HOME
+    _download(f"{home}/{file}", target, sha256=sha256, label=f"multi30k: {file}")
     return target
 
 

@@ -31,17 +31,10 @@ class State(Protocol):
 class StepModel(Protocol):
     """What search asks of a model: the Transformer, or an exported one."""
 
-    @property
-    def config(self) -> ModelConfig: ...
-
-    @property
-    def target_vocab(self) -> int: ...
-
-    @property
-    def source_specials(self) -> SpecialTokens: ...
-
-    @property
-    def target_specials(self) -> SpecialTokens: ...
+    config: ModelConfig
+    target_vocab: int
+    source_specials: SpecialTokens
+    target_specials: SpecialTokens
 
     def start(self, source: Tensor, beam: int = 1) -> State:
         """Encode (B, S) sources and prepare B * beam rows for `step`."""

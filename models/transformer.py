@@ -167,9 +167,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None) -> Tensor:
         """Return the memory (B, S, D), given the input x (B, S, D) of layer `first`."""
-        for i, layer in enumerate(self.layers):
-            if i < first:
-                continue
+        for i, layer in list(enumerate(self.layers))[first:]:
             if trace is not None:
                 trace.inputs.append(x)
             x, seen = layer(x, bias, weights is not None)
@@ -202,9 +200,7 @@ class Decoder(nn.Module):
         memory: (B, S, D), or the keys and values that every layer computes from it."""
         length = x.shape[1]
         causal = torch.full((length, length), -torch.inf, device=x.device).triu(1)
-        for i, layer in enumerate(self.layers):
-            if i < first:
-                continue
+        for i, layer in list(enumerate(self.layers))[first:]:
             if trace is not None:
                 trace.inputs.append(x)
             source = memory if isinstance(memory, Tensor) else memory[i]

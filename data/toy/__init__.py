@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from configs.did_you_mean import did_you_mean
 from data.parallel import Corpus, DataError, ParallelText
@@ -23,8 +24,10 @@ SEED = 0  # of the language sample; data.load_corpus has the same default
 
 @dataclass(frozen=True, slots=True)
 class ToyPair:
-    """One sentence and its translation. source, target: as one reads them; words, target_words: the same, commas and periods apart;
-    heads: per source word, 1-based, 0 for the root; labels: of `LABELS`; alignment: sorted (source word, target word), 0-based."""
+    """A sentence and its translation, with the sentence's dependency tree and the word alignment.
+
+    source, target: as one reads them. words, target_words: the same, with commas and periods as words of their own. heads: the number of
+    each source word's head, from 1, or 0 for the root. labels: of `LABELS`. alignment: sorted (source word, target word), from 0."""
 
     source: str
     target: str
@@ -36,7 +39,7 @@ class ToyPair:
 
 
 def draw_pair(rng: Random) -> ToyPair:
-    """The next pair of a stream, of at most LONGEST source words; the same sentence may come again."""
+    """Draw the next pair, of at most LONGEST source words; the same sentence may come again."""
     while True:
         sentence = draw_sentence(rng)
         english = English(sentence)
@@ -44,19 +47,12 @@ def draw_pair(rng: Random) -> ToyPair:
             break
     german = German(sentence, period=len(english.words) - 1)
     alignment = tuple(sorted((i, j) for j, i in enumerate(german.links) if i >= 0))
-    return ToyPair(
-        join(english.words),
-        join(german.words),
-        tuple(english.words),
-        tuple(english.heads),
-        tuple(english.labels),
-        tuple(german.words),
-        alignment,
-    )
+    tree = tuple(english.words), tuple(english.heads), tuple(english.labels)
+    return ToyPair(join(english.words), join(german.words), *tree, tuple(german.words), alignment)
 
 
 def generate(count: int, seed: int) -> list[ToyPair]:
-    """`count` pairs with distinct source sentences; the first n of generate(m, seed) are generate(n, seed)."""
+    """Return `count` pairs, no two with the same source sentence; the first n of generate(m, seed) are generate(n, seed)."""
     rng, pairs = Random(seed), dict[str, ToyPair]()
     while len(pairs) < count:
         pair = draw_pair(rng)
@@ -66,13 +62,15 @@ def generate(count: int, seed: int) -> list[ToyPair]:
 
 @lru_cache(maxsize=2)
 def _splits(seed: int, train: int, valid: int, test: int) -> dict[str, list[ToyPair]]:
-    """Test first, then validation: they stay the same whatever the size of the training set."""
+    """Return the pairs of every split. Test and validation pairs are drawn first, so they do not depend on the size of the training set."""
     pairs = generate(test + valid + train, seed)
     return {"test": pairs[:test], "valid": pairs[test : test + valid], "train": pairs[test + valid :]}
 
 
 def toy_pairs(split: str, *, seed: int = SEED, train: int = 16000, valid: int = 500, test: int = 1000) -> list[ToyPair]:
-    """The pairs of a split with trees and alignments, in the order of `toy_corpus` with the same arguments. DataError for another split."""
+    """Return the pairs of a split, with trees and alignments, in the order of `toy_corpus` with the same arguments.
+
+    Raises DataError at an unknown split."""
     if split not in SPLITS:
         raise DataError(f"no split {split!r} in the toy corpus{did_you_mean(split, SPLITS)}; it has {', '.join(SPLITS)}")
     return _splits(seed, train, valid, test)[split]
@@ -88,25 +86,20 @@ def toy_corpus(
     valid: int = 500,
     test: int = 1000,
 ) -> Corpus:
-    """The toy corpus; no sentence is in two splits or twice in one. seed: of the sentences, not of the training (another seed is
-    another corpus); train, valid, test: how many; src, tgt: None means en, de; data_dir: not used. DataError for any pair but en-de."""
+    """Return the toy corpus; no sentence is in two splits, or twice in one.
+
+    seed: of the sentences, not of the training: another seed gives another corpus. train, valid, test: numbers of pairs. src, tgt: None
+    stands for en and de. data_dir is not used. Raises DataError at any languages but en to de."""
     if (src or "en", tgt or "de") != ("en", "de"):
         raise DataError(f"the toy corpus is en-de, got {src}-{tgt}; use --src en --tgt de, or --data with a folder of files of your own")
     pairs = {split: toy_pairs(split, seed=seed, train=train, valid=valid, test=test) for split in SPLITS}
-    texts = {split: ParallelText([p.source for p in some], [p.target for p in some]) for split, some in pairs.items()}
-    return Corpus(
-        texts["train"],
-        texts["valid"],
-        texts["test"],
-        name="toy",
-        description=f"built-in toy language pair en-de, seed {seed}: {train} training, {valid} validation and {test} test sentences",
-        src="en",
-        tgt="de",
-    )
+    texts: dict[str, Any] = {s: ParallelText([p.source for p in some], [p.target for p in some]) for s, some in pairs.items()}
+    description = f"built-in toy language pair en-de, seed {seed}: {train} training, {valid} validation and {test} test sentences"
+    return Corpus(**texts, name="toy", description=description, src="en", tgt="de")
 
 
 def to_conllu(pair: ToyPair) -> str:
-    """The source tree as a CoNLL-U sentence (10 columns, ending with an empty line); lemma and part-of-speech columns are empty (_)."""
+    """Return the source tree as a CoNLL-U sentence of 10 columns, with an empty line at its end; lemmas and tags are left out."""
     lines = [f"# text = {pair.source}", f"# translation = {pair.target}"]
     for i, (word, head, label) in enumerate(zip(pair.words, pair.heads, pair.labels, strict=True), start=1):
         closes_up = i < len(pair.words) and pair.words[i] in PUNCTUATION

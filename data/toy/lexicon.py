@@ -5,7 +5,7 @@ German: no noun is spelt alike in singular and plural, no form is both noun and 
 German ones, chosen by a word that may stand far away, as in real German: a person `isst`, an animal `frisst`; a person `rennt`, a machine
 `läuft`. German is regular where real German is not: `von` and the dative for the genitive, no contractions (`in dem`), no weak nouns."""
 
-from data.toy.entries import pair, read_adjectives, read_adverbs, read_determiners, read_nouns, read_prepositions, read_verbs, table
+from data.toy.entries import read_adjectives, read_adverbs, read_determiners, read_nouns, read_prepositions, read_verbs
 
 NOUNS = {  # English, gender, German, and the preposition of place unless it is `in`
     "person": read_nouns("""
@@ -127,12 +127,7 @@ _VERBS = {
         hope hopes / person / that / hofft hoffen""",
 }
 VERBS = {frame: read_verbs(frame, rows) for frame, rows in _VERBS.items()}
-_MODALS = """
-    will / wird werden
-    can / kann können
-    must / muss müssen
-    should / soll sollen"""
-MODALS = tuple((english, pair(german)) for english, german in table(_MODALS))
+MODALS = (("will", ("wird", "werden")), ("can", ("kann", "können")), ("must", ("muss", "müssen")), ("should", ("soll", "sollen")))
 
 ADJECTIVES = read_adjectives("""
     old / any / alt
@@ -232,14 +227,9 @@ PLURAL = read_determiners("""
     all / det / all / dies / weak
     three / nummod / drei / fixed / strong""")
 
-_ADVERBIAL_MARKS = """
-    because weil
-    when wenn
-    if falls
-    while während
-    although obwohl
-    before bevor
-    after nachdem"""
-ADVERBIAL_MARKS = tuple(pair(row) for (row,) in table(_ADVERBIAL_MARKS))
+ADVERBIAL_MARKS = (
+    ("because", "weil"), ("when", "wenn"), ("if", "falls"), ("while", "während"), ("although", "obwohl"), ("before", "bevor"),
+    ("after", "nachdem"),
+)  # fmt: skip
 CONTENT_MARKS = {"that": "dass", "whether": "ob"}
 COORDINATORS = (("and", "und"), ("but", "aber"))

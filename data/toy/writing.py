@@ -38,9 +38,11 @@ class English:
         self.heads.append(head + 1)
         return len(self.words) - 1
 
-    def _attach(self, dependents: list[int], head: int) -> None:
-        for index in dependents:
-            self.heads[index] = head + 1
+    def _attach(self, first: int, head: int) -> None:
+        """Make every word from `first` on that has no head yet a dependent of `head`, which keeps its own."""
+        for index in range(first, len(self.words)):
+            if self.heads[index] == 0 and index != head:
+                self.heads[index] = head + 1
 
     def _phrase(self, phrase: Phrase, label: str, head: int = -1) -> int:
         first = len(self.words)
@@ -52,7 +54,7 @@ class English:
                 phrase.at_determiner = self._add(phrase.determiner.form, phrase.determiner.label)
             phrase.at_adjectives = [self._adjective(pair, "amod") for pair in phrase.adjectives]
             noun = self._add(phrase.noun.forms[phrase.plural], label, head)
-            self._attach([i for i in range(first, noun) if self.heads[i] == 0], noun)
+            self._attach(first, noun)
             if self.words[first] == "a" and self.words[first + 1][0] in "aeiou":
                 self.words[first] = "an"
         phrase.at_noun = noun
@@ -67,11 +69,9 @@ class English:
         return noun
 
     def _adjective(self, pair: tuple[Adverb | None, Adjective], label: str, head: int = -1) -> tuple[int, int]:
-        degree = self._add(pair[0].form, pair[0].label) if pair[0] else -1
-        adjective = self._add(pair[1].form, label, head)
-        if degree >= 0:
-            self.heads[degree] = adjective + 1
-        return degree, adjective
+        degree, adjective = pair
+        at_degree = self._add(degree.form, degree.label, len(self.words) + 1) if degree else -1  # it depends on the next word
+        return at_degree, self._add(adjective.form, label, head)
 
     def _place(self, place: tuple[Preposition, Phrase], head: int) -> int:
         preposition = self._add(place[0].form, "prep", head)
@@ -79,49 +79,40 @@ class English:
         return preposition
 
     def _clause(self, clause: Clause, label: str, head: int) -> int:
-        at, waiting = clause.at, []  # waiting: words before the verb that depend on it
+        at, opening, plural = clause.at, clause.opening[0], clause.plural
+        copula = clause.predicate is not None
         if label == "conj":
-            at["opening"] = self._add(clause.opening[0], "cc", head)
-        elif clause.gap:
-            at["opening"] = self._add(clause.opening[0], "nsubj" if clause.gap == "subject" else "dobj")
-            waiting.append(at["opening"])
-        elif clause.opening[0]:
-            at["opening"] = self._add(clause.opening[0], "advmod" if clause.opening[0] == "when" else "mark")
-            waiting.append(at["opening"])
+            at["opening"] = self._add(opening, "cc", head)
+        first = len(self.words)  # from here on, words before the verb without a head depend on the verb
+        if clause.gap:
+            at["opening"] = self._add(opening, "nsubj" if clause.gap == "subject" else "dobj")
+        elif opening and label != "conj":
+            at["opening"] = self._add(opening, "advmod" if opening == "when" else "mark")
         if isinstance(clause.front, Clause):
-            waiting += [self._clause(clause.front, "advcl", -1), self._add(",", "punct")]
+            self._clause(clause.front, "advcl", -1)
+            self._add(",", "punct")
         elif isinstance(clause.front, Adverb):
             at["front"] = self._add(clause.front.form, clause.front.label)
-            waiting.append(at["front"])
         elif clause.front:
             at["front"] = self._place(clause.front, -1)
-            waiting.append(at["front"])
         if clause.gap != "subject":
-            waiting.append(self._phrase(clause.subject, "nsubj"))
-        verb = self._verb_group(clause, label, head, waiting)
-        self._attach(waiting, verb)
-        self._after_verb(clause, verb)
-        return verb
-
-    def _verb_group(self, clause: Clause, label: str, head: int, waiting: list[int]) -> int:
-        """will often see; does not see; often sees; is often; is not."""
-        at, plural, copula = clause.at, clause.plural, clause.predicate is not None
+            self._phrase(clause.subject, "nsubj")
+        # will often see; does not see; often sees; is often; is not
         if clause.modal:
             at["modal"] = self._add(clause.modal[0], "aux")
-            waiting.append(at["modal"])
         elif clause.negated and not copula:
-            waiting += [self._add("do" if plural else "does", "aux"), self._add("not", "neg")]
-            at["not"] = waiting[-1]
+            self._add("do" if plural else "does", "aux")
+            at["not"] = self._add("not", "neg")
         if copula:
             at["verb"] = self._add(clause.verb.forms[plural], label, head)
         if clause.before:
             at["before"] = self._add(clause.before.form, clause.before.label)
-            waiting.append(at["before"])
-        if copula:
-            if clause.negated:
-                at["not"] = self._add("not", "neg", at["verb"])
-        else:
+        if copula and clause.negated:
+            at["not"] = self._add("not", "neg", at["verb"])
+        if not copula:
             at["verb"] = self._add(clause.verb.forms[plural or bool(clause.modal) or clause.negated], label, head)
+        self._attach(first, at["verb"])
+        self._after_verb(clause, at["verb"])
         return at["verb"]
 
     def _after_verb(self, clause: Clause, verb: int) -> None:

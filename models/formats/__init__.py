@@ -49,35 +49,27 @@ def require_packages(packages: Sequence[str]) -> None:
             raise ValueError(f"this format needs {', '.join(packages)}; {package} {state}: python -m pip install {package}") from error
 
 
-def imported_when_called(module: str, name: str, *packages: str) -> Callable[..., Any]:
-    """Return a function of a module in this folder. The module and its packages are imported only when the function is called."""
+def imported_format(module: str, about: str, *, to_write: tuple[str, ...] = (), to_open: tuple[str, ...] = ()) -> Format:
+    """Return the format whose `write` and `open` are those of a module in this folder.
 
-    def call(*arguments: Any, **options: Any) -> Any:
-        require_packages(packages)
-        return getattr(import_module(f"models.formats.{module}"), name)(*arguments, **options)
+    The module and the packages that it needs are imported only when one of the two is called."""
 
-    return call
+    def imported_when_called(name: str, packages: tuple[str, ...]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            require_packages(packages)
+            return getattr(import_module(f"models.formats.{module}"), name)(*arguments, **options)
+
+        return call
+
+    return Format(imported_when_called("write", to_write), imported_when_called("open", to_open), about, to_write)
 
 
+CT2 = "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8"
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 FORMATS: dict[str, Format] = {
-    "torch": Format(
-        imported_when_called("torch_program", "write"),
-        imported_when_called("torch_program", "open"),
-        "torch.export programs (.pt2), run by torch alone",
-        (),
-    ),
-    "onnx": Format(
-        imported_when_called("onnx_graph", "write", "onnx", "onnxscript", "onnxruntime"),
-        imported_when_called("onnx_graph", "open", "onnxruntime"),
-        "ONNX graphs, run by onnxruntime",
-        ("onnx", "onnxscript", "onnxruntime"),
-    ),
-    "ct2": Format(
-        imported_when_called("ctranslate2_model", "write", "ctranslate2"),
-        imported_when_called("ctranslate2_model", "open", "ctranslate2"),
-        "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8",
-        ("ctranslate2",),
-    ),
+    "torch": imported_format("torch_program", "torch.export programs (.pt2), run by torch alone"),
+    "onnx": imported_format("onnx_graph", "ONNX graphs, run by onnxruntime", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
+    "ct2": imported_format("ctranslate2_model", CT2, to_write=("ctranslate2",), to_open=("ctranslate2",)),
 }
 
 

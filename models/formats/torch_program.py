@@ -1,7 +1,7 @@
 """torch.export programs: encoder.pt2 and decoder.pt2, which torch alone loads and runs; what they take and give is in steps.py.
 
-    decoder = torch.export.load("decoder.pt2").module()
-    logits, *past = decoder(ids, length, bias, cross, past)
+decoder = torch.export.load("decoder.pt2").module()
+logits, *past = decoder(ids, length, bias, cross, past)
 """
 
 import io
