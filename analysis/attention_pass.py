@@ -18,12 +18,12 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from analysis.evaluation_mode import evaluation_mode
 from configs.did_you_mean import did_you_mean
 from data.batch import Batch
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
+from models.evaluation_mode import evaluation_mode
 from models.transformer import Transformer, Weights
 
 Exclude = Literal["both", "query", "key", "none"]

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from analysis.evaluation_mode import evaluation_mode
 from gates import HeadGate, HeadMap, HeadSite, attach, detach, reattach
 from gates.sites import BANK
+from models.evaluation_mode import evaluation_mode
 
 Per = Literal["batch", "sentence", "token"]
 Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: which query positions are not padding

@@ -30,10 +30,10 @@ def importance(
     loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
     queries: Queries = query_tokens,
 ) -> HeadMap:
-    """I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay shut.
+    """Return I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay shut.
 
-    loss (model, batch): a sum over the batch, whose sentences do not see each other. queries (model, site, batch): (B, L) bool, the
-    positions that are not padding. Those of a translation model unless given; a batch needs `to(device)`.
+    loss (model, batch): a sum over the batch's sentences, of which none may depend on another. queries (model, site, batch): (B, L) bool,
+    True at positions that are not padding. Both are a translation model's unless given; a batch needs `to(device)`.
     Raises ValueError without any batch. The model must have no gates; it is left as it was."""
     device = next(model.parameters()).device
     with head_factors(model, kinds=kinds, closed=closed) as factors:

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class LinearPass(TorchFunctionMode):
-    """largest: how many numbers the largest tensor has that gradients go through, so far."""
+    """The mode in which torch's functions are replaced. largest: the most numbers, so far, of a tensor that gradients go through."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class LinearPass(TorchFunctionMode):
 def layer_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """gamma (x - mean) / sigma + beta with a constant sigma."""
+    """Return gamma (x - mean) / sigma + beta, where sigma is a constant: no gradient goes through it."""
     last = tuple(range(-len(normalized_shape), 0))
     _, _, scale = torch.native_layer_norm(x.detach(), normalized_shape, None, None, eps)  # 1 / sigma; x.var() takes three times as long
     y = (x + -x.mean(last, keepdim=True)) * (scale if weight is None else scale * weight)
@@ -62,7 +62,7 @@ def layer_norm(
 
 
 def rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """gamma x / rms(x) with a constant rms(x)."""
+    """Return gamma x / rms(x), where rms(x) is a constant: no gradient goes through it."""
     last = tuple(range(-len(normalized_shape), 0))
     scale = torch.rsqrt(x.detach().pow(2).mean(last, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps))
     return x * (scale if weight is None else scale * weight)
@@ -78,7 +78,9 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """A v with constant weights A (.., H, L, S); a query that may see no key gets 0. query (.., H, L, K), key and value (.., H, S, K)."""
+    """Return A v (.., H, L, K) for query (.., H, L, K), key and value (.., H, S, K), with constant weights A (.., H, L, S).
+
+    A query that may see no key gets 0."""
     if enable_gqa:
         key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
     with torch.no_grad():

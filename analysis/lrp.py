@@ -42,7 +42,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from analysis.evaluation_mode import evaluation_mode
 from analysis.gate_gradients import Queries, head_factors, query_tokens
 from analysis.linear_pass import LinearPass
 from analysis.lrp_alpha_beta import AlphaBeta
@@ -51,6 +50,7 @@ from analysis.lrp_walk import Walk, top_logits
 from configs.did_you_mean import did_you_mean
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
+from models.evaluation_mode import evaluation_mode
 from models.transformer import Transformer
 
 GATE_GRADIENT = "gate-gradient"

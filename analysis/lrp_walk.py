@@ -97,51 +97,42 @@ class Walk:
     def attend(
         self, ways: list[Layer], residual: Residual, x: Tensor, module: MultiHeadAttention, site: str, memory: Tensor | None, bias: Tensor
     ) -> Tensor:
-        """Attention of x to `memory`, to itself where there is none."""
+        """Return the output of a sub-layer of attention from x to `memory`, or to x itself where memory is None."""
+        return self.residual(ways, residual, x, lambda h: self.attention(module, site, h, memory, bias))
 
-        def inner(h: Tensor) -> tuple[Tensor, Inner]:
-            y, back = self.attention(module, site, h, h if memory is None else memory, bias)
-
-            def to_either(R: Tensor, account: Account) -> tuple[Tensor | None, Tensor | None]:
-                R_keys = back(R, account)
-                return (R_keys, None) if memory is None else (None, R_keys)
-
-            return y, to_either
-
-        return self.residual(ways, residual, x, inner)
-
-    def attention(self, module: MultiHeadAttention, site: str, x: Tensor, keys: Tensor, bias: Tensor) -> tuple[Tensor, Back]:
-        """W_O [xi_1 A_1 V_1; ..; xi_H A_H V_H] + b_O. The way back leads to `keys`, through the values alone: A is constant."""
-        if module.heads == 0:  # only the bias of W_O comes out
-            y, bias_back = self.linear(module.out_proj, x[..., :0])
-
-            def no_relevance(R: Tensor, account: Account) -> Tensor:
-                bias_back(R, account)
-                return R.new_zeros(len(R), *keys.shape)
-
-            return y, no_relevance
-        v, v_back = self.linear(module.v_proj, keys)
-        q = F.linear(x, module.q_proj.weight.to(self.dtype), module.q_proj.bias.to(self.dtype))
-        k = F.linear(keys, module.k_proj.weight.to(self.dtype), module.k_proj.bias.to(self.dtype))
-        weights = attention_weights(module.split(q) * module.head_width**-0.5, module.split(k), bias)  # (B, H, L, S)
-        if module.gate is not None:
-            weights = gate_heads(weights, module.gate())  # xi (A V) = (xi A) V
-        values = module.split(v)
-        heads = weights @ values  # (B, H, L, K)
-        mix_back = self.rule.mix(weights, values, heads)
-        z = heads.transpose(1, 2).flatten(2)  # (B, L, H * K)
+    def attention(self, module: MultiHeadAttention, site: str, x: Tensor, memory: Tensor | None, bias: Tensor) -> tuple[Tensor, Inner]:
+        """W_O [xi_1 A_1 V_1; ..; xi_H A_H V_H] + b_O. The way back leads through the values alone, because A is constant."""
+        keys = x if memory is None else memory
+        if module.heads:
+            v, v_back = self.linear(module.v_proj, keys)
+            q = F.linear(x, module.q_proj.weight.to(self.dtype), module.q_proj.bias.to(self.dtype))
+            k = F.linear(keys, module.k_proj.weight.to(self.dtype), module.k_proj.bias.to(self.dtype))
+            weights = attention_weights(module.split(q) * module.head_width**-0.5, module.split(k), bias)  # (B, H, L, S)
+            if module.gate is not None:
+                weights = gate_heads(weights, module.gate())  # xi (A V) = (xi A) V
+            values = module.split(v)
+            heads = weights @ values  # (B, H, L, K)
+            mix_back = self.rule.mix(weights, values, heads)
+            z = heads.transpose(1, 2).flatten(2)  # (B, L, H * K)
+        else:
+            z = x[..., :0]  # only the bias of W_O comes out
         y, out_back = self.linear(module.out_proj, z)
 
-        def back(R: Tensor, account: Account) -> Tensor:
+        def back(R: Tensor, account: Account) -> tuple[Tensor | None, Tensor | None]:
             R_z = out_back(R, account)
-            account.heads[site] = self.rule.relevance(R_z, z).unflatten(-1, (module.heads, -1)).sum((2, 4)).double()
-            R_v = mix_back(R_z.unflatten(-1, (module.heads, -1)).transpose(2, 3), account)  # (C, B, H, S, K)
-            return v_back(R_v.transpose(2, 3).flatten(3), account)
+            if module.heads:
+                R_heads = R_z.unflatten(-1, (module.heads, -1))  # (C, B, L, H, K)
+                account.heads[site] = self.rule.relevance(R_z, z).unflatten(-1, (module.heads, -1)).sum((2, 4)).double()
+                R_v = mix_back(R_heads.transpose(2, 3), account)  # (C, B, H, S, K)
+                R_keys = v_back(R_v.transpose(2, 3).flatten(3), account)
+            else:
+                R_keys = R.new_zeros(len(R), *keys.shape)
+            return (R_keys, None) if memory is None else (None, R_keys)
 
         return y, back
 
     def back(self, seed: Tensor) -> Account:
-        """Where the relevance `seed` (C, B, T) of the top-1 logits goes."""
+        """Return where the relevance `seed` (C, B, T) of the top-1 logits goes."""
         account = Account(seed.sum(2))
         R = self.decoder_norm(self.top(seed, account), account)
         memory: Tensor | None = None
@@ -159,7 +150,7 @@ class Walk:
 
 
 def top_logits(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where there is one."""
+    """Return the largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where there is a position."""
     memory, bias = model.encode(batch.source)
     x = model.decode(memory, bias, batch.target_in)  # (B, T, D)
     best, real = best_tokens(x, model.output.weight, batch, model.target_specials.padding)
@@ -168,7 +159,7 @@ def top_logits(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def best_tokens(states: Tensor, weight: Tensor, batch: Batch, padding: int) -> tuple[Tensor, Tensor]:
-    """Ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, True elsewhere. states (B, T, D), weight (V, D)."""
+    """Return the ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, False at padding. states (B, T, D), weight (V, D)."""
     real = batch.target_out != padding
     best = torch.zeros_like(batch.target_out)
     best[real] = torch.cat([(part @ weight.T).argmax(1) for part in states[real].split(CHUNK)])

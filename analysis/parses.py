@@ -19,9 +19,9 @@ NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textca
 
 
 def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
-    """The tree of every line, in their order; an empty line has a tree without words.
+    """Return the tree of every line, in order; an empty line has a tree without words.
 
-    DataError for another spec, for lines that have no tree (the first is named), and where spaCy or its model is missing."""
+    Raises DataError at an unknown spec, at lines that have no tree (the first is named), and if spaCy or its model is missing."""
     kind, _, where = spec.partition(":")
     if kind == "spacy" and where:
         return parse(where, lines)
@@ -34,17 +34,17 @@ def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
 
 
 def toy_trees() -> list[Tree]:
-    """The trees of all sentences of the toy corpus, all splits; no two have the same text."""
+    """Return the trees of all sentences in all splits of the toy corpus; no two have the same text."""
     from data.toy import SPLITS, toy_pairs  # here, because the grammar takes time to load
 
     return [Tree(p.words, p.heads, p.labels, p.source) for split in SPLITS for p in toy_pairs(split)]
 
 
 def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[Tree]:
-    """The tree of every line, found by its text, white space aside; trees of other sentences may stand among them.
+    """Return the tree of every line, found by its text, white space aside; there may be trees of other sentences too.
 
-    A line that comes again takes the next tree of that text, or the last one where there is no other. DataError says which line is the
-    first without a tree, and how many are."""
+    A line that comes again takes the next tree of that text, or the last one where there is no other. Raises DataError, which says which
+    line is the first without a tree, and how many there are."""
     of_text: dict[str, list[Tree]] = defaultdict(list)
     for tree in trees:
         of_text[_plain(tree.text)].append(tree)
@@ -74,7 +74,9 @@ def _plain(text: str) -> str:
 
 
 def parse(model: str, lines: Sequence[str]) -> list[Tree]:
-    """The trees that a spaCy pipeline gives, each line one sentence. DataError where spaCy, the model or its parser is missing."""
+    """Return the trees that a spaCy pipeline gives, with each line as one sentence.
+
+    Raises DataError if spaCy, the model or its parser is missing."""
     nlp = load_pipeline(model)
     trees = []
     with nlp.select_pipes(disable=[name for name in NOT_FOR_PARSING if name in nlp.pipe_names]):
@@ -86,7 +88,7 @@ def parse(model: str, lines: Sequence[str]) -> list[Tree]:
 
 
 def load_pipeline(model: str) -> Any:
-    """spacy.load by name or path, with one line that says what to install in place of its errors."""
+    """Return the spaCy pipeline of this name or path. Raises DataError, one line that says what to install, instead of spaCy's errors."""
     try:
         spacy = importlib.import_module("spacy")
     except ImportError as error:
@@ -108,7 +110,7 @@ def _line(error: Exception) -> str:
 
 
 def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:
-    """One document a line, in which no sentence may begin but the first: a parser would cut some captions in two."""
+    """Yield a document for each line, marked as one sentence, because a parser would cut some captions in two."""
     for line in lines:
         doc = nlp.make_doc(line)
         for token in list(doc)[1:]:
@@ -117,7 +119,7 @@ def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:
 
 
 def tree_of(doc: Any, text: str) -> Tree:
-    """The tree of a parsed spaCy document; tokens of white space are left out, and what hung on one hangs on its head."""
+    """Return the tree of a parsed document. Tokens of white space are left out, and their dependents go to their heads."""
     tokens = [token for token in doc if not token.is_space]
     number = {token.i: n for n, token in enumerate(tokens, start=1)}
     heads = []

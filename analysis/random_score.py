@@ -10,7 +10,7 @@ from gates import HeadMap, find_sites
 
 
 def random_score(model: nn.Module, batches: Iterable[Any] = (), *, seed: int) -> HeadMap:
-    """Uniform in [0, 1) for every head; the same heads of the same seed, whatever the kinds. The batches are not read."""
+    """Return a number drawn uniformly from [0, 1) for every head. A seed always gives the same numbers; the batches are not read."""
     del batches
     generator = torch.Generator().manual_seed(seed)
     return HeadMap({site: torch.rand(site.heads, generator=generator, dtype=torch.float64) for site in find_sites(model)})

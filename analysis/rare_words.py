@@ -23,7 +23,7 @@ NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
 
 def token_counts(sentences: Iterable[Sequence[int]], size: int) -> Tensor:
-    """How often each of the `size` pieces of the vocabulary occurs in the sentences, (V,) int64."""
+    """Return how often each of the `size` pieces of the vocabulary occurs in the sentences, (V,) int64."""
     return torch.tensor(list(chain.from_iterable(sentences)), dtype=torch.int64).bincount(minlength=size)
 
 
@@ -49,11 +49,9 @@ class RareWords:
         if not sites:
             return
         source = attention.batch.source.cpu()
-        if int(source.max()) >= len(self.counts):
-            raise ValueError(
-                f"counts are of {len(self.counts)} pieces, but a source has piece {int(source.max())}; count the training text with the "
-                "source vocabulary of this model"
-            )
+        if (largest := int(source.max())) >= len(self.counts):
+            what = f"counts are of {len(self.counts)} pieces, but a source has piece {largest}"
+            raise ValueError(f"{what}; count the training text with the source vocabulary of this model")
         specials = attention.source_specials
         ordered = self.counts[specials.is_piece(torch.arange(len(self.counts)))].sort().values
         more_frequent = len(ordered) - torch.searchsorted(ordered, self.counts, right=True)  # (V,)
@@ -77,22 +75,22 @@ class RareWords:
         self._chance = self._chance + torch.stack([(mask.sum(1)[pair] / keys).sum() for mask in (rarest, two_rarest)])
 
     def rarest(self) -> HeadMap:
-        """The share of queries whose largest weight is on the least frequent token. Raises ValueError where no sentence was counted."""
+        """Return the share of queries whose largest weight is on the least frequent token. Raises ValueError where no sentence counts."""
         return self._share(0)
 
     def two_rarest(self) -> HeadMap:
-        """The share of queries whose largest weight is on one of the two least frequent tokens. Raises ValueError as `rarest`."""
+        """Return the same for one of the two least frequent tokens. Raises ValueError as `rarest`."""
         return self._share(1)
 
     def chance(self) -> tuple[float, float]:
-        """The shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as `rarest`."""
+        """Return the shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as `rarest`."""
         self._check()
         one, two = (self._chance / self.queries).tolist()
         return one, two
 
     def rare(self, threshold: float = 0.5) -> HeadMap:
-        """A bool map, True where `two_rarest` is at least the threshold. The paper has none; its heads reach 83% (OpenSubtitles) and over
-        50% (WMT)."""
+        """Return a bool map, True where `two_rarest` is at least the threshold. The paper names none; its heads reach 83% (OpenSubtitles)
+        and over 50% (WMT)."""
         return self.two_rarest().map(lambda row: row >= threshold)
 
     def _share(self, which: int) -> HeadMap:

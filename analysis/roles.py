@@ -104,12 +104,8 @@ def syntactic(result: AnalysisResult) -> list[Role]:
 
 def rare(result: AnalysisResult) -> list[Role]:
     chance = result.facts["chance_two_rarest"]
-    needed = max(RARE_SHARE, chance + MARGIN)
-    words = "of its largest weights are on one of the two rarest tokens of the sentence; picked blindly {:.0%} would be"
-    return [
-        Role(site, head, "rare words", "rare words", share, chance, needed, f"{share:.0%} {words.format(chance)}")
-        for site, head, share in head_values(result.head_maps["two_rarest"])
-    ]
+    words = f"of its largest weights are on one of the two rarest tokens of the sentence; picked blindly {chance:.0%} would be"
+    return share_roles("rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words)
 
 
 def aligned(result: AnalysisResult) -> list[Role]:
@@ -117,10 +113,12 @@ def aligned(result: AnalysisResult) -> list[Role]:
         return []
     baseline, offset = result.facts["baseline"], result.facts["baseline_offset"]
     words = f"of its largest weights are on a word aligned to the one produced; the best fixed offset ({offset:+d}) has {baseline:.0%}"
-    return [
-        Role(site, head, "aligned", "aligned", share, baseline, baseline + MARGIN, f"{share:.0%} {words}")
-        for site, head, share in head_values(result.head_maps["agreement"])
-    ]
+    return share_roles("aligned", result.head_maps["agreement"], baseline, baseline + MARGIN, words)
+
+
+def share_roles(family: str, shares: HeadMap, baseline: float, needed: float, words: str) -> list[Role]:
+    """Return the one role of a family for every head. words: what follows the head's share in the sentence."""
+    return [Role(site, head, family, family, share, baseline, needed, f"{share:.0%} {words}") for site, head, share in head_values(shares)]
 
 
 def head_values(head_map: HeadMap) -> list[tuple[HeadSite, int, float]]:

@@ -105,7 +105,7 @@ def any_role(roles: Mapping[str, HeadMap]) -> HeadMap:
 
 
 def permutation_test(groups: list[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> dict[str, Any]:
-    """The numbers of the test, for the (lifetimes, labels) of the groups within which labels are permuted."""
+    """Return the numbers of the test, given (lifetimes, labels) of each group within which labels are permuted."""
     lifetime, label = (np.concatenate(part) for part in zip(*groups, strict=True))
     row: dict[str, Any] = {"specialised": int(label.sum()), "others": int((~label).sum())}
     row |= dict.fromkeys(("lifetime_specialised", "lifetime_others", "difference", "p_value"))
@@ -136,7 +136,7 @@ def sum_distribution(values: NDArray[np.int64], size: int) -> NDArray[np.float64
 
 
 def common_sites(runs: Mapping[str, HeadMap], kinds: Iterable[str] | None) -> list[HeadSite]:
-    """The sites of these kinds. Raises ValueError where the runs do not all have them, and without a run or a site."""
+    """Return the sites of these kinds. Raises ValueError where the runs do not all have them, and without a run or a site."""
     if not runs:
         raise ValueError("survival is counted over runs, got none")
     chosen = check_kinds(kinds)

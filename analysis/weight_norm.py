@@ -17,9 +17,9 @@ from models.transformer import Transformer
 
 @torch.no_grad()
 def weight_norm(model: Transformer, batches: Iterable[Any] = (), *, kinds: Iterable[str] | None = None) -> HeadMap:
-    """|W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64; a gate on the head does not change it.
+    """Return |W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64.
 
-    The batches are not read."""
+    A gate on the head does not change it, and the batches are not read."""
     del batches
     chosen = check_kinds(kinds)
     norms = {}

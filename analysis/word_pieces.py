@@ -14,11 +14,12 @@ SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first 
 
 
 def word_of_piece(vocab: Vocabulary, text: str, words: Sequence[str]) -> list[int | None]:
-    """For every piece of `vocab.encode([text])` the number of its word, from 0; None only where nothing of the piece is in a word.
+    """Return the number of the word, from 0, of every piece of `vocab.encode([text])`; None where nothing of the piece is in a word.
 
-    words: side by side the text without its white space (`Tree.written`). A piece of two words is the one's that has more characters of
-    it, the first's where equal; a space alone is the word's after it. A word may be without a piece: nothing but zero-width characters,
-    or all of it in a piece of its neighbour. DataError where the words are not the text's, or the vocabulary is not SentencePiece's."""
+    words: side by side they are the text without its white space (`Tree.written`). A piece that spans two words belongs to the one with
+    more characters in it, to the first where they are equal; a space alone belongs to the word after it. A word may have no piece: if it
+    has only zero-width characters, or lies whole in its neighbour's piece. Raises DataError if the words are not those of the text, or the
+    vocabulary is not SentencePiece's."""
     if not isinstance(vocab, Vocab):
         raise DataError(f"the words of pieces are found for SentencePiece's vocabularies alone, and {vocab.path} is none")
     owner: list[int | None] = [None] * len(text)

@@ -56,13 +56,8 @@ class TokenBatches:
                 f"{len(self.source_lengths)} sentence pairs cannot be shared by {world} devices; use more text or fewer devices"
             )
         assert 0 <= rank < world  # set by the trainer, never by the user
-        self.max_tokens = max_tokens
-        self.seed = seed
-        self.accumulate = accumulate
-        self.world = world
-        self.rank = rank
-        self.shuffle = shuffle
-        self.epoch = 0
+        self.max_tokens, self.accumulate, self.world, self.rank = max_tokens, accumulate, world, rank
+        self.seed, self.shuffle, self.epoch = seed, shuffle, 0
         self._longer = np.maximum(self.source_lengths, self.target_lengths)
         self._cuts = self._cut()
 

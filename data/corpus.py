@@ -89,13 +89,8 @@ class TranslationData(pl.LightningDataModule):
         train_sentences: int = 0,
     ) -> None:
         super().__init__()
-        self.corpus = corpus
-        self.source_vocab = source_vocab
-        self.target_vocab = target_vocab
-        self.max_tokens = max_tokens
-        self.max_length = max_length
-        self.seed = seed
-        self.accumulate = accumulate
+        self.corpus, self.source_vocab, self.target_vocab = corpus, source_vocab, target_vocab
+        self.max_tokens, self.max_length, self.accumulate, self.seed = max_tokens, max_length, accumulate, seed
         train = corpus.train
         if train_sentences:
             train = ParallelText(train.sources[:train_sentences], train.targets[:train_sentences], train.skipped)

@@ -124,26 +124,18 @@ def read_files(
     tgt: str | None,
 ) -> Corpus:
     """Return the corpus of six files, two for each argument: [SOURCE, TARGET]. Raises DataError if some are missing."""
-    given = {"--train-files": train_files, "--valid-files": valid_files, "--test-files": test_files}
-    missing = [flag for flag, files in given.items() if not files]
+    given = {"train": train_files, "valid": valid_files, "test": test_files}
+    missing = [f"--{split}-files" for split, files in given.items() if not files]
     if missing:
-        raise DataError(f"explicit files need all of {', '.join(given)}, each SOURCE and TARGET; missing: {', '.join(missing)}")
-
-    def pairs(flag: str, *, skip_empty: bool) -> ParallelText:
-        files = given[flag]
+        flags = ", ".join(f"--{split}-files" for split in given)
+        raise DataError(f"explicit files need all of {flags}, each SOURCE and TARGET; missing: {', '.join(missing)}")
+    texts = {}
+    for split, files in given.items():
         if files is None or isinstance(files, str) or len(files) != 2:
-            raise DataError(f"{flag} takes two files, SOURCE and TARGET; got {files!r}")
-        return read_pairs(files[0], files[1], skip_empty=skip_empty)
-
-    return Corpus(
-        train=pairs("--train-files", skip_empty=True),
-        valid=pairs("--valid-files", skip_empty=True),
-        test=pairs("--test-files", skip_empty=False),
-        name="files",
-        description=f"training text {' and '.join(map(str, train_files or ()))}",
-        src=src or "",
-        tgt=tgt or "",
-    )
+            raise DataError(f"--{split}-files takes two files, SOURCE and TARGET; got {files!r}")
+        texts[split] = read_pairs(files[0], files[1], skip_empty=split != "test")
+    about = f"training text {' and '.join(map(str, train_files or ()))}"
+    return Corpus(texts["train"], texts["valid"], texts["test"], name="files", description=about, src=src or "", tgt=tgt or "")
 
 
 def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corpus:

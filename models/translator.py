@@ -16,6 +16,7 @@ from data.batch import pad
 from data.special_tokens import SpecialTokens
 from data.vocab import Vocab, Vocabulary
 from gates import HeadSite, find_sites
+from models.evaluation_mode import evaluation_mode
 from models.line_translator import LineTranslator, Translation
 from models.search import Hypothesis, beam_search, greedy_search
 from models.transformer import Transformer
@@ -55,35 +56,31 @@ class Translator(LineTranslator):
         beam, penalty = self.search_options(beam, length_penalty)
         ids = self.encode(lines)
         results: list[list[Translation]] = [[Translation("", 0.0, 0.0, 0)] for _ in ids]
-        was_training = self.model.training
-        self.model.eval()
-        for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
-            source = pad([ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
-            options: dict[str, Any] = {"length_penalty": penalty, "max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
-            if beam == 1:
-                n_best: list[list[Hypothesis]] = [[hypothesis] for hypothesis in greedy_search(self.model, source, **options)]
-            else:
-                n_best = beam_search(self.model, source, beam=beam, **options)
-            texts = iter(self.target_vocab.decode([hypothesis.ids for best in n_best for hypothesis in best]))
-            for i, best in zip(chosen, n_best, strict=True):
-                results[i] = [Translation(next(texts), h.log_prob, h.score, len(h.ids) + 1) for h in best]
-        self.model.train(was_training)
+        options: dict[str, Any] = {"length_penalty": penalty, "max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
+        with evaluation_mode(self.model):
+            for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
+                source = pad([ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
+                if beam == 1:
+                    n_best: list[list[Hypothesis]] = [[hypothesis] for hypothesis in greedy_search(self.model, source, **options)]
+                else:
+                    n_best = beam_search(self.model, source, beam=beam, **options)
+                texts = iter(self.target_vocab.decode([hypothesis.ids for best in n_best for hypothesis in best]))
+                for i, best in zip(chosen, n_best, strict=True):
+                    results[i] = [Translation(next(texts), h.log_prob, h.score, len(h.ids) + 1) for h in best]
         return results
 
     @torch.inference_mode()
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
         source_ids, target_ids = self.encode_pairs(sources, targets)
         results: list[list[float]] = [[] for _ in sources]
-        was_training = self.model.training
-        self.model.eval()
         lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
-        for chosen in self.search_batches(lengths, 1):
-            source = pad([source_ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
-            target = pad([target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True).to(self.device)
-            log_p = token_log_probs(self.model, source, target)
-            for i, row in zip(chosen, log_p.tolist(), strict=True):
-                results[i] = row[: len(target_ids[i]) + 1]
-        self.model.train(was_training)
+        with evaluation_mode(self.model):
+            for chosen in self.search_batches(lengths, 1):
+                source = pad([source_ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
+                target = pad([target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True).to(self.device)
+                log_p = token_log_probs(self.model, source, target)
+                for i, row in zip(chosen, log_p.tolist(), strict=True):
+                    results[i] = row[: len(target_ids[i]) + 1]
         return results
 
 

@@ -14,7 +14,7 @@ SHORT_FOR = {
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """forms: English (singular, plural); german: (singular, plural); gender: m, f or n; where: the preposition of place (in, auf, an)."""
+    """A noun. forms: English (singular, plural); german: the same in German; gender: m, f or n; where: its preposition of place."""
 
     forms: tuple[str, str]
     german: tuple[str, str]
@@ -32,9 +32,10 @@ class Sense:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """forms: English (singular, plural); frame: intransitive, transitive, ditransitive, clause or copula; subjects, objects: the groups of
-    nouns it takes (of a clause verb: that, whether); senses: German by the group of the deciding phrase, "" for all others;
-    decided_by: subject or object; case: of its German object; motion: two-way prepositions take the accusative."""
+    """A verb. forms: English (singular, plural). frame: intransitive, transitive, ditransitive, clause or copula. subjects, objects: the
+    groups of nouns that it takes (the objects of a clause verb are that and whether). senses: the German verb by the group of the phrase
+    that decides, "" for all other groups; decided_by: whether this phrase is the subject or the object. case: of the German object.
+    motion: whether two-way prepositions take the accusative after it."""
 
     forms: tuple[str, str]
     frame: str
@@ -48,7 +49,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Adjective:
-    """groups: of nouns it goes with; stems: German by the group of the noun, "" for all others."""
+    """An adjective. groups: of the nouns that it describes. stems: the German stem by the noun's group, "" for all other groups."""
 
     form: str
     groups: tuple[str, ...]
@@ -57,8 +58,8 @@ class Adjective:
 
 @dataclass(frozen=True, slots=True)
 class Determiner:
-    """A determiner of one number. stem: German; pattern: how the stem inflects (der, dies, ein, viel, or fixed); adjectives: the
-    declension it asks for (weak, mixed, strong). form "" is the bare plural."""
+    """A determiner of singular or plural nouns. form: English, "" for the bare plural. stem: German. pattern: how the stem inflects (der,
+    dies, ein, viel, or fixed). adjectives: the declension of adjectives after it (weak, mixed or strong)."""
 
     form: str
     label: str
@@ -69,7 +70,7 @@ class Determiner:
 
 @dataclass(frozen=True, slots=True)
 class Adverb:
-    """label: spaCy's; `never` is neg, `today` npadvmod."""
+    """An adverb. label: spaCy's dependency label; `never` is neg, `today` npadvmod."""
 
     form: str
     german: str
@@ -78,8 +79,8 @@ class Adverb:
 
 @dataclass(frozen=True, slots=True)
 class Preposition:
-    """case: acc, dat, or two-way (acc with verbs of motion); german "" is the noun's own preposition of place; groups: of nouns it
-    takes."""
+    """A preposition. german: "" stands for the noun's own preposition of place. case: acc, dat, or two-way (acc with verbs of motion).
+    groups: of the nouns that it takes."""
 
     form: str
     german: str
@@ -88,12 +89,12 @@ class Preposition:
 
 
 def table(text: str) -> list[list[str]]:
-    """The rows of a table, cut into cells."""
+    """Return the rows of a table, each as the list of its cells."""
     return [["" if cell.strip() == "-" else cell.strip() for cell in line.split(" / ")] for line in text.strip().splitlines()]
 
 
 def groups_of(cell: str) -> tuple[str, ...]:
-    """The groups of nouns that a cell names, `animate`, `solid` and `any` written out."""
+    """Return the groups of nouns that a cell names; `animate`, `solid` and `any` stand for several."""
     return tuple(group for word in cell.split() for group in SHORT_FOR.get(word, (word,)))
 
 
@@ -103,18 +104,18 @@ def pair(cell: str) -> tuple[str, str]:
 
 
 def read_nouns(text: str) -> tuple[Noun, ...]:
-    """Columns: English singular and plural, gender, German; then the preposition of place unless it is `in`."""
+    """Read a table of nouns: English singular and plural, gender, German; then the preposition of place unless it is `in`."""
     return tuple(Noun(pair(r[0]), pair(r[2]), r[1], r[3] if len(r) > 3 else "in") for r in table(text))
 
 
 def sense_of(cell: str) -> Sense:
-    """Of `an|ruft rufen`: prefix, singular, plural."""
+    """Read a German verb such as `an|ruft rufen`: prefix, singular, plural."""
     prefix, _, forms = cell.rpartition("|")
     return Sense(prefix, pair(forms))
 
 
 def read_verbs(frame: str, text: str) -> tuple[Verb, ...]:
-    """Columns: English plural and singular, subjects, objects, German (prefix|singular plural); then, as needed,
+    """Read a table of verbs: English plural and singular, subjects, objects, German (prefix|singular plural); then, as needed,
     `subject GROUPS: German` or `object GROUPS: German` for a second sense, `dat`, `motion`."""
     verbs = []
     for english, subjects, objects, german, *rest in table(text):
@@ -129,7 +130,7 @@ def read_verbs(frame: str, text: str) -> tuple[Verb, ...]:
 
 
 def read_adjectives(text: str) -> tuple[Adjective, ...]:
-    """Columns: English, groups of nouns, German; then, where there is a second sense, `GROUPS: German`."""
+    """Read a table of adjectives: English, groups of nouns, German; then, where there is a second sense, `GROUPS: German`."""
     adjectives = []
     for english, groups, german, *rest in table(text):
         stems = {"": german}
@@ -155,7 +156,7 @@ CASES, COLUMNS = ("nom", "acc", "dat"), "mfnp"  # p: plural, of any gender
 
 
 def read_endings(stem: str, *rows: str) -> dict[str, dict[str, str]]:
-    """case -> column -> form; one row a case, one ending a column, "-" where there is none."""
+    """Return case -> column -> form. Each row holds the endings of a case, one for each column, "-" for none."""
     forms = [[stem + ending.strip("-") for ending in row.split()] for row in rows]
     return {case: dict(zip(COLUMNS, row, strict=True)) for case, row in zip(CASES, forms, strict=True)}
 
@@ -173,13 +174,13 @@ ENDINGS["viel"] = ENDINGS["strong"]
 
 
 def decline_noun(noun: Noun, *, plural: bool, case: str) -> str:
-    """The German noun; only the dative plural has an ending of its own (-n, unless the plural ends in n or s)."""
+    """Return the German noun. Only the dative plural has an ending of its own: -n, unless the plural ends in n or s."""
     form = noun.german[plural]
     return form + "n" if plural and case == "dat" and form[-1] not in "ns" else form
 
 
 def decline_determiner(determiner: Determiner, *, column: str, case: str) -> str:
-    """The German determiner; "" where German has none."""
+    """Return the German determiner; "" where German has none."""
     if determiner.pattern == "der":
         return ARTICLE[case][column]
     return determiner.stem if determiner.pattern == "fixed" else determiner.stem + ENDINGS[determiner.pattern][case][column]

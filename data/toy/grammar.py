@@ -56,7 +56,7 @@ class Phrase:
 
     @property
     def column(self) -> str:
-        """Of the tables of endings: the noun's gender, or p for a plural."""
+        """The phrase's column in the tables of endings: the noun's gender, or p for a plural."""
         assert self.noun
         return "p" if self.plural else self.noun.gender
 
@@ -113,7 +113,7 @@ MODALS, ADVERBIAL_MARKS, COORDINATORS = Zipf(lexicon.MODALS), Zipf(lexicon.ADVER
 
 
 def draw_sentence(rng: Random) -> Clause:
-    """The meaning of one sentence: a main clause, perhaps with a fronted adverb, phrase or clause, or with a second main clause."""
+    """Draw the meaning of one sentence: a main clause, perhaps with a fronted adverb, phrase or clause, or with a second main clause."""
     chance = rng.random()
     front: Front = None
     if chance < 0.10:
@@ -131,7 +131,7 @@ def draw_sentence(rng: Random) -> Clause:
 
 
 def draw_clause(rng: Random, *, rank: str, front: Front = None, opening: tuple[str, str] = ("", "")) -> Clause:
-    """A clause with a subject of its own. rank: main (may hold any other clause), joined (one of two main clauses: holds none) or
+    """Draw a clause with its own subject. rank: main (may hold any other clause), joined (one of two main clauses: holds none) or
     subordinate (holds relative clauses only)."""
     main, chance = rank == "main", rng.random()
     fronted = isinstance(front, tuple)
@@ -165,7 +165,7 @@ def draw_clause(rng: Random, *, rank: str, front: Front = None, opening: tuple[s
 
 
 def draw_relative(rng: Random, head: Phrase) -> Clause:
-    """A relative clause about `head`, which is its subject or its object; all its phrases are plain."""
+    """Draw a relative clause about `head`, which is its subject or its object; all its phrases are plain."""
     chance = rng.random()
     if chance < 0.5 and (verbs := TAKING_OBJECT[head.group]).items:
         verb = verbs.draw(rng)
@@ -183,7 +183,7 @@ def draw_relative(rng: Random, head: Phrase) -> Clause:
 
 
 def _fill(rng: Random, clause: Clause) -> None:
-    """Adds what may surround any verb: modal, negation, adverbs, a place, the adjective of `is`."""
+    """Add what may surround any verb: modal, negation, adverbs, a place, the adjective of `is`."""
     verb = clause.verb
     if verb is lexicon.COPULA:
         adjective = ADJECTIVES[clause.subject.group].draw(rng)
@@ -208,7 +208,7 @@ def _fill(rng: Random, clause: Clause) -> None:
 
 
 def draw_place(rng: Random, prepositions: Zipf[Preposition]) -> tuple[Preposition, Phrase]:
-    """A preposition and its plain phrase."""
+    """Draw a preposition and a plain phrase for it."""
     preposition = prepositions.draw(rng)
     return preposition, draw_phrase(rng, GROUPS[preposition.groups].draw(rng), spoken=True, clauses=False)
 
@@ -216,7 +216,7 @@ def draw_place(rng: Random, prepositions: Zipf[Preposition]) -> tuple[Prepositio
 def draw_phrase(
     rng: Random, group: str, *, subject: bool = False, spoken: bool = False, clauses: bool = False, joining: bool = False
 ) -> Phrase:
-    """A noun phrase of a group of nouns. subject: may be a pronoun; spoken: must open with a word of its own (no `dogs` alone);
+    """Draw a noun phrase of a group of nouns. subject: may be a pronoun; spoken: must open with a word of its own (no `dogs` alone);
     clauses: may hold a relative clause or `of`; joining: may hold further phrases."""
     if group == "person":
         chance = rng.random()

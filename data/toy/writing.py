@@ -15,13 +15,13 @@ PUNCTUATION = (",", ".")
 
 
 def join(words: list[str]) -> str:
-    """Words as a line of text: commas and periods close up to the word before."""
+    """Join words to a line of text, without a space before commas and periods."""
     return " ".join(words).replace(" ,", ",").replace(" .", ".")
 
 
 class English:
-    """A sentence in English: words, heads (1-based, 0 for the root) and labels. Indices inside are 0-based. Writing it fills in the fields
-    `at...` of the meaning."""
+    """A sentence in English: its words, their heads (numbered from 1, 0 for the root) and labels. Methods count words from 0, and fill in
+    the fields `at...` of the clauses and phrases."""
 
     def __init__(self, sentence: Clause) -> None:
         self.words: list[str] = []
@@ -32,7 +32,7 @@ class English:
         self.words[0] = self.words[0][0].upper() + self.words[0][1:]
 
     def _add(self, word: str, label: str, head: int = -1) -> int:
-        """The index of the word just added; `head` is 0-based, -1 while unknown or for the root."""
+        """Add a word and return its index. head: the index of its head, -1 while it is unknown and for the root."""
         self.words.append(word)
         self.labels.append(label)
         self.heads.append(head + 1)
@@ -139,7 +139,8 @@ class English:
 
 
 class German:
-    """A sentence in German, after `English` has numbered the source words: words, and links, the source index of each word, -1 for none."""
+    """A sentence in German: its words, and for each the index of its source word (links), -1 for none. `English` must come first: it
+    fills in the indices of the source words."""
 
     def __init__(self, sentence: Clause, *, period: int) -> None:
         self.words: list[str] = []
@@ -190,7 +191,7 @@ class German:
         self._phrase(phrase, case)
 
     def _clause(self, clause: Clause, *, final: bool) -> None:
-        """final: the finite verb stands last, else second."""
+        """Write a clause. final: the finite verb stands last; otherwise it stands second."""
         verb, at, plural = clause.verb, clause.at, clause.plural
         decider = clause.subject if verb.decided_by == "subject" else clause.object
         sense = verb.senses.get(decider.group if decider else "", verb.senses[""])
@@ -238,7 +239,7 @@ class German:
             self._place(clause.front, clause.at["front"], motion=False)  # where it happens, not where to
 
     def _middle(self, clause: Clause) -> None:
-        """Between the finite verb (or the subject) and the end of the clause."""
+        """Write what stands between the finite verb (or the subject) and the end of the clause."""
         at = clause.at
         if clause.before:
             self._add(clause.before.german, at["before"])

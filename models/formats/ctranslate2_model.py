@@ -261,18 +261,15 @@ class CTranslate2Model(LineTranslator):
             options: dict[str, Any] = {"length_penalty": length_penalty, "limit": limit - 1, "patience": patience}
             best = self.run(sources, k, **options, suppress=not cut)
             bad = [i for i, hypotheses in enumerate(best) if any(self.ruled_out(one.ids) for one, _ in hypotheses)]
-            if bad:
-                for i, hypotheses in zip(bad, self.run([sources[i] for i in bad], k, **options, suppress=True), strict=True):
-                    best[i] = hypotheses
+            for i, hypotheses in zip(bad, self.run([sources[i] for i in bad], k, **options, suppress=True) if bad else [], strict=True):
+                best[i] = hypotheses
             found = [[one.ids for one, _ in hypotheses] for hypotheses in best]
         pairs = [(row, ids) for row, candidates in zip(source_ids, found, strict=True) for ids in candidates]
         log_probs = iter(self.log_probs([row for row, _ in pairs], [ids for _, ids in pairs]))
         results = []
         for candidates in found:
-            ended = []
-            for ids in candidates:
-                log_prob = sum(next(log_probs))
-                ended.append(Hypothesis(ids, log_prob, log_prob / (len(ids) + 1) ** length_penalty))
+            totals = [(ids, sum(next(log_probs))) for ids in candidates]
+            ended = [Hypothesis(ids, total, total / (len(ids) + 1) ** length_penalty) for ids, total in totals]
             results.append(sorted(ended, key=lambda one: -one.score)[:k])
         return results
 
