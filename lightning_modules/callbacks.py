@@ -21,10 +21,11 @@ from runfolder.folder import RunFolder
 CONVERGED_FALL, CONVERGED_EPOCHS = 0.005, 4
 
 
-def is_converged(losses: list[float]) -> bool:
-    """Whether the full-validation loss, epoch by epoch, fell by less than 0.5% over the last 4 epochs (best so far against best then)."""
+def is_converged(losses: list[float]) -> bool | None:
+    """Whether the full-validation loss fell by less than 0.5% over the last 4 epochs (best so far against best then). losses: of the epochs
+    whose weights may be chosen, one after the other. None where they are fewer than five, too few to say."""
     if len(losses) <= CONVERGED_EPOCHS:
-        return False
+        return None
     return min(losses) > min(losses[:-CONVERGED_EPOCHS]) * (1 - CONVERGED_FALL)
 
 
@@ -47,13 +48,14 @@ class Checkpoints(Remembers):
     Both are plain tensors, written to a temporary name and renamed. Must stand before AverageWeights in the list of callbacks: the best
     weights are the averaged ones."""
 
-    remembered = ("best", "best_epoch", "losses", "seconds", "tokens", "steps", "stopped")
+    remembered = ("best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens", "steps", "stopped")
 
     def __init__(self, folder: RunFolder, *, best: str, last: str, monitor: str):
         self.folder, self.best_name, self.last_name, self.monitor = folder, best, last, monitor
         self.best = float("inf")
         self.best_epoch = -1
         self.losses: list[float] = []  # full-validation loss, epoch by epoch
+        self.eligible_losses: list[float] = []  # of the epochs that may be chosen: without those under the noise of gates
         self.seconds = 0.0  # of training, validation and BLEU samples left out
         self.tokens = 0
         self.steps = 0
@@ -72,6 +74,7 @@ class Checkpoints(Remembers):
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, StageModule)
         self.losses.append(float(trainer.callback_metrics["val/loss"]))
+        self.eligible_losses += [self.losses[-1]] * module.eligible
         value = float(trainer.callback_metrics[self.monitor])
         if module.eligible and value < self.best and trainer.is_global_zero:
             self.best, self.best_epoch = value, trainer.current_epoch

@@ -50,7 +50,7 @@ class StageResult:
     steps: int
     best_epoch: int
     losses: list[float]  # full-validation loss, epoch by epoch
-    converged: bool
+    converged: bool | None  # see `is_converged`
     seconds: float
     tokens_per_second: float
     stopped: str | None
@@ -120,7 +120,7 @@ def run_stage(
         steps=checkpoints.steps,
         best_epoch=checkpoints.best_epoch,
         losses=checkpoints.losses,
-        converged=is_converged(checkpoints.losses),
+        converged=is_converged(checkpoints.eligible_losses),
         seconds=checkpoints.seconds,
         tokens_per_second=checkpoints.tokens / max(checkpoints.seconds, 1e-9),
         stopped=checkpoints.stopped,

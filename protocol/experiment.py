@@ -124,7 +124,7 @@ class Experiment:
         if row is None or row.evaluation == evaluation.fingerprint:
             return
         say(f"base: its result is of other test lines or another search; the {len(self.text.test[0])} lines are translated now")
-        evaluation.add("base", predictor, None, stage=row.stage)
+        evaluation.add("base", folder / "best.pt", predictor, None, stage=row.stage)
         evaluation.choose_reference()
         self.write_result(folder, evaluation, system="base")
 
@@ -301,10 +301,10 @@ class Experiment:
         result = run_stage(name, module, data, folder, self.machine, stage, prefix=prefix, resume=self.config.resume, **followed)
         module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())
-        end = "converged" if result.converged else "not converged"
+        end = {True: " (converged)", False: " (not converged)", None: ""}[result.converged]
         say(
             f"{name}: best epoch {result.best_epoch + 1} of {result.epochs}, "
-            f"validation loss {result.losses[result.best_epoch]:.4f} ({end}), "
+            f"validation loss {result.losses[result.best_epoch]:.4f}{end}, "
             f"{minutes(result.seconds)} of training, {result.tokens_per_second:,.0f} target tokens/s"
         )
         return result

@@ -1,33 +1,74 @@
 """The comparison of a run's systems on the terminal."""
 
-from report.terminal import columns, interval_text, show
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+
+from lightning_modules.callbacks import CONVERGED_EPOCHS
+from report.terminal import WIDTH, columns, interval_text, show
 from runfolder.folder import RunFolder
 from runfolder.row import ResultRow
 from tasks import task_of
 
+WIDE = 120  # columns of a terminal, from which on there is room for all
+UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned its task
+
 
 def comparison_table(run: RunFolder) -> None:
-    """Print the rows of a run's result.json as a table, then the signature of the metric, and which base is not converged."""
-    rows = run.rows()
-    first, *others = (metric.title for metric in task_of(run.config()).metrics)
+    """Print the rows of a run's result.json as a table, then the signature of the metric, and what the numbers cannot say."""
+    rows, config = run.rows(), run.config()
+    first, *others = (metric.title for metric in task_of(config).metrics)
     reference = str(run.read_json("result.json")["reference"])
     kinds = list(rows[0].heads_by_kind)
-    figures = ["heads", *kinds, first, "95%", *others, "difference", "95%", "p", "sentences/s"]
+    console = Console()
+    wide = (console.width if console.is_terminal else WIDTH) >= WIDE
+    if wide:
+        figures = ["heads", *kinds, first, "95%", *others, "difference", "95%", "p"]
+    else:
+        figures = ["heads", "+".join(kind[0] for kind in kinds), first, *others, "diff.", "95%", "p"]
     title = f"{run.path}: test set, differences against {reference}"
-    show(columns(title, ["system"], figures, (cells(row, kinds, reference) for row in rows)))
+    table = columns(title, ["system"], figures, (cells(row, kinds, reference, wide=wide) for row in rows))
+    if not wide:
+        table.box, table.pad_edge = SIMPLE_HEAD, False  # lines between the columns would take a third of the width
+    show(table)
     print(rows[0].main.signature)
-    for row in rows:
-        if row.is_base and row.stage and not row.stage["converged"]:
-            print(f"{row.system} is not converged: its validation loss still fell by 0.5% over the last 4 epochs; train it for longer")
+    for line in warnings_of(rows, config, reference):
+        print(line)
 
 
-def cells(row: ResultRow, kinds: list[str], reference: str) -> list[str]:
-    """The cells of one system. Its difference is left out where it is the reference, or was compared with none."""
+def cells(row: ResultRow, kinds: list[str], reference: str, *, wide: bool) -> list[str]:
+    """The cells of one system; in a narrow table the kinds share a cell. Its difference is left out where it is the reference, or was
+    compared with none."""
     main, *others = row.measures.values()
-    first = [row.system, f"{row.heads_open}/{row.heads_total}", *(str(row.heads_by_kind[kind]) for kind in kinds)]
-    first += [f"{main.value:.2f}", interval_text(main.ci95, ".1f"), *(f"{measure.value:.2f}" for measure in others)]
-    speed = "" if row.sentences_per_second is None else f"{row.sentences_per_second:.0f}"
+    by_kind = [str(row.heads_by_kind[kind]) for kind in kinds]
+    first = [row.system, f"{row.heads_open}/{row.heads_total}", *(by_kind if wide else ["+".join(by_kind)]), f"{main.value:.2f}"]
+    first += [interval_text(main.ci95, ".1f")] * wide + [f"{measure.value:.2f}" for measure in others]
     if row.system == reference or main.difference is None:
-        return [*first, "reference", "", "", speed]
+        return [*first, "ref." if not wide else "reference", "", ""]
     p_value = "" if main.p_value is None else f"{main.p_value:.3f}"
-    return [*first, f"{main.difference:+.2f}", interval_text(main.difference_ci95), p_value, speed]
+    return [*first, f"{main.difference:+.2f}", interval_text(main.difference_ci95, "+.2f" if wide else "+.1f"), p_value]
+
+
+def warnings_of(rows: list[ResultRow], config: dict[str, Any], reference: str) -> list[str]:
+    """What a reader of the table must know: a reference that learned nothing, a warm-up longer than its stage, bases not converged."""
+    lines = []
+    value = next(row.main.value for row in rows if row.system == reference)
+    if value < UNLEARNED:
+        lines.append(f"{reference} scores {value:.2f}: it has not learned the task, so the differences say nothing; train it for longer")
+    for row in rows:
+        stage = row.stage or {}
+        group = "train" if row.system == "base" else "finetune"
+        warm_up, steps = config.get(group, {}).get("warmup_steps", 0), stage.get("steps")
+        if steps is not None and warm_up >= steps:
+            flag = f"--{group}.warmup-steps {warm_up}"
+            lines.append(
+                f"{row.system}: the learning rate never reached its peak ({flag}, and {steps} steps); lower it or train for longer"
+            )
+        if row.is_base and stage:
+            if stage["converged"] is None or len(stage["losses"]) <= CONVERGED_EPOCHS:
+                lines.append(f"{row.system}: {len(stage['losses'])} epochs are too few to say whether it is converged")
+            elif not stage["converged"]:
+                fell = f"its validation loss still fell by 0.5% over the last {CONVERGED_EPOCHS} epochs"
+                lines.append(f"{row.system} is not converged: {fell}; train it for longer")
+    return lines

@@ -17,7 +17,7 @@ const WORDS = {
 };
 const OF_SYSTEMS = [
   ...["run", "system", "lambda", "heads_open", "heads_total", "enc-self", "dec-self", "cross", "bleu", "bleu_difference"],
-  ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters", "sentences_per_second"],
+  ...["p_value_vs_reference", "p_value_vs_base", "chrf", "parameters"],
 ];
 const TABLES = [
   ["Heads", headRows],

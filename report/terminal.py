@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
+WIDTH = 140  # characters, where the output is no terminal
+
 
 def show(table: Table) -> None:
-    """Print the table, 140 characters wide where the output is no terminal."""
-    Console(width=None if Console().is_terminal else 140).print(table)
+    """Print the table, as wide as the terminal."""
+    Console(width=None if Console().is_terminal else WIDTH).print(table)
 
 
 def interval_text(interval: tuple[float, float] | None, form: str = "+.2f") -> str:
