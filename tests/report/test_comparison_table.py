@@ -45,7 +45,7 @@ def test_every_number_is_whole_at_80_columns_and_at_140(run, width, monkeypatch,
     numbers = re.findall(r"[-+]?\d[\d./+]*", line)
     kinds = ["3", "11", "17"] if width == 140 else ["3+11+17"]
     bleu = ["36.50", "35.5", "37.5"] if width == 140 else ["36.50"]
-    ends = ["-1.75", "-0.25"] if width == 140 else ["-1.8", "-0.2"]
+    ends = ["-1.75", "-0.25"] if width == 140 else ["-1.8", "-0.2"]  # rounded to even
     assert numbers == ["31/72", *kinds, *bleu, "56.50", "-1.38", *ends, "0.013"]
     assert "…" not in "".join(lines)
 
