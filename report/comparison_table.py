@@ -30,7 +30,8 @@ def comparison_table(run: RunFolder) -> None:
     title = f"{run.path}: test set, differences against {reference}"
     table = columns(title, ["system"], figures, (cells(row, kinds, reference, wide=wide) for row in rows))
     if not wide:
-        table.box, table.pad_edge, table.collapse_padding = SIMPLE_HEAD, False, True  # lines between the columns would take a third of the width
+        # lines between the columns would take a third of the width
+        table.box, table.pad_edge, table.collapse_padding = SIMPLE_HEAD, False, True
     show(table)
     print(rows[0].main.signature)
     for line in warnings_of(rows, config, reference):
