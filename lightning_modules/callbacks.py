@@ -18,16 +18,6 @@ from models.checkpoint import save_file
 from models.progress import minutes, say
 from runfolder.folder import RunFolder
 
-CONVERGED_FALL, CONVERGED_EPOCHS = 0.005, 4
-
-
-def is_converged(losses: list[float]) -> bool | None:
-    """Whether the full-validation loss fell by less than 0.5% over the last 4 epochs (best so far against best then). losses: of the epochs
-    whose weights may be chosen, one after the other. None where they are fewer than five, too few to say."""
-    if len(losses) <= CONVERGED_EPOCHS:
-        return None
-    return min(losses) > min(losses[:-CONVERGED_EPOCHS]) * (1 - CONVERGED_FALL)
-
 
 class Remembers(pl.Callback):
     """A callback whose attributes named in `remembered` are kept in every checkpoint, so that a resumed stage goes on with them."""

@@ -13,10 +13,11 @@ from pytorch_lightning.loggers import Logger
 from configs.schema import StageConfig
 from data.corpus import TranslationData
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import Checkpoints, GateHistory, StageLog, is_converged, progress_bar
+from lightning_modules.callbacks import Checkpoints, GateHistory, StageLog, progress_bar
 from lightning_modules.loggers import make_loggers
 from lightning_modules.module import StageModule
 from models.checkpoint import load_file
+from runfolder.convergence import is_converged
 from runfolder.folder import RunFolder
 
 

@@ -5,8 +5,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 
-from lightning_modules.callbacks import CONVERGED_EPOCHS
 from report.terminal import WIDTH, columns, interval_text, show
+from runfolder.convergence import EPOCHS
 from runfolder.folder import RunFolder
 from runfolder.row import ResultRow
 from tasks import task_of
@@ -67,9 +67,9 @@ def warnings_of(rows: list[ResultRow], config: dict[str, Any], reference: str) -
                 f"{row.system}: the learning rate never reached its peak ({flag}, and {steps} steps); lower it or train for longer"
             )
         if row.is_base and stage:
-            if stage["converged"] is None or len(stage["losses"]) <= CONVERGED_EPOCHS:
+            if stage["converged"] is None or len(stage["losses"]) <= EPOCHS:
                 lines.append(f"{row.system}: {len(stage['losses'])} epochs are too few to say whether it is converged")
             elif not stage["converged"]:
-                fell = f"its validation loss still fell by 0.5% over the last {CONVERGED_EPOCHS} epochs"
+                fell = f"its validation loss still fell by 0.5% over the last {EPOCHS} epochs"
                 lines.append(f"{row.system} is not converged: {fell}; train it for longer")
     return lines

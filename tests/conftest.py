@@ -15,21 +15,31 @@ pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 
 # What `make check` leaves to `make test`: tests that train runs, export, draw, start processes or a browser, or ask for what does.
 SLOW_FILES = (
-    "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/", "tests/lightning_modules/",
+    "tests/analysis/test_parses.py", "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/",
+    "tests/data/test_toy_corpus.py", "tests/lightning_modules/", "tests/models/test_removed.py", "tests/protocol/test_names.py",
     "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_experiment.py", "tests/protocol/test_s",
     "tests/pruning/test_ablated_search.py", "tests/pruning/test_scores_contract.py", "tests/pruning/test_special_tokens.py",
     "tests/report/test_bleu_heads", "tests/report/test_page.py", "tests/report/test_pruning_figures.py", "tests/speed/",
     "tests/sweeps/test_command.py", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",
 )  # fmt: skip
-FAST_FILES = ("tests/test_architecture.py", "tests/lightning_modules/test_schedules.py", "tests/lightning_modules/test_optimizers.py")
+FAST_FILES = ("tests/test_architecture.py", "tests/lightning_modules/test_schedules.py")
 SLOW_FIXTURES = {"trained", "make_dense"}
+
+
+def is_slow_file(name: str) -> bool:
+    return name.startswith(SLOW_FILES) and not name.startswith(FAST_FILES)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without the slow tests, what they import is not imported either."""
+    if config.getoption("markexpr") != "not slow" or not collection_path.is_file():
+        return None
+    return is_slow_file(collection_path.relative_to(config.rootpath).as_posix()) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        name = item.nodeid
-        by_file = name.startswith(SLOW_FILES) and not name.startswith(FAST_FILES)
-        if by_file or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if is_slow_file(item.nodeid) or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 

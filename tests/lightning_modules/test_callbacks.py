@@ -2,19 +2,23 @@
 
 import pytest
 
-from configs.schema import StageConfig
-from lightning_modules.callbacks import is_converged
+from configs.methods import METHODS
+from configs.schema import GateConfig, StageConfig
+from gates import LambdaBudget, attach
+from lightning_modules.gating import Gating
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, run_stage
+from models.checkpoint import load_file
 from models.progress import minutes
+from runfolder.convergence import is_converged
 from tasks.translation import Translation
 
 
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [
-        ([], False),
-        ([2.0] * 4, False),  # no four epochs to look back on yet
+        ([], None),
+        ([2.0] * 4, None),  # no four epochs to look back on yet
         ([2.0] * 5, True),
         ([2.0, 1.99, 1.99, 1.99, 1.989], False),  # 0.55% in four epochs
         ([2.0, 1.999, 1.998, 1.997, 1.991], True),  # 0.45%
@@ -41,3 +45,17 @@ def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data
     epochs = [line for line in lines if "base: epoch" in line]
     assert [line.split(":")[1].strip() for line in epochs] == [f"epoch {i} of 4" for i in (1, 2, 3, 4)]
     assert all("loss" in line and "bleu" in line for line in epochs)
+
+
+def test_epochs_under_the_noise_of_gates_say_nothing_about_convergence(translator, data, corpus, folder):
+    gates = GateConfig(settle=0.4)
+    attach(translator.model, gate="l0", **METHODS["l0"].gate_options(gates))
+    stage = StageConfig(epochs=5, lr=0.003, warmup_steps=3, bleu_sentences=0)
+    gating = Gating(gates, LambdaBudget(0.01, 2), epochs=stage.epochs)
+    sample = (corpus.valid.sources[:3], corpus.valid.targets[:3])
+    module = StageModule(Translation(), translator, stage, seed=1, sample=sample, gating=gating)
+    result = run_stage("gates", module, data, folder, Machine(1, "32", "csv"), stage)
+    (eligible,) = (state["eligible_losses"] for state in load_file(folder / "last.pt")["callbacks"].values() if "eligible_losses" in state)
+    assert len(result.losses) == 5
+    assert eligible == pytest.approx(result.losses[3:], abs=1e-4)
+    assert result.converged is None
