@@ -1,18 +1,38 @@
 """How the scripts end: with an exit code, and with one line on stderr where they cannot go on."""
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
-    """Run a script and return its exit code: what `run` returns (0 for None), 1 after a ValueError or OSError, 130 after Ctrl-C.
+    """Run a script and return its exit code: what `run` returns (0 for None), 1 after a ValueError or OSError, 130 after Ctrl-C or a kill.
 
     The message of the error, or `interrupted`, which says what is left after Ctrl-C, becomes one line on stderr."""
     try:
-        return run() or 0
+        with kill_as_interrupt():
+            return run() or 0
     except (ValueError, OSError) as error:
         print(f"{script}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{script}: interrupted; {interrupted}", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def kill_as_interrupt() -> Iterator[None]:
+    """Turn a kill or a closed terminal into an interrupt, so that what was begun is put in order and said."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) is not signal.SIG_IGN]  # nohup: not SIGHUP
+    before = {signum: signal.signal(signum, interrupt) for signum in heard}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -26,7 +26,7 @@ from protocol.base_settings import with_base_settings
 from protocol.evaluation import Evaluation
 from protocol.experiment_text import ExperimentText
 from pruning.scores import ScoreRequest, closed_by, head_scores
-from report.fill import update_pages
+from report.fill import PAGE, update_pages
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
@@ -95,6 +95,7 @@ class Experiment:
             say(f"base: {folder.path} (finished, same configuration)")
             if config.gate == "none":
                 self.evaluate_again(folder)
+                self.fill_missing_report(folder)
             return folder
         say(f"base: training {folder.path}")
         try:
@@ -156,6 +157,7 @@ class Experiment:
         folder, done = self.claim_folder(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
+            self.fill_missing_report(folder)
             return folder
         self.tracker.open(folder, "gates", base)
         predictor = self.text.load(base)
@@ -328,6 +330,11 @@ class Experiment:
     def fill_report(self, folder: RunFolder) -> None:
         """The report page of a run that has just finished, and of its base."""
         update_pages(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus)
+
+    def fill_missing_report(self, folder: RunFolder) -> None:
+        """The page of a run that was stopped after its result and before its page."""
+        if not (folder / PAGE).is_file():
+            self.fill_report(folder)
 
     def write_result(self, folder: RunFolder, evaluation: Evaluation, *, system: str) -> None:
         rows = [row.to_json() for row in evaluation.rows]

@@ -125,7 +125,7 @@ function drawCurveLegend(curves, states) {
       drawCurves();
       byId("chart-legend").querySelectorAll("button")[number].focus();
     };
-    return button({ "aria-pressed": !hidden, title: "show or hide", onclick }, sample(curve), curve.name);
+    return button({ "aria-pressed": !hidden, title: "show or hide", onclick }, sample(curve), curve.trained ? curve.name : `${curve.name}, untrained`);
   });
   byId("chart-legend").replaceChildren(
     ...(states ? [stateKey(`${view.series} (on the slider)`, isLearned(view.series), true)] : []),

@@ -15,7 +15,9 @@ from data import Corpus
 from models.progress import Report
 from report.page import write_page
 from report.report_data import report_data
+from report.terminal import interval_text
 from runfolder.folder import RunFolder
+from tasks import task_of
 
 PAGE = "report.html"
 FROM_ANALYSES = ("roles", "confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # on the card of a head
@@ -40,8 +42,23 @@ def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[Ru
     """Write the page to each of these folders once and return the paths; the page of a run with gates opens with its own heads."""
     folders = {run.path.resolve(): run for run in runs}
     for path, run in folders.items():
-        write_page({**data, "run": path.name, "opens_with": path.name}, run / PAGE)
+        write_page({**data, "run": path.name, "opens_with": path.name, "result": result_sentence(run)}, run / PAGE)
     return [run / PAGE for run in folders.values()]
+
+
+def result_sentence(run: RunFolder) -> str | None:
+    """What came out of a run, in one sentence: languages, text, heads and score; None where it was never evaluated."""
+    own = next((row for row in run.rows() if row.system == run.own_system()), None)
+    if own is None:
+        return None
+    config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
+    title = next((metric.title for metric in task_of(config).metrics if metric.name == own.metric), own.metric)
+    languages = f"{config.get('src')} to {config.get('tgt')}"
+    sentence = f"{corpus}, {languages}: with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
+    if own.main.difference is not None and own.system != own.reference:
+        sentence += f", {own.main.difference:+.2f} ({interval_text(own.main.difference_ci95)}) against {own.reference}"
+    lines = own.evaluation.get("sentences")
+    return sentence + (f", on {lines:,} test sentences." if lines else ".")
 
 
 def current_report_data(analysed: AnalysedModel) -> dict[str, Any]:

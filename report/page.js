@@ -35,9 +35,10 @@ function drawTitle() {
   const layers = new Set(data.heads.map((head) => head.site)).size;
   const roles = named
     ? `${named} ${named === 1 ? "has" : "have"} a role that can be named: ${list(parts)}.`
-    : "No analysis has named a role for any of them.";
+    : `No analysis has named a role for any of them; python analyze.py runs/${data.run ?? "RUN"} --siblings looks for roles.`;
   const several = data.heads.some((head) => head.families.length > 1) ? " Some have more than one." : "";
-  byId("summary").textContent = `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}. ${roles}${several}`;
+  const heads = `${plural(TOTAL, "head")} in ${plural(layers, "attention layer")}.`;
+  byId("summary").textContent = [data.result, heads, roles + several].filter(Boolean).join(" ");
 }
 
 function drawControls() {
@@ -94,8 +95,50 @@ function plainly(item) {
   return isNumber(item) && !Number.isInteger(item) ? String(Number(item.toPrecision(4))) : String(item);
 }
 
+const GLOSSARY = [
+  ["head", "one of the attention functions that a layer runs side by side; the layer adds up what they say"],
+  ["gate", "a learned number in [0, 1] that a head's output is multiplied by: open at 1, closed at 0"],
+  ["λ (lambda)", "the price of an open head in training, in nats of loss per target token: a larger one closes more heads"],
+  [METRIC, "of the translations of the test set, on which nothing was trained or chosen"],
+  ["95% and p", "paired bootstrap over test sentences, two-sided; Holm: adjusted for all heads tested. The luck of training is not in them"],
+  ["base-continued", "the base trained on without gates for as many steps as the gates: what more training gains is not theirs"],
+  ["untrained", "heads closed in the finished base, which was not trained on; greedy-finetuned was, as long as the gates"],
+  ["best offset, chance", "the share that a head would reach by always looking at one distance, or at random; a role must beat it"],
+];
+
+// A link that saves what `make` gives under this name when it is clicked.
+function download(words, name, type, make) {
+  const onclick = (event) => {
+    const url = URL.createObjectURL(new Blob([make()], { type }));
+    el("a", { href: url, download: `${data.run ?? "report"}-${name()}` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  };
+  return button({ class: "download", onclick }, words);
+}
+
+const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "font", "text-anchor"];
+
+// The chart as a file of its own: what the style sheet says of its elements is written into them.
+function chartAsSvg() {
+  const chart = byId("chart").querySelector("svg");
+  const copy = chart.cloneNode(true);
+  const copies = [copy, ...copy.querySelectorAll("*")];
+  [chart, ...chart.querySelectorAll("*")].forEach((element, i) => {
+    const style = getComputedStyle(element);
+    copies[i].setAttribute("style", DRAWN.map((property) => `${property}:${style.getPropertyValue(property)}`).join(";"));
+  });
+  copy.setAttribute("xmlns", SVG);
+  return new XMLSerializer().serializeToString(copy);
+}
+
+function drawDownloads() {
+  byId("curves-downloads").append(download("SVG", () => "curves.svg", "image/svg+xml", chartAsSvg));
+  byId("table-downloads").append(download("CSV", () => `${shownTable().name.toLowerCase().replace(/ /g, "-")}.csv`, "text/csv", tableAsCsv));
+}
+
 function drawFooter() {
   const words = [
+    ...GLOSSARY,
     ...FOUND.filter((family) => family !== NO_FAMILY).map((family) => [`${family.letter} ${family.words}`, family.what]),
     ...KNOWN_MEASURES.map((measure) => [measure.words, measure.what]),
   ];
@@ -134,6 +177,7 @@ function open() {
   paintState();
   drawCurves();
   drawTabs();
+  drawDownloads();
   drawFooter();
   addEventListener("hashchange", () => {
     const head = headOfAddress();

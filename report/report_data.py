@@ -19,6 +19,7 @@ from analysis.analysed_model import AnalysedModel
 from analysis.analyses import AnalysisResult, head_map_of, importance_of_base
 from analysis.attention_pass import AttentionBatch, observe_attention
 from analysis.roles import Role
+from configs.scores import FINETUNED
 from gates import KINDS, HeadMap, HeadSite, find_sites
 from pruning.curve import main_metric
 from report.page import json_ready
@@ -52,7 +53,7 @@ def report_data(
             "heads": head_cards(analysed, results, roles),
             "examples": example_sentences(analysed) if with_examples else [],
             "states": [*(gate_run_state(analysed, run) for run in analysed.gate_runs), *greedy_states(analysed)],
-            "curves": curves_of(analysed.base),
+            "curves": [*curves_of(analysed.base), *trained_curves(analysed.gate_runs)],
             "systems": system_rows([run.folder for run in analysed.gate_runs] or [analysed.base]),
             **{name: tables[name] for name in ("survival", "tests", "correlations")},
         }
@@ -257,6 +258,20 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
         ]
         curves.append({"name": settings["order"], "file": path.stem, "beam": settings.get("search", {}).get("beam"), "points": points})
     return curves
+
+
+def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
+    """What trained on for as long as the gates did: the base, and the base pruned by each score, at the numbers of open heads of the runs.
+    Without them learned gates would stand beside pruning without training alone, and seem ahead by what any training gains."""
+    curves: dict[str, dict[str, Any]] = {}
+    for row in (row for run in runs for row in run.folder.rows()):
+        if row.system != "base-continued" and not row.system.endswith(FINETUNED):
+            continue
+        beam = row.evaluation.get("search", {}).get("beam")
+        curve = curves.setdefault(row.system, {"name": row.system, "file": None, "trained": True, "beam": beam, "points": {}})
+        low, high = row.main.ci95 or (None, None)
+        curve["points"][row.heads_open] = {"heads_open": row.heads_open, "value": row.main.value, "low": low, "high": high}
+    return [curve | {"points": sorted(curve["points"].values(), key=lambda point: -point["heads_open"])} for curve in curves.values()]
 
 
 def system_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:

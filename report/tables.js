@@ -11,8 +11,18 @@ const WORDS = {
   p_sacrebleu: "p (sacreBLEU)",
   p_value_vs_base: "p against base",
   p_value_vs_reference: "p against reference",
-  heads_open: "open",
-  heads_total: "of",
+  heads_open: "open heads",
+  heads_total: "of heads",
+  low: "95% from",
+  high: "95% to",
+  value: METRIC,
+  base_value: `${METRIC} of the base`,
+  n: "tested",
+  at_first: "at first",
+  lifetime_specialised: "lifetime with a role",
+  lifetime_others: "lifetime without",
+  ways: "permutations",
+  spearman: "Spearman ρ",
   bleu_difference: "BLEU difference",
 };
 const OF_SYSTEMS = [
@@ -97,6 +107,16 @@ function openTab(i) {
   known.element ??= table(known.name, known.made);
   byId("table").replaceChildren(known.element);
   markRow();
+}
+
+const shownTable = () => TABLES[[...byId("tabs").children].findIndex((tab) => tab.getAttribute("aria-selected") === "true")];
+
+// The table that is shown, with its numbers as they are, in the order of its rows.
+function tableAsCsv() {
+  const { columns, rows } = shownTable().made;
+  const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replace(/"/g, '""')}"` : value);
+  const lines = [columns.map(({ words }) => words), ...rows.map((row) => columns.map(({ get }) => get(row) ?? ""))];
+  return lines.map((cells) => cells.map((value) => quoted(String(value))).join(",") + "\n").join("");
 }
 
 function table(name, { columns, rows }) {

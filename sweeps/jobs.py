@@ -4,17 +4,19 @@ Each trial is a process group, so that Ctrl-C reaches this program alone, which 
 base wait for each other until the base is trained (by the locks of fit.py), so trials on other bases start first.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from protocol.exit_code import kill_as_interrupt
 from sweeps.live import Show
 from sweeps.state import SweepState
 
@@ -41,6 +43,11 @@ class FinishedTrial:
     result: dict[str, Any]
 
 
+def end_with_parent() -> None:
+    """Ask the kernel to end this process where the sweep that started it is killed: nobody would watch it any more."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
 class Job:
     """A running trial."""
 
@@ -51,6 +58,7 @@ class Job:
             file.flush()
             self.offset = file.tell()
             streams: Any = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            streams["preexec_fn"] = end_with_parent if sys.platform == "linux" else None
             self.process = subprocess.Popen(trial.command, env={**os.environ, **environment}, start_new_session=True, **streams)
 
     @property
@@ -158,19 +166,3 @@ def stop(jobs: Sequence[Job]) -> None:
     for job in jobs:  # also processes that a trial left behind
         job.send(signal.SIGKILL)
         job.process.wait()
-
-
-@contextmanager
-def kill_as_interrupt() -> Iterator[None]:
-    """Turn a kill or a closed terminal into an interrupt, so that the trials are stopped and the state is written."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) is not signal.SIG_IGN]  # nohup: not SIGHUP
-    before = {signum: signal.signal(signum, interrupt) for signum in heard}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)

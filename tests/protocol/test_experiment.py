@@ -186,6 +186,15 @@ def test_a_fresh_run_of_another_name_leaves_the_first_alone(runs, configure, tex
     assert (runs / "third" / "result.json").is_file()
 
 
+def test_a_finished_run_that_lost_its_page_gets_it_again(runs, configure, stages, text_folder):
+    pages = [runs / name(pattern, text_folder) / "report.html" for pattern in (RUN, BASE)]
+    for page in pages:
+        page.unlink()
+    Experiment(configure()).run()
+    assert all(page.is_file() for page in pages)
+    assert stages == []
+
+
 def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, stages, text_folder):
     elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
     run = Experiment(configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,greedy")).run()

@@ -21,8 +21,8 @@ PLAIN = PruneConfig("run")
 CONFIG = replace(PLAIN, step=0.25)
 ALL = CONFIG.kinds
 HEADS = 15  # 1 encoder and 2 decoder layers of 3 heads a site
-SPLIT = ["bleu", "bleu_low", "bleu_high", "bleu_difference", "bleu_difference_low", "bleu_difference_high", "bleu_p_value"]
-SPLIT += ["chrf", "chrf_low", "chrf_high"]
+SPLIT = ["bleu", "bleu_low", "bleu_high", "bleu_difference", "bleu_difference_low", "bleu_difference_high"]
+SPLIT += ["bleu_p_value", "bleu_p_sacrebleu", "chrf", "chrf_low", "chrf_high"]
 
 
 @pytest.fixture

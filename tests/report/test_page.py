@@ -1,12 +1,14 @@
 """The report page, in a real browser where there is one: the head map, the slider, the card, the tables, and how fast it opens."""
 
 import copy
+import csv
 import json
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -204,6 +206,42 @@ def test_a_table_sorts_on_a_click(opened):
     assert opened.tab.locator('#table th[aria-sort="ascending"]').count() == 1
     opened.tab.click("#tabs >> text=Survival test")
     assert "0.81" in opened.text("#table")
+
+
+def test_the_shown_table_and_the_chart_can_be_saved(opened):
+    opened.tab.click("#tabs >> text=Survival test")
+    with opened.tab.expect_download() as saved:
+        opened.tab.click("#table-downloads button")
+    rows = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
+    assert saved.value.suggested_filename.endswith("-survival-test.csv")
+    assert [row["difference"] for row in rows] == [str(row["difference"]) for row in cards()["tests"]]
+    with opened.tab.expect_download() as saved:
+        opened.tab.click("#curves-downloads button")
+    drawn = ElementTree.parse(saved.value.path()).getroot()
+    lines = [path for path in drawn.iter("{http://www.w3.org/2000/svg}path") if "stroke:rgb" in path.get("style", "")]
+    assert len(lines) >= len(cards()["curves"])
+
+
+def test_the_page_begins_with_the_result_and_says_what_to_call_next(browser, tmp_path):
+    data = {**cards(), "result": "toy, en to de: with 25 of 48 heads the model has 90.00 BLEU."}
+    for head in data["heads"]:
+        head["roles"] = []
+    one = Opened(browser, tmp_path / "report.html", data)
+    assert one.text("#summary").startswith(data["result"])
+    assert f"python analyze.py runs/{data['run']} --siblings" in one.text("#summary")
+    one.tab.click("footer summary >> text=What the words mean")
+    assert "the price of an open head" in one.text("footer")
+    one.close()
+
+
+def test_untrained_curves_are_called_so_and_trained_ones_not(browser, tmp_path):
+    data = cards()
+    data["curves"].append({**data["curves"][0], "name": "greedy-finetuned", "trained": True})
+    one = Opened(browser, tmp_path / "report.html", data)
+    assert one.tab.locator("#chart-legend button").all_inner_texts() == [
+        *("gradient, untrained", "random, untrained", "weight-norm, untrained", "greedy-finetuned")
+    ]
+    one.close()
 
 
 def test_attention_is_drawn_as_lines_or_as_a_heat_map(opened):

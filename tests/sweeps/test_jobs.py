@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -226,6 +227,37 @@ def test_a_trial_that_hears_nothing_is_killed(tmp_path, fake, interrupt, monkeyp
         fake("deaf", jobs=1)
     with pytest.raises(ProcessLookupError):
         os.kill(starts(tmp_path, 1)[0][0], 0)
+
+
+PARENT = """
+import pathlib, sys, time
+from sweeps.jobs import Job, Trial
+job = Job(Trial(1, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], ""), pathlib.Path(sys.argv[1]), {})
+print(job.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_killed_sweep_leaves_no_trial_behind(tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    trial = int(parent.stdout.readline())
+    os.kill(trial, 0)  # it runs
+    parent.kill()
+    parent.communicate()
+    end = time.monotonic() + 60
+    while running(trial) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not running(trial)
+
+
+def running(process: int) -> bool:
+    """Whether a process is there and has not ended; an orphan that nobody waits for is a zombie."""
+    try:
+        return open(f"/proc/{process}/stat").read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_failed_trials_run_again_only_when_asked(tmp_path, fake):

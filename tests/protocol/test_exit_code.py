@@ -1,0 +1,49 @@
+"""How scripts end: their code, and one line on stderr."""
+
+import os
+import signal
+
+import pytest
+
+from protocol.exit_code import exit_code
+
+
+def fail(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize("returned", [None, 0, 3])
+def test_what_a_script_returns_is_its_code(returned, capsys):
+    assert exit_code("x.py", lambda: returned, interrupted="") == (returned or 0)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [ValueError("no run at x"), FileNotFoundError("no run at x")])
+def test_a_mistake_is_one_line(error, capsys):
+    assert exit_code("x.py", lambda: fail(error), interrupted="") == 1
+    assert capsys.readouterr().err == "x.py: error: no run at x\n"
+
+
+def test_our_own_mistake_is_a_traceback():
+    with pytest.raises(TypeError):
+        exit_code("x.py", lambda: fail(TypeError()), interrupted="")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_a_kill_and_a_closed_terminal_say_how_to_go_on(signum, capsys):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit an ignored one
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
+    try:
+        assert exit_code("x.py", lambda: os.kill(os.getpid(), signum), interrupted="--resume continues") == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "x.py: interrupted; --resume continues\n"
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == handlers
+
+
+def test_a_kill_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert exit_code("x.py", lambda: os.kill(os.getpid(), signal.SIGHUP), interrupted="") == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,28 @@
+"""What the page is told beside the gates: what trained on as long as they did."""
+
+import json
+from pathlib import Path
+
+from report.report_data import trained_curves
+from runfolder.folder import RunFolder
+from runfolder.related import open_gate_run
+
+RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.05-s1")
+
+
+def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
+    rows = {row["system"]: row for row in json.loads((RUN / "result.json").read_text())["rows"]}
+    curves = {curve["name"]: curve for curve in trained_curves([open_gate_run(RUN)])}
+    assert sorted(curves) == ["base-continued", "greedy-finetuned"]
+    for name, curve in curves.items():
+        row = rows[name]
+        low, high = row["bleu_ci95"]
+        assert curve["points"] == [{"heads_open": row["heads_open"], "value": row["bleu"], "low": low, "high": high}]
+        assert (curve["trained"], curve["beam"]) == (True, row["evaluation"]["search"]["beam"])
+
+
+def test_several_runs_give_one_curve_from_many_heads_to_few():
+    run = open_gate_run(RUN)
+    twice = trained_curves([run, run])
+    assert [len(curve["points"]) for curve in twice] == [1, 1]  # the same point
+    assert trained_curves([]) == []
