@@ -1,4 +1,4 @@
-"""What a run on `--base RUN` takes from that base: its model, vocabulary and languages, and its text where none is named."""
+"""The base of `--base RUN`, and what a run on it takes from it: its model, vocabulary and languages, and its text where none is named."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -7,9 +7,22 @@ from configs.fields import to_dict
 from configs.schema import FitConfig, ModelConfig
 from models.progress import say
 from runfolder.folder import RunFolder
+from runfolder.source import find_run
 
 TEXT = ("data", "src", "tgt", "train_files", "valid_files", "test_files")
 VOCABULARY = ("vocab_size", "joint")  # the other settings of text.* are of batches, and may be another stage's own
+
+
+def open_base(config: FitConfig) -> RunFolder:
+    """The base of --base. Raises ValueError unless it is a finished run without gates."""
+    path = str(config.base)
+    folder = find_run(path, config.runs)
+    folder.check_finished()
+    if folder.config().get("gate", "none") != "none":
+        raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
+    if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
+        raise ValueError(f"--dynamics prunes a base while it trains, and {path} was trained without; leave one of them out")
+    return folder
 
 
 def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:

@@ -22,8 +22,8 @@ from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.tracker import make_tracker
 from models.progress import minutes, say
-from protocol.base_settings import with_base_settings
-from protocol.evaluation import Evaluation
+from protocol.base_settings import open_base, with_base_settings
+from protocol.evaluation import Evaluation, compare_again
 from protocol.experiment_text import ExperimentText
 from pruning.scores import ScoreRequest, closed_by, head_scores
 from report.fill import PAGE, update_pages
@@ -31,20 +31,8 @@ from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
 from runfolder.run_lock import RunLocks, abandon_run, claim_run
-from runfolder.source import best_device, find_run
+from runfolder.source import best_device
 from tasks.base import Predictor
-
-
-def open_base(config: FitConfig) -> RunFolder:
-    """The base of --base. Raises ValueError unless it is a finished run without gates."""
-    path = str(config.base)
-    folder = find_run(path, config.runs)
-    folder.check_finished()
-    if folder.config().get("gate", "none") != "none":
-        raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
-    if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
-        raise ValueError(f"--dynamics prunes a base while it trains, and {path} was trained without; leave one of them out")
-    return folder
 
 
 class Experiment:
@@ -95,6 +83,7 @@ class Experiment:
             say(f"base: {folder.path} (finished, same configuration)")
             if config.gate == "none":
                 self.evaluate_again(folder)
+                compare_again(folder, self.task, self.text.test)
                 self.fill_missing_report(folder)
             return folder
         say(f"base: training {folder.path}")
@@ -157,6 +146,7 @@ class Experiment:
         folder, done = self.claim_folder(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
+            compare_again(folder, self.task, self.text.test)
             self.fill_missing_report(folder)
             return folder
         self.tracker.open(folder, "gates", base)

@@ -88,7 +88,7 @@ def ablate_one(
         "split": "test" if also is None else also[0],
         "resamples": resamples,
         "bootstrap_seed": SEED,
-        "test": TEST,
+        "significance_test": TEST,
     }
     return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
 
@@ -191,7 +191,7 @@ def ablate_all_but_one(
         "sentences": {split: len(text[0]) for split, text in texts.items()},
         "resamples": resamples,
         "bootstrap_seed": SEED,
-        "test": TEST,
+        "significance_test": TEST,
     }
     return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
 
@@ -262,7 +262,7 @@ def read_or_make_table(
         if not other:
             report(f"{name}: made already with the same settings (--fresh repeats it)")
             return read_table(folder, f"{name}.csv")
-        if other != ["test"]:
+        if other != ["significance_test"]:
             raise ValueError(f"{folder / name}.csv was made with other {' and '.join(other)} than this command; --fresh makes it anew")
     (folder / f"{name}.json").unlink(missing_ok=True)  # a .json stands for a whole .csv: it is removed first and written last
     rows, summary = make()

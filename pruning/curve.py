@@ -219,7 +219,7 @@ def divides_by_norm(order: str, config: PruneConfig) -> bool:
 def curve_fingerprint(order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence[str]) -> dict[str, Any]:
     """Everything the curve depends on: settings, weights and texts. It is the entry `settings` of the curve's .json."""
     score, source = SCORES[order], dense.source
-    made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds], "test": TEST}
+    made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds], "significance_test": TEST}
     made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
     made_of |= {"normalise": "l2" if divides_by_norm(order, config) else "none", "weights": source.weights}
     if score.from_gradients:

@@ -132,8 +132,8 @@ function chartAsSvg() {
 }
 
 function drawDownloads() {
-  byId("curves-downloads").append(download("SVG", () => "curves.svg", "image/svg+xml", chartAsSvg));
-  byId("table-downloads").append(download("CSV", () => `${shownTable().name.toLowerCase().replace(/ /g, "-")}.csv`, "text/csv", tableAsCsv));
+  byId("curves-downloads").append(download("Save as SVG", () => "curves.svg", "image/svg+xml", chartAsSvg));
+  byId("table-downloads").append(download("Save as CSV", () => `${shownTable().name.toLowerCase().replace(/ /g, "-")}.csv`, "text/csv", tableAsCsv));
 }
 
 function drawFooter() {

@@ -17,7 +17,8 @@ pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 SLOW_FILES = (
     "tests/analysis/test_parses.py", "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/",
     "tests/data/test_toy_corpus.py", "tests/lightning_modules/", "tests/models/test_removed.py", "tests/protocol/test_names.py",
-    "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_experiment.py", "tests/protocol/test_s",
+    "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_experiment.py",
+    "tests/protocol/test_finished_runs.py", "tests/protocol/test_s",
     "tests/pruning/test_ablated_search.py", "tests/pruning/test_scores_contract.py", "tests/pruning/test_special_tokens.py",
     "tests/report/test_bleu_heads", "tests/report/test_page.py", "tests/report/test_pruning_figures.py", "tests/speed/",
     "tests/sweeps/test_command.py", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",

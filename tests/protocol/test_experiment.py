@@ -186,15 +186,6 @@ def test_a_fresh_run_of_another_name_leaves_the_first_alone(runs, configure, tex
     assert (runs / "third" / "result.json").is_file()
 
 
-def test_a_finished_run_that_lost_its_page_gets_it_again(runs, configure, stages, text_folder):
-    pages = [runs / name(pattern, text_folder) / "report.html" for pattern in (RUN, BASE)]
-    for page in pages:
-        page.unlink()
-    Experiment(configure()).run()
-    assert all(page.is_file() for page in pages)
-    assert stages == []
-
-
 def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, stages, text_folder):
     elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
     run = Experiment(configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,greedy")).run()
@@ -212,21 +203,6 @@ def test_a_base_that_is_none_is_refused(runs, configure, text_folder):
         Experiment(configure("--base", str(runs / name(BASE, text_folder)))).run()
     with pytest.raises(ValueError, match=f"no run at .*did you mean .*{name(BASE, text_folder)}"):
         Experiment(configure("--base", str(runs / name(BASE, text_folder)[:-1]))).run()
-
-
-def test_a_finished_base_is_translated_again_for_other_test_lines_or_another_search(runs, configure, stages, text_folder, corpus):
-    def row(*flags):
-        run = Experiment(configure("--gate", "none", "--systems", "base", *flags)).run()
-        assert run.path.name == name(BASE, text_folder)
-        (only,) = run.read_json("result.json")["rows"]
-        assert len((run / "hypotheses/base.txt").read_text().splitlines()) == only["evaluation"]["sentences"]
-        return only
-
-    whole, few, greedy = row(), row("--test-sentences", "3"), row("--search.beam", "1")
-    assert stages == []
-    assert (whole["evaluation"]["sentences"], few["evaluation"]["sentences"]) == (len(corpus.test.sources), 3)
-    assert greedy["evaluation"]["search"]["beam"] == 1
-    assert whole["stage"] == few["stage"] == greedy["stage"]
 
 
 def test_another_beam_reuses_the_trained_bases_and_translates_anew(runs, configure, stages, text_folder):

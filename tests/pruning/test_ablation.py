@@ -10,7 +10,7 @@ from gates import HeadMap
 from pruning import ablated_stats
 from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, least_resamples, one_head_mask, significance_counts
 from pruning.significance import compare, holm, resample_counts, score
-from runfolder.table import read_table
+from runfolder.table import read_table, write_table
 
 R = 211  # resamples
 QUIET = {"report": lambda line: None}
@@ -132,6 +132,18 @@ def test_an_interrupted_table_goes_on_after_its_last_part_and_ends_the_same(make
     assert counter.calls == (1 if beam == 1 else 3)  # of three kinds, or of five sites
     assert ablate_one(dense, kinds=None, resamples=R, **QUIET) == whole
     assert counter.calls == (1 if beam == 1 else 3)  # read from its file
+
+
+def test_a_table_with_p_values_of_another_test_is_made_again_from_the_statistics_beside_it(make_dense, monkeypatch):
+    dense = make_dense()
+    rows = ablate_one(dense, kinds=None, resamples=R, **QUIET)
+    about = dense.folder.read_json("ablation/one.json")
+    del about["made_of"]["significance_test"]  # as earlier versions wrote it
+    dense.folder.write_json("ablation/one.json", about)
+    write_table(dense.folder, "ablation/one.csv", [{**row, "p_value": 0.5} for row in rows])
+    monkeypatch.setattr(ablated_stats, "ablated_translations", None)  # nothing is translated
+    assert ablate_one(dense, kinds=None, resamples=R, **QUIET) == rows
+    assert read_table(dense.folder, "ablation/one.csv")[0]["p_value"] == rows[0]["p_value"]
 
 
 def test_a_table_of_another_model_or_text_is_refused_unless_fresh(make_dense):

@@ -11,6 +11,7 @@ from analysis.weight_norm import weight_norm
 from configs.prune import PruneConfig
 from configs.scores import SCORES
 from gates import HeadMap, HeadSite, find_sites
+from pruning import curve as curves
 from pruning.curve import MaskScorer, choose_step, curve, curve_name, figure_name
 from pruning.dense_model import DenseModel
 from pruning.scores import ranked
@@ -197,11 +198,13 @@ def test_orders_of_one_command_share_what_they_translate_and_score(dense, monkey
     assert len(scorer.scored_masks) == 1 + 3 * 4 - 1 + 1  # none; four steps of each kind, of which enc-self has three; all
 
 
-@pytest.mark.parametrize("what", ["test", "weights", "search"])
-def test_a_curve_of_another_text_model_or_search_is_not_gone_on_with(dense, what):
+@pytest.mark.parametrize("what", ["test", "weights", "search", "significance_test"])
+def test_a_curve_of_another_text_model_search_or_test_is_not_gone_on_with(dense, what, monkeypatch):
     name, rows = draw(dense)
     if what == "test":
         dense.test = (dense.test[0][1:], dense.test[1][1:])
+    elif what == "significance_test":
+        monkeypatch.setattr(curves, "TEST", "of one tail")
     elif what == "weights":
         next(dense.translator.model.parameters()).data.add_(0.1)
     else:
