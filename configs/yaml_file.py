@@ -44,15 +44,15 @@ for _tag, _pattern in {
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), None)
 
 
-def load_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file, by the rules of YAML 1.2: `no` is a language and not false, 2e-3 is a number. Raises ConfigError, naming
-    the file and where it can the line, for a file that cannot be read, that is no YAML, or that is no mapping."""
+def load_yaml(path: str | Path, loader: type[yaml.SafeLoader] = _Loader) -> dict[str, Any]:
+    """The mapping in a YAML file, by the rules of YAML 1.2 unless another loader is given: `no` is a language and not false, 2e-3 is a
+    number. Raises ConfigError, naming the file and if it can the line, for a file that cannot be read, is no YAML, or no mapping."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
-        content = yaml.load(text.decode(), Loader=_Loader)
+        content = yaml.load(text.decode(), Loader=loader)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/") from None
     except UnicodeDecodeError as error:

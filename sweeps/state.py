@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from configs.yaml_file import load_yaml
 from runfolder.folder import RunFolder
 from sweeps.parameters import Draw
 from sweeps.sweep_file import SweepFile
@@ -72,10 +73,10 @@ class SweepState:
         """Replace new records by those on disk; records beyond the requested trials are kept."""
         cure = f"give this one a --name of its own, or remove {self.folder}"
         try:
-            before = yaml.safe_load((self.folder / "sweep.yaml").read_text(encoding="utf-8"))
+            before = load_yaml(self.folder / "sweep.yaml", yaml.SafeLoader)
             content = json.loads((self.folder / "trials.json").read_text(encoding="utf-8"))
             seed, old = content["seed"], [Record(**record) for record in content["trials"]]
-        except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{self.folder} holds no sweep that can continue ({' '.join(str(error).split())}); {cure}") from None
         if {record.status for record in old} <= {"waiting", "skipped"}:
             return  # no trial was started, so there is none to continue

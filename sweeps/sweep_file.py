@@ -15,6 +15,7 @@ import yaml
 
 from configs.did_you_mean import did_you_mean
 from configs.metrics import known_metrics
+from configs.yaml_file import load_yaml
 from sweeps.command import DEFAULT_COMMAND, check_command
 from sweeps.parameters import PROGRAM, Draw, Parameter, draws, is_int, parse_parameter, shortened
 
@@ -67,20 +68,12 @@ def read_sweep(path: str | Path) -> SweepFile:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in the file, read by PyYAML's safe loader as wandb does. Raises ValueError if there is none."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    """The mapping in the file, by PyYAML's safe loader as wandb's own. Raises ValueError."""
+    if not path.exists():
         files = {file.stem: file for folder in (Path("configs/sweeps"), path.parent) for file in sorted(folder.glob("*.yaml"))}
         hint = did_you_mean(path.stem, list(files)) or (f"; there are {', '.join(map(str, files.values()))}" if files else "")
-        raise ValueError(f"no sweep file at {path}{hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path}: {error}; give a sweep file, e.g. configs/sweeps/lambda.yaml") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected the `key: value` lines of a sweep, got {'nothing' if content is None else shortened(content)}")
-    return content
+        raise ValueError(f"no sweep file at {path}{hint}")
+    return load_yaml(path, yaml.SafeLoader)
 
 
 def parse_sweep(content: Mapping[str, Any], path: Path) -> SweepFile:

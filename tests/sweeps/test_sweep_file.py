@@ -174,8 +174,8 @@ def test_a_grid_refuses_by_name_what_has_no_end_or_no_order(spec):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("", ["expected the `key: value` lines of a sweep, got nothing"]),
-        ("- a\n", ["expected the `key: value` lines of a sweep"]),
+        ("", ["program is missing; a sweep file needs program, method and parameters"]),
+        ("- a\n", ["expected `key: value` lines, got list"]),
         ("method: [grid\nprogram: fit.py\n", ["not YAML", "line 2"]),
         ("method: grid\nprogram: fit.py\n", ["parameters is missing"]),
     ],
@@ -198,8 +198,8 @@ def test_a_file_that_is_not_there_names_the_nearest(monkeypatch):
 
 def test_a_file_that_is_not_text_or_not_a_file_is_named(tmp_path):
     (tmp_path / "own.yaml").write_bytes(b"method: \xff\n")
-    for path in (tmp_path / "own.yaml", tmp_path):
-        with pytest.raises(ValueError, match=f"cannot read {path}"):
+    for path, reason in ((tmp_path / "own.yaml", "expected UTF-8 text"), (tmp_path, "Is a directory")):
+        with pytest.raises(ValueError, match=f"{path}: {reason}"):
             read_sweep(path)
 
 
