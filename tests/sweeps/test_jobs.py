@@ -37,7 +37,7 @@ if what == "killed":
 if what == "deaf":
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
-    (folder / "deaf").touch()
+    (folder / "deaf").write_text("!")
 if what in ("hang", "deaf"):
     until("go")
 if what == "together":
@@ -111,14 +111,16 @@ def on_disk(tmp_path):
 
 @pytest.fixture
 def interrupt(tmp_path):
-    """interrupt(signum, *files): once the files are there, this process gets the signal."""
+    """interrupt(signum, *files): once the files are written, this process gets the signal."""
     threads = []
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit an ignored one
 
     def start(signum, *files):
+        paths = [tmp_path / name for name in files]
+
         def wait():
             end = time.monotonic() + 60
-            while not all((tmp_path / name).exists() for name in files) and time.monotonic() < end:
+            while not all(path.exists() and path.stat().st_size for path in paths) and time.monotonic() < end:
                 time.sleep(0.01)
             os.kill(os.getpid(), signum)
 
