@@ -16,7 +16,7 @@ from gates import HeadMap, attach, detach, find_sites, remove
 from models.transformer import Transformer
 
 PAIRS = [([7, 5, 11, 4, 9, 13], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12, 4, 4, 17], [6]), ([21], []), ([9, 9], [12, 3, 16])]
-WALKS = [Ratio(), Ratio(eps=0.1), Ratio(norm_rule="identity"), AlphaBeta(), AlphaBeta(alpha=0.8), Gradient()]
+WALKS = [Ratio(), Ratio(eps=0.1), AlphaBeta(), AlphaBeta(alpha=0.8), Gradient()]
 F64 = torch.float64
 
 
@@ -62,7 +62,7 @@ def test_relevance_is_conserved(make_model, rule, settings, gone, aggregation, s
     remove(model, shut(model, *gone))
     found = relevance(model.double(), batches(), rule=rule, aggregation=aggregation, seed=seed)
     ledger = found.ledger
-    assert ledger.error <= (1e-4 if getattr(rule, "norm_rule", "") == "identity" else 1e-10)
+    assert ledger.error <= 1e-10
     assert ledger.source + ledger.target + ledger.biases + ledger.eps == pytest.approx(ledger.seed, rel=1e-4)
     assert ledger.biases != 0
     assert {site.name for site in found.share} == {site.name for site in find_sites(model) if site.heads}

@@ -245,7 +245,6 @@ class Slow:
     ("rule", "share", "identity_norms"),
     [
         (Ratio(eps=0.5), ratio(0.5), False),
-        (Ratio(eps=0.5, norm_rule="identity"), ratio(0.5), True),
         (AlphaBeta(), alpha_beta(0.5), True),
         (AlphaBeta(alpha=0.75), alpha_beta(0.75), True),
     ],

@@ -95,7 +95,7 @@ def test_a_layer_norm_is_linear_at_its_standard_deviation(rule):
     assert float(found.sum() + books.biases) == pytest.approx(first)
 
 
-@pytest.mark.parametrize("rule", [Ratio(norm_rule="identity"), AlphaBeta()])
+@pytest.mark.parametrize("rule", [AlphaBeta()])
 def test_an_identity_norm_hands_relevance_on(rule):
     R = torch.randn(2, 3, 5, 7)
     assert torch.equal(rule.norm(nn.LayerNorm(7), torch.randn(3, 5, 7), torch.randn(3, 5, 7))(R, account()), R)
@@ -120,7 +120,6 @@ def test_a_logit_of_exactly_zero_loses_its_seed_to_eps(rule):
     ("make", "message"),
     [
         (lambda: Ratio(eps=0.0), "needs eps > 0, got 0.0; its limit at 0 is the rule 'gradient'"),
-        (lambda: Ratio(norm_rule="centre"), "'scale' or 'identity', got 'centre'"),
         (lambda: AlphaBeta(alpha=2.0), r"alpha in \[0, 1\] \(beta is 1 - alpha\), got 2.0"),
     ],
 )
