@@ -72,7 +72,7 @@ def survival_rows(
     open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
     all_open = HeadMap({site: torch.ones(site.heads, dtype=torch.bool) for site in next(iter(open_heads.values()))})
     rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)
-    specialised = any_role(heads_with_role)
+    specialised = any_role({name: heads for name, heads in heads_with_role.items() if name != "aligned"})  # which is ours, not the paper's
     return rows, [row for within in ("kind", "layer") for row in survive_longer(open_heads, specialised, within=within, kinds=kinds)]
 
 

@@ -8,7 +8,7 @@
 A head may have several roles. The first three are from Voita et al. 2019, section 5; thresholds that the paper does not give are ours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.analyses import AnalysisResult, head_map_of
@@ -105,7 +105,10 @@ def syntactic(result: AnalysisResult) -> list[Role]:
 def rare(result: AnalysisResult) -> list[Role]:
     chance = result.facts["chance_two_rarest"]
     words = f"of its largest weights are on one of the two rarest tokens of the sentence; picked blindly {chance:.0%} would be"
-    return share_roles("rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words)
+    roles = share_roles("rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words)
+    rarest = (share for _, _, share in head_values(result.head_maps["rarest"]))
+    ends = (f"; {share:.0%} are on the rarest itself (the paper's head: 66%)" for share in rarest)
+    return [replace(role, words=role.words + end) for role, end in zip(roles, ends, strict=True)]
 
 
 def aligned(result: AnalysisResult) -> list[Role]:

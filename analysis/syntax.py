@@ -1,15 +1,16 @@
 """Syntactic heads: how often a head of the encoder looks from a word to the one it is in a relation with.   Voita et al. 2019, 5.2.
 
 For each relation and both directions: accuracy is the share of query words from which the head's largest attention falls on a word that
-the relation leads to; a head is syntactic if that is at least 10 points above always looking at the relation's best offset, measured on the
-same words. What the paper leaves open is settled here so:
+the relation leads to; a head is syntactic if that is at least 10 points above the baseline, the share of the relation's arcs at its most
+frequent offset. An arc is counted whichever way one looks along it, so both directions have one baseline, as in the paper's Table 1. What
+the paper leaves open is settled here so:
     pieces      attention to a word is the sum over its pieces, from a word the mean over its pieces (Clark et al. 2019)
     keys        all words, the query itself included; the end of the sentence is none
     queries     counted once each: a noun with two adjectives is right with either (from head to dependent)
     words without a piece of their own are never looked at; a query whose own or whose partner's word is one is left out and counted
     labels      as spaCy's English ones (CLEAR); UD's obj and nsubj:pass are dobj and nsubjpass. Subtypes are labels of their own: nsubj is
                 not nsubjpass. UD calls `not` an advmod, CLEAR and the paper's CoreNLP neg: here it is neg
-    offset      in words; the one that is right most often, as it is right by the same rule
+    offset      in words, from the query; of arcs whose words all have pieces
 Letters: B sentences, H heads, W words, S pieces and the end, Q queries, N sentences with a query, O offsets."""
 
 from collections import Counter
@@ -201,7 +202,7 @@ class Syntax:
             n=len(hits),
             sentences=len(names),
             offset=known[int(totals.argmax())],
-            baseline=float(totals.max() / len(hits)),
+            baseline=float(totals.max() / totals.sum()),
             accuracy=right.sum(0) / len(hits),
             low=low,
             high=high,
@@ -278,8 +279,8 @@ def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
 def bootstrap(right: np.ndarray, positional: np.ndarray, n: np.ndarray, *, samples: int, seed: int) -> np.ndarray:
     """Return the 2.5% and 97.5% quantiles (2, H) of accuracy - baseline over samples of N sentences drawn with replacement.
 
-    right (N, H), positional (N, O) and n (N,) are a sentence's right answers of each head and offset and its queries. The best offset is
-    found anew in each sample, as it was in the whole."""
+    right (N, H), positional (N, O) and n (N,) are a sentence's right answers of each head, its arcs at each offset and its queries. The
+    best offset is found anew in each sample, as it was in the whole."""
     rng = np.random.default_rng(seed)
     sentences, heads = right.shape
     columns = np.concatenate([right, positional, n[:, None]], axis=1)
@@ -290,5 +291,6 @@ def bootstrap(right: np.ndarray, positional: np.ndarray, n: np.ndarray, *, sampl
         drawn = rng.integers(sentences, size=(size, sentences)) + sentences * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * sentences).reshape(size, sentences)
         sums = times @ columns  # (size, H + O + 1)
-        gains.append((sums[:, :heads] - sums[:, heads:-1].max(axis=1, keepdims=True)) / sums[:, -1:])
+        arcs = sums[:, heads:-1]  # (size, O)
+        gains.append(sums[:, :heads] / sums[:, -1:] - (arcs.max(axis=1) / arcs.sum(axis=1))[:, None])
     return np.quantile(np.concatenate(gains), [0.025, 0.975], axis=0)

@@ -34,7 +34,7 @@ def found() -> dict[str, AnalysisResult]:
     return {
         "positions": AnalysisResult(best, {}, {"offsets": offsets}),
         "syntax": AnalysisResult({"gain": head_map([0.0, 0.1, 0.0])}, {}, {"syntax": asked}),
-        "rare": AnalysisResult({"two_rarest": head_map([0.1, 0.5, 0.8])}, {"chance_two_rarest": 0.45}),
+        "rare": AnalysisResult({"two_rarest": head_map([0.1, 0.5, 0.8]), "rarest": head_map([0.0, 0.4, 0.7])}, {"chance_two_rarest": 0.45}),
         "alignment": AnalysisResult({"agreement": HeadMap({CROSS: [0.55, 0.4]})}, {"baseline": 0.4, "baseline_offset": 0}),
     }
 
@@ -57,7 +57,8 @@ def test_words_of_a_role_say_what_the_numbers_are(found):
 
 
 def test_the_nearest_of_each_family_is_named_whether_it_is_a_role_or_not(found):
-    found["rare"] = AnalysisResult({"two_rarest": head_map([0.1, 0.3, 0.2])}, {"chance_two_rarest": 0.45})
+    maps = {"two_rarest": head_map([0.1, 0.3, 0.2]), "rarest": head_map([0.0, 0.2, 0.1])}
+    found["rare"] = AnalysisResult(maps, {"chance_two_rarest": 0.45})
     best = {role.family: (role.site, role.head, round(role.needed, 3), role.missing <= 0) for role in best_of_families(found)}
     assert best == {
         "positional": (ENC, 0, 0.9, True),

@@ -126,7 +126,7 @@ def test_accuracy_and_baseline_equal_loops_over_sentences_words_and_heads(text):
             row = by_key[label, direction, site.name, head]
             assert row["n"] == n
             assert row["accuracy"] == pytest.approx(count / n)
-            assert row["baseline"] == pytest.approx(max(offsets.values()) / n)
+            assert row["baseline"] == pytest.approx(max(offsets.values()) / sum(offsets.values()))
             assert offsets[row["offset"]] == max(offsets.values())
             assert row["syntactic"] == (count - max(offsets.values()) >= 0.1 * n)
 
@@ -201,10 +201,16 @@ def test_a_word_of_two_pieces_asks_with_the_mean_of_them():
     assert score(looking({1: 0, 4: 0, 5: 7, 6: 0}), "amod", UP) == 0.0  # half and half: the first word has it
 
 
-def test_the_best_offset_is_right_as_often_as_it_is_for_the_same_queries():
+def test_both_directions_have_one_baseline_the_share_of_arcs_at_the_best_offset(text):
+    trees, words = text
+    by_relation = {(row["label"], row["direction"]): row for row in collected(trees, words, seen_by_batches(words, list(trees), 7)).rows()}
+    for label in LABELS:
+        up, down = by_relation[label, UP], by_relation[label, DOWN]
+        assert (up["baseline"], up["offset"]) == (down["baseline"], -down["offset"])
+        assert up["n"] > down["n"]  # words with several dependents ask once
     rows = {(row["label"], row["direction"]): row for row in looking({}).rows()}
     assert (rows["amod", UP]["offset"], rows["amod", UP]["baseline"], rows["amod", UP]["n"]) == (1, pytest.approx(2 / 3), 3)
-    assert (rows["amod", DOWN]["offset"], rows["amod", DOWN]["baseline"], rows["amod", DOWN]["n"]) == (-1, 1.0, 2)
+    assert (rows["amod", DOWN]["offset"], rows["amod", DOWN]["baseline"], rows["amod", DOWN]["n"]) == (-1, pytest.approx(2 / 3), 2)
     assert (rows["dobj", UP]["offset"], rows["dobj", UP]["baseline"]) == (-3, 1.0)
 
 
@@ -300,8 +306,8 @@ def test_the_interval_equals_resampling_in_a_loop():
     gains = []
     for drawn in draws:
         total = sum(n[i] for i in drawn)
-        best = max(sum(positional[i, o] for i in drawn) for o in range(3))
-        gains.append([(sum(right[i, h] for i in drawn) - best) / total for h in range(5)])
+        arcs = [sum(positional[i, o] for i in drawn) for o in range(3)]
+        gains.append([sum(right[i, h] for i in drawn) / total - max(arcs) / sum(arcs) for h in range(5)])
     np.testing.assert_allclose(low, np.quantile(gains, 0.025, axis=0))
     np.testing.assert_allclose(high, np.quantile(gains, 0.975, axis=0))
 
@@ -344,6 +350,6 @@ def test_a_model_with_uneven_heads_is_analysed_on_gold_trees_of_the_toy_language
     assert n == sum(p.labels.count("nsubj") for p in pairs[:20])
     for row in (row for row in syntax.rows() if (row["label"], row["direction"]) == ("nsubj", UP)):
         assert row["accuracy"] == pytest.approx(right[HeadSite.parse(row["site"], 3 if row["layer"] == 0 else 1), row["head"]] / n)
-        assert row["baseline"] == pytest.approx(max(offsets.values()) / n)
+        assert row["baseline"] == pytest.approx(max(offsets.values()) / sum(offsets.values()))
     assert [(row["label"], row["direction"]) for row in syntax.best()] == list(product(LABELS, DIRECTIONS))
     assert all(row["accuracy"] == float(syntax.accuracy(row["label"], row["direction"]).flat().max()) for row in syntax.best())
