@@ -108,11 +108,6 @@ class Alignment:
         offset = min(self._offsets, key=lambda offset: (-self._offsets[offset], abs(offset), offset))
         return Baseline(offset, self._offsets[offset] / self.tokens)
 
-    def aligned(self, margin: float = 0.1) -> HeadMap:
-        """A bool map, True where the agreement is at least the baseline's share + margin, as for syntactic heads."""
-        needed = self.baseline().share + margin
-        return self.agreement().map(lambda row: row >= needed)
-
 
 class Entropy:
     """Mean entropy of the attention weights, for every kind of attention. Special tokens (attention_pass.py) are no queries, but stay among

@@ -32,10 +32,6 @@ class BestOffset:
     offset: HeadMap
     share: HeadMap
 
-    def positional(self, threshold: float = THRESHOLD) -> HeadMap:
-        """A bool map, True where the share is at least the threshold."""
-        return self.share.map(lambda row: row >= threshold)
-
 
 class Positions:
     """Counts the offsets of the largest weights, from -window to +window; those further away count as queries alone.

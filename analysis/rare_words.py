@@ -88,11 +88,6 @@ class RareWords:
         one, two = (self._chance / self.queries).tolist()
         return one, two
 
-    def rare(self, threshold: float = 0.5) -> HeadMap:
-        """Return a bool map, True where `two_rarest` is at least the threshold. The paper names none; its heads reach 83% (OpenSubtitles)
-        and over 50% (WMT)."""
-        return self.two_rarest().map(lambda row: row >= threshold)
-
     def _share(self, which: int) -> HeadMap:
         self._check()
         return means({site: hits[which] for site, hits in self._hits.items()}, dict.fromkeys(self._hits, self.queries), "rare words")

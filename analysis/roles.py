@@ -17,7 +17,7 @@ from analysis.syntax import MARGIN
 from gates import HeadMap, HeadSite
 
 FAMILIES = ("positional", "syntactic", "rare words", "aligned")
-RARE_SHARE = 0.5
+RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and over 50% (WMT)
 
 
 @dataclass(frozen=True)

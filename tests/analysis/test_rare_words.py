@@ -80,14 +80,6 @@ def test_sentences_of_one_token_are_left_out():
     assert one_sentence([30], [0] * 4 + [5] * (VOCAB - 5) + [1]).sentences == 0
 
 
-def test_the_threshold_is_on_the_two_rarest():
-    model, pairs = random_model(), random_pairs()
-    rare = RareWords(COUNTS, 20)
-    observe_attention(model, in_batches(pairs, 8), [rare], kinds=KINDS)
-    assert rare.rare() == rare.two_rarest().map(lambda row: row >= 0.5)
-    assert rare.rare(0.0).count() == 5
-
-
 def test_tokens_are_counted():
     assert token_counts([[4, 5], [], [5, 5, 7]], 11).tolist() == [0, 0, 0, 0, 1, 3, 0, 1, 0, 0, 0]
     assert token_counts([], 5).tolist() == [0] * 5
