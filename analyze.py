@@ -34,7 +34,7 @@ def analyze(config: AnalyzeConfig) -> None:
     analysed = AnalysedModel.open(config, say)
     print(f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}", flush=True)
     results = run_analyses(analysed, chosen_analyses(analysed, say), say)
-    roles, best = find_roles(results), best_of_families(results)
+    roles, best = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
     scores = head_scores(analysed, results)
     survival, tests = survival_rows(analysed, results, roles, say)
     correlations = correlation_rows(scores)

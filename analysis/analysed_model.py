@@ -17,7 +17,7 @@ from data.batch import Batch
 from data.conllu import read_conllu
 from data.corpus import TranslationData
 from data.parallel import DataError, ParallelText, digest_lines, read_lines
-from gates import KINDS, find_sites
+from gates import KINDS, HeadMap, find_sites
 from models.progress import Report
 from models.translator import Translator
 from runfolder.folder import RunFolder, dense_run
@@ -99,6 +99,12 @@ class AnalysedModel:
         """Where results lie, relative to the run folder."""
         text = "" if self.config.text is None else f"-{Path(self.config.text).name.split('.')[0]}"
         return f"analysis/{self.config.out or self.system + text}"
+
+    @property
+    def closed(self) -> HeadMap | None:
+        """The heads that gates close in the system that is looked at; None without gates."""
+        gates = self.folder.systems()[self.system]["xi"]
+        return None if gates is None else HeadMap.from_json(gates).map(lambda row: row == 0)
 
     @property
     def is_base(self) -> bool:

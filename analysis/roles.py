@@ -58,15 +58,21 @@ def candidates(results: Mapping[str, AnalysisResult]) -> list[Role]:
     return [role for name, read in readers if name in results for role in read(results[name])]
 
 
-def find_roles(results: Mapping[str, AnalysisResult]) -> list[Role]:
-    """The roles of all heads, by site and head; of one head, the role farthest above its baseline comes first."""
-    roles = [role for role in candidates(results) if role.missing <= 0]
+def find_roles(results: Mapping[str, AnalysisResult], closed: HeadMap | None = None) -> list[Role]:
+    """The roles of all heads but those that are `closed`, whose output nothing reads, by site and head; of one head, the role farthest
+    above its baseline comes first."""
+    roles = [role for role in candidates(results) if role.missing <= 0 and not is_closed(role, closed)]
     return sorted(roles, key=lambda role: (role.site, role.head, -role.gain, role.role))
 
 
-def best_of_families(results: Mapping[str, AnalysisResult]) -> list[Role]:
-    """For each family that was looked for, the candidate nearest to its threshold, or farthest above it."""
-    of_family = {family: [role for role in candidates(results) if role.family == family] for family in FAMILIES}
+def is_closed(role: Role, closed: HeadMap | None) -> bool:
+    return closed is not None and role.site in closed and bool(closed[role.site][role.head])
+
+
+def best_of_families(results: Mapping[str, AnalysisResult], closed: HeadMap | None = None) -> list[Role]:
+    """For each family that was looked for, the candidate nearest to its threshold, or farthest above it, of heads that are not closed."""
+    open_candidates = [role for role in candidates(results) if not is_closed(role, closed)]
+    of_family = {family: [role for role in open_candidates if role.family == family] for family in FAMILIES}
     return [min(roles, key=lambda role: role.missing) for roles in of_family.values() if roles]
 
 

@@ -11,6 +11,7 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from data.atomic_file import atomic_file
+from models.progress import say
 
 
 class StageNumbers(Logger):
@@ -78,4 +79,5 @@ def make_loggers(kind: str, folder: Path, stage: str, others: Sequence[Logger] =
     loggers: list[Logger] = [MetricsFile(folder / "metrics.csv", stage), *others]
     if kind == "tensorboard":
         loggers.append(TensorBoardLogger(save_dir=folder, name="tensorboard", version=stage))
+        say(f"{stage}: to look at it, tensorboard --logdir {folder / 'tensorboard'}")
     return loggers

@@ -50,6 +50,13 @@ def test_every_analysis_gives_its_roles_with_score_and_baseline(found):
     ]
 
 
+def test_a_closed_head_has_no_role_and_is_nobodys_best(found):
+    closed = HeadMap({ENC: [True, False, True]})  # nothing is said of cross-attention: it is open
+    assert [(role.site, role.head) for role in find_roles(found, closed)] == [(ENC, 1), (CROSS, 0), (CROSS, 1)]
+    assert {role.head for role in best_of_families(found, closed) if role.site == ENC} == {1}
+    assert find_roles(found, HeadMap({})) == find_roles(found)
+
+
 def test_words_of_a_role_say_what_the_numbers_are(found):
     said = {role.role: role.words for role in find_roles(found)}
     assert said["position -1"] == "95% of its largest weights are at the token before; enc-self heads have 40% there on average"
