@@ -55,7 +55,8 @@ def translate(config: TranslateConfig) -> None:
         beam = config.beam or translator.search.beam
         config.check_beam(beam)
         by_hand = os.isatty(fd)
-        progress = stack.enter_context(Progress(quiet=config.quiet or by_hand, lines_seen=config.output is None and out_is_terminal()))
+        lines_seen = config.output is None and sys.stdout is not None and sys.stdout.isatty()
+        progress = stack.enter_context(Progress(quiet=config.quiet or by_hand, lines_seen=lines_seen))
         if by_hand and not config.quiet:
             progress.say("type a line for its translation; Ctrl-D ends")
         texts = windows(split_lines(read_chunks(fd, wait=0.0 if by_hand else 0.1), name=name), most=config.window)
@@ -131,10 +132,6 @@ def standard_output() -> BinaryIO:
     if sys.stdout is None:
         raise ValueError("standard output is closed; give --output FILE")
     return sys.stdout.buffer
-
-
-def out_is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def drop_output() -> None:

@@ -27,7 +27,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from configs.did_you_mean import did_you_mean
-from configs.fields import SPELT, Setting, all_settings, to_dict
+from configs.fields import SPELT, Setting, all_settings, shortened, to_dict
 from configs.yaml_file import ConfigError, load_yaml
 
 C = TypeVar("C")
@@ -230,7 +230,7 @@ def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin
         elif any(other.startswith(f"{name}.") for other in settings):
             if not isinstance(value, Mapping):
                 inner = ", ".join(other.removeprefix(f"{name}.") for other in settings if other.startswith(f"{name}."))
-                raise ConfigError(f"{origin}{name}: expected settings below it ({inner}), got {_shortened(value)}")
+                raise ConfigError(f"{origin}{name}: expected settings below it ({inner}), got {shortened(value)}")
             new = _flat(value, settings, origin=origin, prefix=f"{name}.")
         else:
             raise ConfigError(f"{origin}unknown key {prefix}{key}{_nearest(name, settings, flags=False)}")
@@ -281,12 +281,7 @@ def _parse_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tupl
 
 
 def _wrong_value(name: str, setting: Setting, value: Any) -> str:
-    return f"{name}: expected {setting.expected()}, got {_shortened(value)}{did_you_mean(str(value), setting.choices)}"
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return f"{name}: expected {setting.expected()}, got {shortened(value)}{did_you_mean(str(value), setting.choices)}"
 
 
 def _nearest(name: str, known: Iterable[str], *, flags: bool) -> str:

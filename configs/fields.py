@@ -145,3 +145,9 @@ def to_dict(config: Any) -> dict[str, Any]:
         value = getattr(config, field.name)
         result[SPELT.get(field.name, field.name)] = to_dict(value) if dataclasses.is_dataclass(value) else value
     return result
+
+
+def shortened(value: Any) -> str:
+    """A value as an error message quotes it: at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

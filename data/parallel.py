@@ -91,7 +91,7 @@ def decode_line(line: bytes, number: int, name: str, cure: str = "") -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        cure = cure or "correct that line, or convert the text if it is in another encoding: iconv -f ISO-8859-1 -t UTF-8"
+        cure = cure or "correct that line, or convert the text if it is in another encoding: iconv -f ITS-ENCODING -t UTF-8"
         byte = error.object[error.start]
         raise DataError(f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}") from None
 

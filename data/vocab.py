@@ -94,7 +94,8 @@ class Vocab:
         that uses it. DataError where the file is missing, is no SentencePiece model, or lacks a special token and none are given."""
         path = Path(path)
         if not path.is_file():
-            raise DataError(f"no vocabulary at {path}: expected a SentencePiece .model file")
+            joint = f", nor {path.parent / 'vocab.model'} for both languages" * (path.name == "vocab.src.model")
+            raise DataError(f"no vocabulary at {path}{joint}: expected a SentencePiece model; bring it back, or repeat with --fresh")
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(path.read_bytes())

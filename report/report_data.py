@@ -12,6 +12,7 @@ Unknown numbers are null. `beam` says with which search a score was measured: a 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -123,8 +124,11 @@ def gate_history(folder: RunFolder) -> dict[tuple[str, int], dict[str, list[floa
     path = folder / "gates_history.npz"
     if not path.is_file():
         return {}
-    with np.load(path) as recorded:
-        steps, values, names = recorded["steps"].tolist(), recorded["log_alpha"].astype(float), recorded["heads"].tolist()
+    try:
+        with np.load(path) as recorded:
+            steps, values, names = recorded["steps"].tolist(), recorded["log_alpha"].astype(float), recorded["heads"].tolist()
+    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{path} is broken ({error}); repeat the run with --fresh, or remove the file to do without it") from error
     history = {}
     for column, name in enumerate(names):
         site, _, head = name.rpartition(".")

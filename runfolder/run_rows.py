@@ -14,6 +14,7 @@ from configs.systems import BASES, all_systems
 from models.progress import Report, say
 from runfolder.folder import RunFolder, dense_run
 from runfolder.row import ResultRow
+from runfolder.source import drop_batch
 from runfolder.table import Row
 
 UNFINISHED = "the command in its command.txt with --resume continues it"
@@ -34,7 +35,7 @@ class FinishedRun:
             rows = folder.rows()
             self.rows = [self.row(row) for row in rows]
             self.test_sets = {row.evaluation["test_digest"] for row in rows}
-            self.searches = {str(search_without_batches(row)) for row in rows}
+            self.searches = {str(sorted(drop_batch(row.evaluation.get("search", {})).items())) for row in rows}  # decide on translations
             self.base = (self.name, self.config.get("run_hash"))  # name and hash
             if self.config.get("base"):
                 self.base = (Path(self.config["base"]).name, self.config.get("base_hash"))
@@ -102,11 +103,6 @@ class FinishedRun:
                 xi = gates.get(f"{side}.{layer}.{kind}", [1.0] * model["heads"])
                 sites[kind, layer] = [value > 0 for value in xi]
         return sites
-
-
-def search_without_batches(row: ResultRow) -> list[tuple[str, Any]]:
-    """What of the search decides on a translation."""
-    return sorted((name, value) for name, value in row.evaluation.get("search", {}).items() if name != "batch_tokens")
 
 
 def finished_runs(folders: Sequence[RunFolder], *, report: Report = say) -> list[FinishedRun]:

@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 from configs.did_you_mean import did_you_mean
-from configs.fields import all_settings
+from configs.fields import all_settings, shortened
 from configs.schema import FitConfig
 
 PROGRAM = "fit.py"
@@ -184,11 +184,6 @@ def is_number(value: Any) -> bool:
     return is_int(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-def shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 # ---------------------------------------------------------------- trials
 
 
@@ -205,7 +200,8 @@ def draws(parameters: Sequence[Parameter], method: str, *, seed: int, limit: int
     """Return the first `limit` trials of method grid or random, or all for None. Raises ValueError if they are too many or never end."""
     if method == "random" and limit is None:
         raise ValueError("method random draws for ever; give --count, or run_cap in the file")
-    points = grid(parameters) if method == "grid" else random_points(parameters, seed)
+    random_points = ({one.name: one.quantile(uniform(seed, number, one.name)) for one in parameters} for number in count(1))
+    points = grid(parameters) if method == "grid" else random_points
     first_number: dict[str, int] = {}  # values -> the first trial with them
     trials = []
     for number, values in enumerate(islice(points, limit), start=1):
@@ -227,11 +223,6 @@ def grid(parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
     if math.prod(map(len, axes)) > LARGEST_GRID:
         raise ValueError(f"a grid of more than {LARGEST_GRID:,} trials is not made; take method random")
     return (dict(zip((parameter.name for parameter in parameters), values, strict=True)) for values in product(*axes))
-
-
-def random_points(parameters: Sequence[Parameter], seed: int) -> Iterator[dict[str, Any]]:
-    """Return random values for trials 1, 2, ... without end."""
-    return ({one.name: one.quantile(uniform(seed, number, one.name)) for one in parameters} for number in count(1))
 
 
 def uniform(seed: int, number: int, name: str) -> float:

@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from configs.did_you_mean import did_you_mean
+from configs.fields import shortened
 from configs.metrics import known_metrics
 from configs.yaml_file import load_yaml
 from sweeps.command import DEFAULT_COMMAND, check_command
-from sweeps.parameters import PROGRAM, Draw, Parameter, draws, is_int, parse_parameter, shortened
+from sweeps.parameters import PROGRAM, Draw, Parameter, draws, is_int, parse_parameter
 
 METHODS = ("grid", "random")
 RUN_HERE = ("program", "method", "metric", "parameters", "command", "run_cap")

@@ -78,7 +78,7 @@ def test_an_empty_chunk_says_that_nothing_more_is_there_yet():
 @pytest.mark.parametrize(
     ("raw", "parts"),
     [
-        (b"a\nb\nx\xe4y\nc\n", ["in.txt, line 3: byte 2 (0xe4) is not UTF-8", "ISO-8859-1"]),
+        (b"a\nb\nx\xe4y\nc\n", ["in.txt, line 3: byte 2 (0xe4) is not UTF-8", "iconv -f ITS-ENCODING -t UTF-8"]),
         (b"a\nb\nx\xc3", ["in.txt, line 3: byte 2 (0xc3)"]),
         ("Grüße\n".encode("utf-16"), ["in.txt, line 1", "UTF-16"]),
         (b"\x1f\x8b\x08\x00\n", ["in.txt, line 1", "gunzip"]),

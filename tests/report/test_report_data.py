@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from report.report_data import trained_curves
+import pytest
+
+from report.report_data import gate_history, trained_curves
 from runfolder.folder import RunFolder
 from runfolder.related import open_gate_run
 
@@ -19,6 +21,13 @@ def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
         low, high = row["bleu_ci95"]
         assert curve["points"] == [{"heads_open": row["heads_open"], "value": row["bleu"], "low": low, "high": high}]
         assert (curve["trained"], curve["beam"]) == (True, row["evaluation"]["search"]["beam"])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no zip at all"])
+def test_a_broken_history_of_gates_is_one_line_that_names_it(tmp_path, content):
+    (tmp_path / "gates_history.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"gates_history\.npz is broken .*; repeat the run with --fresh, or remove the file"):
+        gate_history(RunFolder(tmp_path))
 
 
 def test_several_runs_give_one_curve_from_many_heads_to_few():
