@@ -293,9 +293,6 @@ def test_a_map_of_words_for_another_vocabulary_is_refused():
         syntax.add(AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)}))
 
 
-# --- the bootstrap
-
-
 def test_the_interval_equals_resampling_in_a_loop():
     rng = np.random.default_rng(3)
     n = rng.integers(1, 4, 23)
@@ -326,9 +323,6 @@ def test_the_interval_depends_on_the_seed_alone(text):
     first, again, other = (collected(trees, words, seen, samples=53, seed=seed).rows() for seed in (1, 1, 2))
     assert first == again
     assert [row["gain_low"] for row in first] != [row["gain_low"] for row in other]
-
-
-# --- a model, a vocabulary, the toy language
 
 
 def test_a_model_with_uneven_heads_is_analysed_on_gold_trees_of_the_toy_language(tmp_path):
