@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -29,16 +30,21 @@ def test_our_own_mistake_is_a_traceback():
         exit_code("x.py", lambda: fail(TypeError()), interrupted="")
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Signals are handled as in a terminal: tests in the background, or under nohup, inherit ignored ones."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {signum: signal.signal(signum, handler) for signum, handler in usual.items()}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_a_kill_and_a_closed_terminal_say_how_to_go_on(signum, capsys):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit an ignored one
-    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
-    try:
-        assert exit_code("x.py", lambda: os.kill(os.getpid(), signum), interrupted="--resume continues") == 130
-    finally:
-        signal.signal(signal.SIGINT, before)
+def test_an_interrupt_a_kill_and_a_closed_terminal_say_how_to_go_on(signum, capsys, heard):
+    assert exit_code("x.py", lambda: os.kill(os.getpid(), signum), interrupted="--resume continues") == 130
     assert capsys.readouterr().err == "x.py: interrupted; --resume continues\n"
-    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == handlers
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == [signal.SIG_DFL, signal.SIG_DFL]
 
 
 def test_a_kill_that_is_ignored_stays_ignored():
