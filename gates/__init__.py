@@ -5,8 +5,8 @@ One idea: a gate xi multiplies one head's output, at the input of the output pro
     bank = attach(model, gate="l0")          # Hard Concrete gates on every head
     loss = cross_entropy + lam * bank.penalty()
     closed = bank.closed()                   # HeadMap of bool
-    detach(model)                            # the state dict is as it was
-    remove(model, closed)                    # the closed heads' weights are gone
+    remove(model, closed)                    # the gates are off and the closed heads' weights gone; detach(model) alone leaves no trace
+    save_pruned(model, "pruned")             # a Hugging Face model; load_pruned("pruned") reads it again
 """
 
 __version__ = "0.1.0"  # pyproject.toml reads it here
@@ -18,9 +18,11 @@ from .hard_concrete import HardConcrete
 from .headmap import KINDS, HeadMap, HeadSite
 from .hold import SiteRule
 from .mask import HeadMask, gate_heads
+from .pruned_folder import load_pruned, save_pruned
 from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
-from .sites import SITE_RULES, attach, detach, find_sites, reattach
+from .rules import SITE_RULES
+from .sites import attach, detach, find_sites, reattach
 
 __all__ = [
     "GATES",
@@ -42,7 +44,9 @@ __all__ = [
     "find_sites",
     "gate_heads",
     "heads_left",
+    "load_pruned",
     "reattach",
     "remove",
+    "save_pruned",
     "set_heads_left",
 ]

@@ -40,8 +40,14 @@ class GateBank(nn.Module):
         """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates."""
         next(gate for _, gate in self.items()).redraw()
 
-    def before_forward(self, *_: Any) -> None:
-        """The model's forward pre-hook while attached."""
+    def before_forward(self, model: nn.Module, _: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """The model's forward pre-hook while attached. Raises ValueError where attention weights are asked of a kernel that has none."""
+        kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
+        if options.get("output_attentions") and kernel not in (None, "eager"):
+            raise ValueError(
+                f"output_attentions=True, but the attention kernel {kernel!r} keeps no weights and Hugging Face would return none; "
+                "call model.set_attn_implementation('eager') first"
+            )
         if self.training and not all(gate.drawn is not None and gate.drawn.requires_grad for _, gate in self.items()):
             self.draw()
 
@@ -50,7 +56,8 @@ class GateBank(nn.Module):
 
         Raises ValueError while training, once a step has been taken, if no forward pass has asked some learned gate for xi."""
         self.check_asked()
-        return torch.stack([gate.penalty() for _, gate in self.items()]).sum()
+        # a gate may be shared by the heads of one key head
+        return torch.stack([gate.penalty() * (site.heads // gate.heads) for site, gate in self.items()]).sum()
 
     def check_asked(self) -> None:
         if not self.training:
@@ -66,7 +73,7 @@ class GateBank(nn.Module):
 
     def _map(self, method: str) -> HeadMap:
         with torch.no_grad():
-            return HeadMap({site: getattr(gate, method)() for site, gate in self.items()})
+            return HeadMap({site: by_head(site, getattr(gate, method)()) for site, gate in self.items()})
 
     def values(self) -> HeadMap:
         """xi at test time."""
@@ -114,12 +121,17 @@ class GateBank(nn.Module):
         """Per site and head: log_alpha (of learned gates), open_prob, value, open."""
         sites = {}
         for site, gate in self.items():
-            columns = {name: column.tolist() for name, column in gate.numbers().items()}
+            columns = {name: by_head(site, column).tolist() for name, column in gate.numbers().items()}
             sites[site.name] = [{"head": head, **{name: column[head] for name, column in columns.items()}} for head in range(site.heads)]
         return {"gate": self.kind, "sites": sites}
 
     def save(self, path: str | Path) -> None:
         write_json(path, self.to_json())
+
+
+def by_head(site: HeadSite, row: Tensor) -> Tensor:
+    """(H,) from a number for each gate, one of which several heads in a row may share."""
+    return row.repeat_interleave(site.heads // len(row))
 
 
 def learns(gate: HeadGate) -> bool:

@@ -198,8 +198,8 @@ class HeadMap(Mapping[HeadSite, Tensor]):
     def load(cls, path: str | Path) -> "HeadMap":
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a HeadMap: {error}") from error
+        except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, nested too deep, or no sites and numbers
+            raise ValueError(f"{path} is not a HeadMap: {error}; --fresh makes it anew") from error
 
 
 def write_json(path: str | Path, content: Any) -> None:

@@ -7,8 +7,10 @@
 A `SiteRule` names the way. Letters: B batch, H heads, L query positions, K head width.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -23,9 +25,10 @@ _HOLD = "head_gate_hold"  # attribute of an attention that is held
 class SiteRule:
     """How one attention class is held. All names but `slot` may lie deeper in the module: "output.dense".
 
-    Raises ValueError at an unknown way or batch axis."""
+    Raises ValueError at an unknown way or batch axis, or unless one of `heads` and `head_width` is named."""
 
-    heads: str  # the attribute with the number of heads
+    heads: str = ""  # the attribute with the number of heads H
+    head_width: str = ""  # the attribute with K, where none says H: then H = the columns of W_O / K
     way: str = "slot"  # "slot", "hook" or "weight"
     slot: str = "gate"  # way "slot": the attribute that holds a gate or None
     batch_axis: int = 0  # way "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
@@ -33,13 +36,20 @@ class SiteRule:
     k: str = "k_proj"
     v: str = "v_proj"
     out: str = "out_proj"
+    group: str = ""  # the attribute that says how many heads in a row share one key and value head
     transposed: bool = False  # weights are (inputs, outputs), as those of GPT-2's Conv1D
     widths: tuple[str, ...] = ()  # attributes that hold heads * head width
+    causal: str = ""  # the attribute that is true in a decoder's self-attention, where the path does not tell
+    bias: str = ""  # the embedding, one column a head, by which the first layer of a stack makes the position bias of all (T5)
     zero_heads: bool = False  # its forward works when no head is left
 
     def __post_init__(self) -> None:
         if self.way not in WAYS:
             raise ValueError(f"unknown way {self.way!r} to hold an attention{nearest(self.way, list(WAYS))}")
+        if bool(self.heads) == bool(self.head_width):
+            raise ValueError(
+                "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that with the width of one"
+            )
         if self.batch_axis not in (0, 1):
             raise ValueError(f"expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got {self.batch_axis}")
 
@@ -93,9 +103,7 @@ class HookHold(Hold):
 
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
-        weight = getattr(projection(module, rule.out), "weight", None)
-        if isinstance(weight, Tensor) and weight.dim() == 2:
-            check_columns(module, rule, weight, heads)
+        check_columns(module, rule, projection(module, rule.out), heads)
 
     def take(self) -> None:
         super().take()
@@ -115,7 +123,7 @@ class WeightHold(Hold):
 
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
-        check_columns(module, rule, plain_projection(module, rule.out).weight, heads)
+        check_columns(module, rule, plain_projection(module, rule.out), heads)
 
     def take(self) -> None:
         super().take()
@@ -185,6 +193,42 @@ def from_plain_name(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) 
         state[f"{prefix}parametrizations.weight.original"] = state.pop(f"{prefix}weight")
 
 
+def heads_of(module: nn.Module, rule: SiteRule) -> int:
+    """The number of heads that this attention has now. Raises ValueError where the rule does not lead to a number."""
+    field = "heads" if rule.heads else "head_width"
+    number = attribute(module, getattr(rule, field), f"`{field}`")
+    if not isinstance(number, int):
+        raise ValueError(
+            f"{getattr(rule, field)!r}, `{field}` in the SiteRule of {type(module).__name__}, is no number: {type(number).__name__}"
+        )
+    return number if rule.heads else columns_of(projection(module, rule.out), rule) // number
+
+
+def group_of(module: nn.Module, rule: SiteRule) -> int:
+    """How many heads in a row share one key and value head, 1 where each has its own."""
+    return int(attribute(module, rule.group, "`group`")) if rule.group else 1
+
+
+def columns_of(out: nn.Module, rule: SiteRule) -> int:
+    """The columns of W_O, H * K: the layer's own word, as a quantised weight may have any shape, else those of its weight."""
+    return sizes_of(out, rule)[1]
+
+
+def sizes_of(linear: nn.Module, rule: SiteRule) -> tuple[int, int]:
+    """Outputs and inputs of a linear layer. Raises ValueError where it tells neither."""
+    for names in (("out_features", "in_features"), ("nf", "nx")):  # the second are Conv1D's
+        told = [getattr(linear, name, None) for name in names]
+        if isinstance(told[0], int) and isinstance(told[1], int):
+            return told[0], told[1]
+    weight = getattr(linear, "weight", None)
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise ValueError(
+            f"a {type(linear).__name__} is no projection: expected out_features and in_features, or a weight of two dimensions"
+        )
+    outputs, inputs = weight.shape[:: -1 if rule.transposed else 1]
+    return outputs, inputs
+
+
 def attribute(module: nn.Module, path: str, field: str, cure: str = "") -> Any:
     """What the module has under a path that its rule names as `field`. Raises ValueError, with the nearest name, where there is nothing."""
     found: Any = module
@@ -213,13 +257,23 @@ def plain_projection(module: nn.Module, path: str) -> nn.Linear:
     return cast(nn.Linear, found)
 
 
-def check_columns(module: nn.Module, rule: SiteRule, weight: Tensor, heads: int) -> None:
-    columns = weight.shape[0 if rule.transposed else 1]
+def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int) -> None:
+    """Raises ValueError unless the inputs of `out` are the heads' outputs side by side, as many as v gives."""
+    columns, name = columns_of(out, rule), type(module).__name__
     if columns % heads:
         raise ValueError(
-            f"the {columns} columns of {rule.out} do not divide into the {heads} heads of {type(module).__name__}; "
+            f"the {columns} columns of {rule.out} do not divide into the {heads} heads of {name}; "
             "look at `heads`, `out` and `transposed` of its SiteRule"
         )
+    if rule.out in (rule.q, rule.k, rule.v):
+        raise ValueError(f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after the heads")
+    with suppress(AttributeError):  # a rule for gating alone need not name v
+        values = sizes_of(attrgetter(rule.v)(module), rule)[0] * group_of(module, rule) if rule.v else None
+        if values not in (None, columns * (rule.q, rule.k, rule.v).count(rule.v)):
+            raise ValueError(
+                f"{rule.out} of {name} has {columns} columns and {rule.v} {values} rows: expected the inputs of W_O to be the heads' "
+                "outputs; look at `out` and `v` of its SiteRule"
+            )
 
 
 def nearest(name: str, names: list[str]) -> str:

@@ -1,8 +1,6 @@
 """Closed heads leave the weights for good: rows of W_Q, W_K and W_V (and of their biases), columns of W_O. The bias of W_O stays.
 
-    closed = bank.closed()
-    detach(model)
-    removed = remove(model, closed)          # in place; the outputs are those of the model with these heads closed
+    removed = remove(model, bank.closed())   # in place; the outputs are those of the model with these heads closed
 
 Sites may keep different numbers of heads; where none is left, the attention's output is the bias of W_O. Heads are numbered as the model
 has them now. Each attention remembers which of its first heads are left, so `original=True` takes the numbers from before any removal:
@@ -19,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .headmap import HeadMap, HeadSite
-from .hold import SiteRule, attribute, hold_of, plain_projection
-from .sites import find_sites, rule_of
+from .headmap import KINDS, HeadMap, HeadSite
+from .hold import SiteRule, attribute, group_of, hold_of, plain_projection
+from .position_bias import share_out_bias
+from .rules import rule_of
+from .sites import BANK, detach, find_sites, reattach
 
 LEFT = "heads_left"  # attribute of an attention that lost heads: for each head that it had at first, whether it is still there
 
@@ -37,16 +37,39 @@ class Removed:
 Change = tuple[nn.Module, str, Any]  # a module, its attribute, and the new value; a tensor becomes a parameter
 
 
-def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, original: bool = False) -> Removed:
+def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, original: bool = False, leave_one: bool = False) -> Removed:
     """Take the heads where `closed` is True out of the model, in place. Sites that a map lacks keep their heads.
 
     fold: gates xi in (0, 1] of the heads that stay, multiplied into their columns of W_O. original: both maps number the heads as before
-    any removal, and heads that are gone already may be named again. The weights are new parameters: make the optimiser afterwards.
-    Raises ValueError, and leaves the model as it was, at attached gates, a site or number of heads that the model does not have, `closed`
-    that is not bool, `fold` outside (0, 1], or an attention whose weights do not fit its rule."""
-    sites = find_sites(model)
+    any removal, and heads that are gone already may be named again. leave_one: where all heads of an attention are to go and its class
+    cannot run without any, its first stays, with zeros for its columns of W_O: the outputs are the same. Heads that share one key head go
+    together. Attached gates are taken off. The weights are new parameters: make the optimiser afterwards.
+    Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of heads that the model does not
+    have, `closed` that is not bool, `fold` outside (0, 1], or an attention whose weights do not fit its rule."""
+    bank = getattr(model, BANK, None)
+    detach(model)
+    try:
+        sites = find_sites(model)
+        gone, changes = planned(sites, closed, fold, original, leave_one)
+    except ValueError:
+        if bank is not None:
+            reattach(model, bank)
+        raise
+    before = {module: left_of(site, module) for site, module in sites.items()}
+    parameters = make(changes)
+    for kind in KINDS:
+        stack = [(module, rule_of(module)) for site, module in sites.items() if site.kind == kind and rule_of(module).bias]
+        if stack:
+            parameters += share_out_bias(stack, before, {module: vars(module).get(LEFT, before[module]) for module in before})
+    return Removed(gone, parameters)
+
+
+def planned(
+    sites: Mapping[HeadSite, nn.Module], closed: HeadMap, fold: HeadMap | None, original: bool, leave_one: bool
+) -> tuple[HeadMap, list[Change]]:
+    """True where a head goes, numbered as before any removal, and what changes. Raises what `remove` does."""
     if any(hold_of(module) is not None for module in sites.values()):
-        raise ValueError("the model has gates; take closed = bank.closed() and detach(model) first, then remove(model, closed)")
+        raise ValueError("a model inside this one has gates; take closed = bank.closed() and detach that model first, then remove")
     closed_rows = {site: row.bool() for site, row in rows_now(sites, closed, "closed", original).items()}
     for site, row in closed.items():
         if site.heads and row.dtype != torch.bool:
@@ -61,8 +84,12 @@ def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, or
         row = closed_rows.get(site, torch.zeros(site.heads, dtype=torch.bool))
         if site in xi:
             check_xi(site, xi[site], row)
-        if site.heads and (row.any() or site in xi):
-            changes += cut(site, module, ~row, xi.get(site))
+        factors = xi.get(site)
+        if leave_one and site.heads and row.all() and not rule_of(module).zero_heads:
+            row, factors = row.clone(), torch.zeros(site.heads)
+            row[: group_of(module, rule_of(module))] = False
+        if site.heads and (row.any() or factors is not None):
+            changes += cut(site, module, ~row, factors)
         left = torch.tensor(left_of(site, module), dtype=torch.bool)
         went = torch.zeros_like(left)
         went[left] = row
@@ -70,7 +97,7 @@ def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, or
             changes.append((module, LEFT, tuple((left & ~went).tolist())))
         gone[HeadSite.at(site.kind, site.layer, len(left))] = went
     check_apart(changes)
-    return Removed(HeadMap(gone), make(changes))
+    return HeadMap(gone), changes
 
 
 def make(changes: list[Change]) -> int:
@@ -153,32 +180,37 @@ def check_xi(site: HeadSite, xi: Tensor, closed: Tensor) -> None:
 
 def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> list[Change]:
     """What one attention changes into. keep: (H,) bool; xi: (H,) or None."""
-    rule, class_name = rule_of(module), type(module).__name__
+    rule, class_name, group = rule_of(module), type(module).__name__, group_of(module, rule_of(module))
     if not keep.any() and not rule.zero_heads:
         raise ValueError(
             f"closed takes all heads of {site.name}, and the rule of {class_name} does not say that its forward works without any: "
-            "leave one, or set zero_heads in its SiteRule"
+            "give leave_one=True, which leaves one that adds nothing, or set zero_heads in its SiteRule"
         )
     names = tuple(dict.fromkeys((rule.q, rule.k, rule.v)))
     if not all(names):
-        raise ValueError(f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and v")
+        raise ValueError(
+            f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and v, as its forward needs as many "
+            "heads as it was made with or nobody has named them"
+        )
     if len(names) == 2:
         raise ValueError(f"the rule of {class_name} has two weights for q, k and v; expected three, or one that holds all")
+    keep_keys = kept_groups(site, keep, group)
     blocks = 3 // len(names)  # how many of q, k and v a weight holds
     into, out = [plain_projection(module, name) for name in names], plain_projection(module, rule.out)
     outputs, inputs = (1, 0) if rule.transposed else (0, 1)  # the dimensions of a weight
-    sizes = [each.weight.shape[outputs] for each in into]  # blocks * H * K
+    sizes = [each.weight.shape[outputs] for each in into]  # blocks * H * K, or H / group * K
     columns = out.weight.shape[inputs]  # H * K
-    # attention that shares keys among heads has fewer rows for k than for q
-    if sizes[0] != sizes[1 % len(sizes)] or sizes[-1] != blocks * columns or sizes[0] % (blocks * site.heads) or columns % site.heads:
+    whole = [size * (1 if place == 0 else group) for place, size in enumerate(sizes)]  # as if each head had its own key head
+    if whole[0] != whole[1 % len(sizes)] or whole[-1] != blocks * columns or sizes[0] % (blocks * site.heads) or columns % site.heads:
         shown = ", ".join(f"{name} {size}" for name, size in zip((*names, rule.out), (*sizes, columns), strict=True))
+        shared = f" divided by {group}, the heads of one key head" if group > 1 else ""
         raise ValueError(
             f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as many rows for q as for k, and "
-            f"for v as W_O has columns; look at the rule of {class_name} in SITE_RULES"
+            f"for v as W_O has columns{shared}; look at the rule of {class_name} in SITE_RULES"
         )
     changes: list[Change] = []
-    for each, size in zip(into, sizes, strict=True):
-        index = kept_rows(keep, size, blocks).to(each.weight.device)
+    for place, (each, size) in enumerate(zip(into, sizes, strict=True)):
+        index = kept_rows(keep if place == 0 else keep_keys, size, blocks).to(each.weight.device)
         changes += resized(each, each.weight.detach().index_select(outputs, index), rule)
         if each.bias is not None:
             changes.append((each, "bias", each.bias.detach().index_select(0, index)))
@@ -187,11 +219,24 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
         scale = xi[keep].repeat_interleave(columns // site.heads).to(weight)
         weight = weight * (scale[:, None] if rule.transposed else scale)
     changes += resized(out, weight, rule)
-    for name in (rule.heads, *rule.widths):
+    for name in (*([rule.heads] if rule.heads else []), *rule.widths):
         owner, _, last = name.rpartition(".")
         size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
         changes.append((attrgetter(owner)(module) if owner else module, last, size // site.heads * int(keep.sum())))
     return changes
+
+
+def kept_groups(site: HeadSite, keep: Tensor, group: int) -> Tensor:
+    """(H / group,) bool, which key heads stay. Raises ValueError where a key head would serve some of its heads and not others."""
+    rows = keep.view(-1, group)
+    if parted := (rows.any(1) & ~rows.all(1)).nonzero().flatten().tolist():
+        heads = range(parted[0] * group, (parted[0] + 1) * group)
+        raise ValueError(
+            f"closed parts heads that share one key head: {site.name} has {group} heads to a key head, and of {heads[0]} to {heads[-1]} "
+            f"only {', '.join(str(head) for head in heads if not keep[head])} would go; close all {group} or none. Gates learned with "
+            "attach(model, share='group') do; a score can be summed over each group first"
+        )
+    return rows[:, 0]
 
 
 def kept_rows(keep: Tensor, size: int, blocks: int) -> Tensor:

@@ -1,14 +1,10 @@
 """Where the heads of a model are, and how a gate is put on them and taken off again.
 
-A site is found by its attention class's name in `SITE_RULES` and by its path in the model. To gate another attention class, add one line:
-
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="hook")   # it calls its out_proj, whose input is then scaled
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")  # its forward says z = gate_heads(z, self.gate()) itself
-
-So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj, v_proj and out_proj.
+A site is found by its attention class's name in `SITE_RULES` and by its path in the model.
 """
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,65 +12,88 @@ from torch import nn
 
 from .bank import GateBank
 from .headmap import HeadMap, HeadSite, check_kinds
-from .hold import WAYS, SiteRule, attribute, hold_of, nearest
+from .hold import WAYS, SiteRule, attribute, group_of, heads_of, hold_of, nearest
 from .registry import GATES
+from .rules import SITE_RULES, known_rule, rule_of
+from .unknown import line_to_add, unknown_attentions
 
 BANK = "head_gates"  # the model's attribute that holds the bank while attached
-_PATH = re.compile(r"(?:.*\.)?(encoder|decoder)\.layers\.(\d+)\.([a-z_]*attention|[a-z_]*attn)")
-
-
-SITE_RULES: dict[str, SiteRule] = {
-    "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),
-    # torch's: it reads out_proj.weight and never calls out_proj; its forward needs heads * width = embed_dim, so no head can be removed
-    "MultiheadAttention": SiteRule(heads="num_heads", way="weight", q="", k="", v=""),
-}
-
-
-def rule_of(module: nn.Module) -> SiteRule:
-    """The rule of a module that `find_sites` found."""
-    return SITE_RULES[type(module).__name__]
+# the first number counts, as T5 numbers the parts of a layer too
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.(?:\w+\.)*[A-Za-z_]\w*$")
 
 
 def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     """Every attention layer of the model that a rule knows, in the order enc-self, dec-self, cross.
 
-    Raises ValueError if there is none, or where a path does not say its layer or a rule does not name the number of heads."""
+    Warns of attentions without a rule beside them. Raises ValueError if there is none with a rule, or where a path does not say its layer
+    or a rule does not name the number of heads."""
     found: dict[HeadSite, nn.Module] = {}
-    for path, module in model.named_modules():
-        rule = SITE_RULES.get(type(module).__name__)
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        rule = known_rule(module)
         if rule is None:
             continue
-        match = _PATH.fullmatch(path)
-        if match is None:
-            raise ValueError(f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention")
-        stack, layer, name = match[1], int(match[2]), match[3]
-        # multihead_attn: the cross-attention of nn.TransformerDecoderLayer
-        cross = "cross" in name or "encoder" in name or (stack, name) == ("decoder", "multihead_attn")
-        kind = "cross" if cross else ("enc-self" if stack == "encoder" else "dec-self")
-        heads = attribute(module, rule.heads, "`heads`")
-        if not isinstance(heads, int):
-            raise ValueError(f"{rule.heads!r}, `heads` in the SiteRule of {type(module).__name__}, is no number: {type(heads).__name__}")
-        site = HeadSite.at(kind, layer, heads)
+        layer = layer_of(path)
+        site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
         if site in found:
             raise ValueError(f"{path!r} and another attention are both {site.name}; gate the two models one by one")
         found[site] = module
+    unknown = unknown_attentions(model)
+    lines = "; ".join(map(line_to_add, unknown))
     if not found:
-        classes = sorted({type(module).__name__ for module in model.modules() if "attention" in type(module).__name__.lower()})
+        seen = sorted(type(module).__name__ for module in unknown) or "none"
         raise ValueError(
-            f"no attention in {type(model).__name__} has a rule (attention classes seen: {classes or 'none'}); "
-            f"add one to SITE_RULES, such as SiteRule(heads='num_heads', way='hook'). Known: {sorted(SITE_RULES)}"
+            f"no attention in {type(model).__name__} has a rule (attention classes seen: {seen}); add one to SITE_RULES: "
+            f"{lines or 'SITE_RULES[CLASS NAME] = SiteRule(heads=..., way=...)'}. Known: {sorted(SITE_RULES)}"
         )
+    if unknown:
+        names = ", ".join(type(module).__name__ for module in unknown)
+        warnings.warn(f"the heads of {names} are left alone, as no rule knows them; to find them, add: {lines}", stacklevel=3)
     return dict(sorted(found.items()))
 
 
-def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = None, **options: Any) -> GateBank:
+def layer_of(path: str) -> int:
+    """The number of the layer that an attention belongs to, 0 in a model of one layer. Raises ValueError where numbers do not tell."""
+    if match := _LAYER.search(path):
+        return int(match[1])
+    if not re.search(r"\d", path):
+        return 0
+    raise ValueError(f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention")
+
+
+def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
+    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, or the classes around it, in this order."""
+    *parents, name = path.split(".")
+    around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
+    stack = next((part for part in reversed(parents) if part in ("encoder", "decoder")), "")
+    # multihead_attn: the cross-attention of nn.TransformerDecoderLayer
+    in_decoder = stack == "decoder" or "Decoder" in around[0]
+    if re.search("cross|encoder|encdec", name.lower()) or (name == "multihead_attn" and in_decoder):
+        return "cross"
+    if rule.causal:
+        return "dec-self" if attribute(modules[path], rule.causal, "`causal`") else "enc-self"
+    for told in [stack, type(modules[path]).__name__, *around]:
+        if re.search("decoder|causal", told.lower()):
+            return "dec-self"
+        if "encoder" in told.lower():
+            return "enc-self"
+    raise ValueError(
+        f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's; name the attribute that is true in a decoder: "
+        f"SiteRule(..., causal='is_causal') for {type(modules[path]).__name__}"
+    )
+
+
+def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = None, *, share: str = "head", **options: Any) -> GateBank:
     """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one bank.
 
+    share: "head", a gate a head, or "group", one for all heads that share a key head (such heads can only be removed together).
     `options` go to the gate's class; one that is a HeadMap gives each site its own row. The bank becomes a submodule of the model.
     Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an option the gate does not have, gates already attached,
     or a rule that does not fit its attention."""
     if gate not in GATES:
         raise ValueError(f"unknown gate {gate!r}{nearest(gate, list(GATES))}")
+    if share not in ("head", "group"):
+        raise ValueError(f"expected share='head', a gate for each head, or share='group', one for those of one key head; got {share!r}")
     if getattr(model, BANK, None) is not None or any(hold_of(module) is not None for module in model.modules()):
         raise ValueError("the model already has gates; detach(model) takes them off")
     chosen = check_kinds(kinds)
@@ -85,13 +104,13 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
         rule = rule_of(module)
         WAYS[rule.way].check(module, rule, site.heads)
     gates = {}
-    for site in modules:
+    for site, module in modules.items():
         for name, value in options.items():
             if isinstance(value, HeadMap) and site not in value:
                 raise ValueError(f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or other kinds")
         own = {name: value[site] if isinstance(value, HeadMap) else value for name, value in options.items()}
         try:
-            gates[site] = GATES[gate](site.heads, **own)
+            gates[site] = GATES[gate](site.heads // (group_of(module, rule_of(module)) if share == "group" else 1), **own)
         except TypeError as error:
             raise ValueError(f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}") from error
     device = next((parameter.device for parameter in model.parameters()), None)
@@ -122,7 +141,7 @@ def reattach(model: nn.Module, bank: GateBank) -> None:
 def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.Module]) -> None:
     """Make the bank a submodule of the model, and its gates scale their heads, each in the way of its rule."""
     setattr(model, BANK, bank)
-    bank.handle = model.register_forward_pre_hook(bank.before_forward)
+    bank.handle = model.register_forward_pre_hook(bank.before_forward, with_kwargs=True)
     for site, gate in bank.items():
         rule = rule_of(modules[site])
         WAYS[rule.way](modules[site], rule, gate).take()

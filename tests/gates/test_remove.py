@@ -248,11 +248,29 @@ def test_a_wrong_map_is_named_and_changes_nothing(model, closed, options, messag
     same_state(model, before)
 
 
-def test_a_model_with_gates_says_to_detach_first(model):
+def test_gates_are_taken_off_with_the_heads(make_model, batch):
+    model, other = make_model(), make_model()
+    attach(model, gate="mask", xi=(~UNEVEN).map(lambda row: row.double()))
+    expected = model(*batch)
+    remove(model, UNEVEN)
+    remove(other, UNEVEN)
+    same_state(model, other)  # no gates in it
+    close(model(*batch), expected)
+
+
+def test_a_refused_removal_leaves_the_gates_on(model, batch):
+    bank = attach(model, log_alpha=0.0)
+    before = model(*batch)
+    with pytest.raises(ValueError, match="no attention"):
+        remove(model, HeadMap({HeadSite.at("cross", 7, 3): [True] * 3}))
+    assert model.head_gates is bank
+    assert torch.equal(model(*batch), before)
+
+
+def test_a_model_whose_part_has_gates_says_to_detach_first(model):
     bank = attach(model, kinds=["cross"])
-    for holder in (model, nn.ModuleDict({"model": model})):
-        with pytest.raises(ValueError, match=r"has gates; take closed = bank\.closed\(\) and detach\(model\) first"):
-            remove(holder, bank.closed())
+    with pytest.raises(ValueError, match=r"inside this one has gates; take closed = bank\.closed\(\) and detach that model first"):
+        remove(nn.ModuleDict({"model": model}), bank.closed())
 
 
 def test_numbers_from_before_a_removal_name_their_option(model):

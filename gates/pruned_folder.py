@@ -1,0 +1,219 @@
+"""Hugging Face models without their closed heads, written to a folder and read again: safetensors and JSON, as transformers writes them.
+
+    remove(model, bank.closed())
+    save_pruned(model, "pruned")
+    model = load_pruned("pruned")
+
+transformers builds every layer of a stack with as many heads as the config says. So config.json has one more field, the first numbers of
+the heads that each site still has:
+
+    "headgates": {"heads": {"encoder.0.enc-self": [0, 2, 5], "decoder.0.cross": [1], ...}}
+
+Where all sites keep the same number and the config can say so, it does ("of" is then the number at first), and `from_pretrained` reads the
+folder too. Nothing in a folder is run: the class is looked up in transformers by the config's `architectures`, no other code is asked for.
+"""
+
+import copy
+import importlib
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .headmap import HeadMap, HeadSite
+from .hold import group_of, hold_of
+from .position_bias import OwnColumns
+from .remove import heads_left, remove, set_heads_left, unknown_site
+from .rules import rule_of
+from .sites import find_sites
+
+FIELD = "headgates"  # of config.json
+# config fields by which transformers would load code from elsewhere: attention kernels, and classes of a folder's own
+_CODE = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
+_HEADS = ("num_attention_heads", "num_heads")  # config fields with the number of heads of all sites
+
+
+def hugging_face() -> Any:
+    """The module transformers. Raises ImportError, naming the extra to install, where it or what it works with is missing."""
+    try:
+        return [importlib.import_module(name) for name in ("tokenizers", "safetensors", "transformers")][-1]
+    except ImportError as error:
+        raise ImportError(
+            f"pruned folders need transformers, tokenizers and safetensors ({error}): pip install 'headgates[hf]', in a checkout "
+            "pip install '.[hf]'",
+            name=error.name,
+        ) from None
+
+
+def save_pruned(model: nn.Module, folder: str | Path) -> Path:
+    """Write a Hugging Face model, whatever heads it has left, to a new folder; the folder's path.
+
+    Raises ValueError if the model is none of Hugging Face's or has gates attached, FileExistsError if there is something in the folder,
+    ImportError if the extra `hf` is not installed. What fails leaves no folder."""
+    transformers = hugging_face()
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise ValueError(
+            f"save_pruned writes Hugging Face models, got a {type(model).__name__}; a state dict and heads_left(model) keep others"
+        )
+    if any(hold_of(module) is not None for module in model.modules()):
+        raise ValueError("the model has gates; remove(model, bank.closed()) or detach(model) first")
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is there already and not an empty folder; choose another")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    config = model.config
+    try:
+        model.config = saved_config(model)
+        model.save_pretrained(partial)
+        partial.chmod(0o755)  # mkdtemp's is the owner's alone
+        partial.replace(folder)
+    finally:
+        model.config = config
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def saved_config(model: Any) -> Any:
+    """The model's config with the field `headgates` and, where a config can say it, the number of heads that every site has left."""
+    left = heads_left(model)
+    config = copy.deepcopy(model.config)
+    setattr(config, FIELD, {"heads": {site.name: row.nonzero().flatten().tolist() for site, row in left.items()}})
+    smaller = config_of_fewer(model, config)
+    if smaller is not None and left.count() < left.heads_total:
+        getattr(smaller, FIELD)["of"] = next(iter(left)).heads
+        return smaller
+    return config
+
+
+def config_of_fewer(model: Any, config: Any) -> Any | None:
+    """A config from which transformers itself builds a model of these shapes, or None: where sites differ, it cannot."""
+    modules = find_sites(model)
+    counts = {site.heads for site in modules}
+    field = next((name for name in _HEADS if name in config.to_dict()), None)
+    if len(counts) > 1 or field is None or any(isinstance(vars(module).get("compute_bias"), OwnColumns) for module in modules.values()):
+        return None
+    smaller, module = copy.deepcopy(config), next(iter(modules.values()))
+    heads, group = next(iter(counts)), group_of(module, rule_of(module))
+    setattr(smaller, field, heads)
+    if hasattr(smaller, "num_key_value_heads"):
+        smaller.num_key_value_heads = heads // group
+    if hasattr(module, "head_dim"):
+        smaller.head_dim = module.head_dim
+    try:
+        with torch.device("meta"):
+            built = type(model)(smaller)
+    except (ValueError, AssertionError):  # a width that does not divide into so many heads
+        return None
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    return smaller if {name: tensor.shape for name, tensor in built.state_dict().items()} == shapes else None
+
+
+def load_pruned(folder: str | Path, **options: Any) -> Any:
+    """The Hugging Face model of a folder that `save_pruned` wrote, in evaluation; `heads_left(model)` says which heads it has.
+
+    options: for transformers' `from_pretrained`, such as dtype, device_map or attn_implementation.
+    Raises ValueError, in one line, at a folder without config.json, the field `headgates` or safetensors, or one whose parts do not fit
+    each other; ImportError if the extra `hf` is not installed."""
+    transformers = hugging_face()
+    folder = Path(folder)
+    content = config_content(folder)
+    cls = class_of(transformers, content, folder)
+    heads, of = field_content(content, folder)
+    config = cls.config_class.from_dict({name: value for name, value in content.items() if name not in _CODE})
+
+    class Pruned(cls):  # type: ignore[misc, valid-type]
+        """Loses its heads before its weights are loaded, so that transformers does all the rest."""
+
+        def __init__(self, config: Any, *args: Any, **more: Any):
+            super().__init__(config, *args, **more)
+            with torch.device("cpu"):  # transformers builds on the device meta, where a bool has no value
+                take_out(self, heads, of)
+
+    Pruned.__name__ = Pruned.__qualname__ = cls.__name__
+    try:
+        model, info = Pruned.from_pretrained(
+            folder, config=config, use_safetensors=True, local_files_only=True, output_loading_info=True, **options
+        )
+    except (RuntimeError, OSError, importlib.import_module("safetensors").SafetensorError) as error:
+        raise ValueError(f"the weights in {folder} cannot be read as those of a {cls.__name__}: {first_line(error)}") from error
+    wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[name]}
+    if wrong:
+        raise ValueError(f"the weights in {folder} are not those of its config: {wrong}; save it again with save_pruned")
+    model.__class__ = cls
+    return model.eval()
+
+
+def config_content(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"expected a folder that save_pruned wrote, {folder} has no config.json")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict) or FIELD not in content:
+        raise ValueError(f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with from_pretrained")
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"{folder} has no weights in safetensors, and no others are read, as they may hold code; save it again with save_pruned"
+        )
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(
+            f"{folder} has an adapter, which may name another model; merge it before save_pruned, or take adapter_config.json away"
+        )
+    return content
+
+
+def class_of(transformers: Any, content: Mapping[str, Any], folder: Path) -> Any:
+    names = content.get("architectures")
+    name = names[0] if isinstance(names, list) and len(names) == 1 else names
+    cls = getattr(transformers, name, None) if isinstance(name, str) and not name.startswith("_") else None
+    if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
+        raise ValueError(
+            f"`architectures` in {folder / 'config.json'} must name one model class of transformers {transformers.__version__}, "
+            f"got {names!r}"
+        )
+    return cls
+
+
+def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, list[int]], int | None]:
+    field = content[FIELD]
+    heads, of = (field.get("heads"), field.get("of")) if isinstance(field, dict) else (None, None)
+    if not (isinstance(heads, dict) and all(map(is_rising, heads.values())) and (of is None or (isinstance(of, int) and of > 0))):
+        raise ValueError(
+            f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, 2]}}}}, the first numbers of the "
+            f"heads that are left, in order; got {json.dumps(field)[:100]}"
+        )
+    return heads, of
+
+
+def is_rising(row: Any) -> bool:
+    """Whether this is a list of head numbers in order, none twice."""
+    return isinstance(row, list) and all(type(head) is int and head >= 0 for head in row) and row == sorted(set(row))
+
+
+def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -> None:
+    """Remove the heads that are not listed; with `of` given the model was built without them, and is told which they were."""
+    sites = {site.name: site for site in find_sites(model)}
+    rows = {}
+    for name, row in heads.items():
+        if name not in sites:
+            raise ValueError(unknown_site(name, list(sites)))
+        site = HeadSite.at(sites[name].kind, sites[name].layer, of or sites[name].heads)
+        if row and row[-1] >= site.heads:
+            raise ValueError(f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left")
+        rows[site] = torch.tensor([head in row for head in range(site.heads)], dtype=torch.bool)
+    if of is None:
+        remove(model, ~HeadMap(rows))
+    else:
+        set_heads_left(model, HeadMap(rows))
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,86 @@
+"""The worked examples run: a loop of one's own and Hugging Face's Trainer; and gates learn in two processes at once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gates import find_sites, load_pruned, save_pruned
+
+pytest.importorskip("transformers", reason="the examples need the extra hf")
+ROOT = Path(__file__).resolve().parents[2]
+
+# In two processes: gradients of weights and gates are the mean of both, though each process draws its own noise and has its own batch.
+DISTRIBUTED = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from examples.huggingface_loop import make_batch, make_model
+from gates import attach
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = make_model().train()
+bank = attach(model, gate="l0", log_alpha=0.5, beta=5.0)
+runner = DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(bank.param_groups(lr=3e-3))
+torch.manual_seed(rank + 1)
+for step in range(2):
+    optimizer.zero_grad()
+    (runner(**make_batch(3)).loss + 0.01 * bank.penalty()).backward()
+    noise = torch.cat([gate.draws * torch.ones(1) for _, gate in bank.items()])
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            assert not parameter.requires_grad, name
+            continue
+        both = [torch.empty_like(parameter.grad) for _ in range(2)]
+        dist.all_gather(both, parameter.grad)
+        assert torch.equal(*both), name
+        assert "log_alpha" not in name or (parameter.grad != 0).all(), name
+    optimizer.step()
+both = [torch.empty(1) for _ in range(2)]
+dist.all_gather(both, torch.rand(1))
+assert not torch.equal(*both)  # the processes have noise of their own
+dist.destroy_process_group()
+print("the same gates")
+"""
+
+
+def test_a_loop_of_one_s_own_saves_a_smaller_model(tmp_path, capsys):
+    from examples.huggingface_loop import make_batch, make_model, train
+
+    torch.manual_seed(0)
+    model = train(steps=9, lam=0.3)  # enough to shut some
+    again = load_pruned(save_pruned(model, tmp_path / "pruned"))
+    batch = make_batch(3)
+    assert torch.equal(again(**batch).logits, model(**batch).logits)
+    assert "heads open" in capsys.readouterr().out
+    assert sum(site.heads for site in find_sites(again)) <= sum(site.heads for site in find_sites(make_model()))
+
+
+def test_the_trainer_trains_gates_and_saves_a_smaller_model(tmp_path):
+    pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs accelerate")
+    from examples.huggingface_trainer import train
+
+    torch.manual_seed(0)
+    model = load_pruned(train(tmp_path, steps=5, lam=3.0))
+    assert sum(site.heads for site in find_sites(model)) <= 24
+
+
+def test_two_processes_learn_the_same_gates(tmp_path):
+    script, place = tmp_path / "distributed.py", tmp_path / "meeting"
+    script.write_text(DISTRIBUTED, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen([sys.executable, str(script), str(rank), str(place)], env=environment, stdout=-1, stderr=-1, text=True)
+        for rank in range(2)
+    ]
+    for process in processes:
+        out, errors = process.communicate(timeout=500)
+        assert process.returncode == 0, errors[-3000:]
+        assert out.splitlines()[-1] == "the same gates"
