@@ -13,16 +13,20 @@ if TYPE_CHECKING:
 class SpecialTokens:
     """Ids of one vocabulary's special tokens; the defaults are those of the vocabularies that this project trains.
 
-    `beginning` is what the decoder reads first. It may be the padding (as in Marian's models) or the end (as in fairseq's). Raises
-    ValueError at a negative id, or where padding and end are one token."""
+    `beginning` is what the decoder reads first. It may be the padding (as in Marian's models) or the end (as in fairseq's). `forced` are
+    the first pieces of every translation, such as the language it is in: `encode` of a target's vocabulary puts them before a line's own
+    pieces, search takes them without asking the model, and a score leaves them out. Raises ValueError at a negative id, or where padding
+    and end are one token."""
 
     padding: int = 0
     beginning: int = 1
     end: int = 2
     unknown: int = 3
+    forced: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.padding, self.beginning, self.end, self.unknown) < 0 or self.padding == self.end:
+        object.__setattr__(self, "forced", tuple(self.forced))  # files hold lists
+        if min(self.padding, self.beginning, self.end, self.unknown, *self.forced) < 0 or self.padding == self.end:
             raise ValueError(f"special tokens need ids from 0 on, and padding another one than the end; got {self}")
 
     @property

@@ -7,19 +7,31 @@ went in."""
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import sentencepiece
 
+from configs.fields import shortened
+from configs.registry import imported
 from data.atomic_file import atomic_file
 from data.parallel import DataError
 from data.special_tokens import SpecialTokens
 
 NORMALIZATION = "nmt_nfkc"
+SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
+ABOUT = "vocab.json"  # of a folder whose tokenizer is not SentencePiece by our own names: its kind, and what that kind needs
+# kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same object twice where joint
+VOCABULARIES: dict[str, str] = {
+    "encoder": "data.encoder_vocab:load",
+    "fairseq": "data.fairseq_vocab:load",
+    "huggingface": "data.huggingface_vocab:load",
+    "marian": "data.marian_vocab:load",
+}
 
 
 class Vocabulary(Protocol):
@@ -27,7 +39,7 @@ class Vocabulary(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file that it was read from."""
+        """The file that it was read from: a SentencePiece model, or vocab.json, with whose folder's other vocab* files it goes together."""
 
     @property
     def specials(self) -> SpecialTokens:
@@ -43,6 +55,10 @@ class Vocabulary(Protocol):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each id as written in the vocabulary."""
+
+    def characters(self, text: str) -> list[list[int]]:
+        """For every id of `encode([text])[0]`, the numbers of the characters of the text that it stands for, white space left out; a
+        space alone stands for the character after it. DataError where the tokenizer cannot say."""
 
 
 class Vocab:
@@ -121,6 +137,55 @@ class Vocab:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """As in `Vocabulary`; a word's first piece starts with U+2581, and the specials are <pad>, <s>, </s> and <unk>."""
         return [self.processor.id_to_piece(int(i)) for i in ids]
+
+    def characters(self, text: str) -> list[list[int]]:
+        """As in `Vocabulary`. SentencePiece normalises text before it cuts it, and says for every character of the result which character
+        of the text it came from; the pieces side by side are that result. Raises DataError for a vocabulary of bytes."""
+        return spelt(self.processor, text, self.path)
+
+
+def spelt(processor: sentencepiece.SentencePieceProcessor, text: str, path: Path) -> list[list[int]]:
+    """`Vocabulary.characters` of a SentencePiece model that was read from `path`."""
+    normalised, origins = processor.normalize(text, with_offsets=True)  # origins: per character, and one for the end
+    pieces = processor.encode(text, out_type=str)
+    if "".join(pieces) != normalised:
+        raise DataError(f"the pieces of {shortened(text)} do not spell it out, so they have no words; is {path} of bytes?")
+    found, at = [], 0
+    for piece in pieces:
+        end = at + len(piece)
+        own = [origins[i] for i in range(at, end) if normalised[i] != SPACE] or origins[end : end + 1]
+        found.append([i for i in own if i < len(text)])
+        at = end
+    return found
+
+
+def load_vocabs(
+    folder: Path, source_specials: SpecialTokens | None = None, target_specials: SpecialTokens | None = None
+) -> tuple[Vocabulary, Vocabulary]:
+    """Return the source and target vocabulary of a run folder or an exported folder; a joint one is the same object twice.
+
+    The special tokens are numbered as given, which should be as the model numbers them, or else as the files do. Raises DataError where
+    files are missing or broken."""
+    if (folder / ABOUT).is_file():
+        about = read_about(folder / ABOUT)
+        both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(folder, about, source_specials, target_specials)
+        return both
+    if (folder / "vocab.model").is_file():
+        vocab = Vocab.load(folder / "vocab.model", target_specials)
+        return vocab, vocab
+    return Vocab.load(folder / "vocab.src.model", source_specials), Vocab.load(folder / "vocab.tgt.model", target_specials)
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """The content of a vocab.json. Raises DataError unless it names a known kind."""
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} is broken ({error}); bring it back, or make the run again from its source") from error
+    if not isinstance(about, dict) or about.get("kind") not in VOCABULARIES:
+        kind = about.get("kind") if isinstance(about, dict) else type(about).__name__
+        raise DataError(f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows {', '.join(VOCABULARIES) or 'none'}")
+    return about
 
 
 def _why_not(message: str, size: int) -> str:

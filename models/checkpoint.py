@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from configs.fields import check_ranges
 from configs.schema import ModelConfig
 from data.atomic_file import atomic_file
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
+
+LARGEST_SINUSOIDS = 2**28  # numbers, 1 GiB: their table is computed and in no file, so nothing else bounds it
 
 
 def save_file(path: str | Path, content: dict[str, Any]) -> None:
@@ -29,8 +32,10 @@ def load_file(path: str | Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # strange bytes send torch's unpickler anywhere: IndexError, KeyError, EOFError without a word
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({reason}); write it again") from error
+        reason = str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__  # what follows is addressed to torch's makers
+        raise ValueError(
+            f"{path} is not a whole checkpoint of plain tensors ({reason}); copy it again, or repeat the run with --fresh"
+        ) from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}; expected a dict with 'architecture' and 'model'")
     return content
@@ -43,11 +48,16 @@ def architecture(model: Transformer) -> dict[str, Any]:
         "model": asdict(model.config),
         "source_vocab": model.source_vocab,
         "target_vocab": model.target_vocab,
-        "source_specials": asdict(model.source_specials),
-        "target_specials": asdict(model.target_specials),
+        "source_specials": as_json(model.source_specials),
+        "target_specials": as_json(model.target_specials),
         "heads": model.heads,
         **({"heads_left": remaining} if remaining else {}),
     }
+
+
+def as_json(specials: SpecialTokens) -> dict[str, Any]:
+    """The ids by their names, in lists as a file has them."""
+    return asdict(specials) | {"forced": list(specials.forced)}
 
 
 def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialTokens]:
@@ -55,16 +65,38 @@ def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialT
     return SpecialTokens(**description.get("source_specials", {})), SpecialTokens(**description.get("target_specials", {}))
 
 
-def build(description: dict[str, Any]) -> Transformer:
-    """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it lacks something."""
+def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
+    """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it lacks something, or describes no
+    model."""
     try:
         config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
+        check_ranges(config, "model.")
+        if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
+            raise ValueError(f"sinusoids for {config.max_positions} positions of width {config.d_model} are no table for memory")
         sizes = description["source_vocab"], description["target_vocab"]
-        model = Transformer(config, *sizes, description.get("heads"), source_specials=source, target_specials=target)
+        with torch.device(device):
+            model = Transformer(config, *sizes, description.get("heads"), source_specials=source, target_specials=target)
         set_heads_left(model, HeadMap.from_json(description.get("heads_left", {})))
         return model
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"cannot read the architecture of this checkpoint ({error}); it was written by another version") from error
+    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"cannot read the architecture of this checkpoint ({reason}); it was written by another version") from error
+
+
+def check_fits(description: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Raise ValueError unless the weights are those of a model of this description. No memory is taken for one: a foreign description may
+    say any size, and the weights of the file are there already."""
+    layers = sum(int(description["model"][f"{side}_layers"]) for side in ("encoder", "decoder"))
+    if layers > len(weights):
+        raise ValueError(f"{layers} layers, and {len(weights)} tensors for all of them")
+    wanted = {name: tuple(tensor.shape) for name, tensor in build(description, "meta").state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise ValueError(f"{name} is of shape {found.get(name, 'none')}, expected {wanted.get(name, 'none')}")
+    for name, tensor in weights.items():
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():  # one number that stands for many
+            raise ValueError(f"{name} says shape {found[name]}, and has fewer numbers")
 
 
 def save_model(path: str | Path, model: Transformer, **extra: Any) -> None:
@@ -75,13 +107,16 @@ def save_model(path: str | Path, model: Transformer, **extra: Any) -> None:
 def load_model(path: str | Path) -> Transformer:
     """Return the model that `save_model` wrote, in evaluation mode. Raises ValueError at a broken file."""
     content = load_file(path)
-    if "architecture" not in content or "model" not in content:
-        raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model'")
-    model = build(content["architecture"])
+    description, weights = content.get("architecture"), content.get("model")
+    if not isinstance(description, dict) or not isinstance(weights, dict):
+        raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model', each a dict")
     try:
-        model.load_state_dict(content["model"])
-    except RuntimeError as error:
-        raise ValueError(f"the weights in {path} do not fit its architecture: {' '.join(str(error).split())[:300]}") from error
+        check_fits(description, weights)
+        model = build(description)
+        model.load_state_dict(weights)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"the weights in {path} do not fit its architecture: {reason}; repeat the run with --fresh") from error
     return model.eval()
 
 

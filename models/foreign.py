@@ -1,5 +1,6 @@
-"""The result of reading another library's model: a `Translator` of ours, from which an ordinary run folder is made."""
+"""A model of another library, and the `Translator` of ours that it becomes, from which an ordinary run folder is made."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,25 @@ from models.translator import Translator
 
 
 @dataclass(frozen=True)
+class Converted:
+    """A foreign model as one of ours.
+
+    tokenizer_files: name in a run folder, vocab*, -> file. tokenizer: the content of vocab.json, which says of what kind the tokenizer is
+    (data.vocab.VOCABULARIES); empty for SentencePiece models by our own names. settings: of a run's config.yaml, such as src and search."""
+
+    translator: Translator
+    tokenizer_files: dict[str, Path]
+    tokenizer: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ForeignModel:
     """A translation model that somebody else trained.
 
-    files: all that decide what the model does; their hash is how it is found again. tokenizer_files: name in a run folder -> file.
-    settings: of a run's config.yaml, such as src, tgt and search."""
+    files: all that decide what the model does; their hash is how its run is found again. convert: reads them, which takes its time; raises
+    ValueError where they are broken or hold what our Transformer has not."""
 
     name: str
-    translator: Translator
     files: list[Path]
-    tokenizer_files: dict[str, Path]
-    settings: dict[str, Any] = field(default_factory=dict)
+    convert: Callable[[], Converted]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from gates import find_sites
 from models.attention import MultiHeadAttention
+from models.ssru import SSRU
 from models.transformer import FeedForward, Transformer
 
 PARTS = ("enc-self", "dec-self", "cross", "ffn", "output")
@@ -47,6 +48,8 @@ def count(model: Transformer, queries: Mapping[str, int], keys: Mapping[str, int
         width = attention.heads * attention.head_width  # H * K
         projected = 2 * queries[site.kind] + 2 * keys[site.kind]  # q and W_O, k and v
         counts[site.kind] += projected * width * attention.out_proj.out_features + 2 * pairs[site.kind] * width
+    units = [module for module in model.decoder.modules() if isinstance(module, SSRU)]
+    counts["dec-self"] += queries["dec-self"] * sum(unit.forget.weight.numel() + unit.update.weight.numel() for unit in units)
     for stack, positions in ((model.encoder, queries["enc-self"]), (model.decoder, queries["dec-self"])):
         feeds = [module for module in stack.modules() if isinstance(module, FeedForward)]
         counts["ffn"] += positions * sum(feed.inner.weight.numel() + feed.outer.weight.numel() for feed in feeds)

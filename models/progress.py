@@ -1,21 +1,41 @@
-"""Progress of a long command: lines for the user, and a counter of translated lines on standard error."""
+"""Progress of a long command: lines for the user, how far a pass is, and a counter of translated lines on standard error."""
 
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from configs.printable import printable
 
 Report = Callable[[str], None]  # takes a line for the person who waits
+B = TypeVar("B")
+EVERY = 10.0  # seconds between two lines on how far a pass is
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
-    print(text, flush=True)
+    """Print a line at once; what a terminal would obey is spelt out."""
+    print(printable(text), flush=True)
 
 
 def minutes(seconds: float) -> str:
     """A time in words: "12 s", "3.4 min"."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
+
+
+def reported(batches: Iterable[B], total: int, size: Callable[[B], int], *, what: str, report: Report) -> Iterator[B]:
+    """Yield the batches; every EVERY seconds a line says how many of the `total` that they hold together, by size, are done.
+
+    Batches come longest first, so what is left takes less time than what was done, item by item: the estimate is an upper one."""
+    done, begin = 0, time.monotonic()
+    shown = begin
+    for batch in batches:
+        yield batch
+        done += size(batch)
+        now = time.monotonic()
+        if now - shown >= EVERY and done < total:
+            report(f"{what}: {done:,} of {total:,}, at most about {minutes((now - begin) / done * (total - done))} left")
+            shown = now
 
 
 class Progress:
@@ -53,7 +73,7 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a line below the counter."""
         self.leave_line()
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def leave_line(self) -> None:
         """Move to the line below the counter, if one is shown."""

@@ -53,9 +53,11 @@ class Hypothesis:
 
 
 def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
-    """Return the longest target (B,) of each source, end included: max_ratio * its pieces + max_extra, within learned positions."""
+    """Return the longest target (B,) of each source, end included: max_ratio * its pieces + max_extra, within learned positions.
+
+    Forced first pieces always have room."""
     pieces = (source != model.source_specials.padding).sum(1) - 1
-    limits = (pieces * max_ratio).long() + max_extra
+    limits = ((pieces * max_ratio).long() + max_extra).clamp(min=len(model.target_specials.forced) + 1)
     return limits.clamp(max=model.config.max_positions) if model.config.positions == "learned" else limits
 
 
@@ -145,8 +147,16 @@ def beam_search(
 
 
 def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
-    """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning are -inf."""
-    return rule_out(model.step(ids, state).float().log_softmax(-1), model.target_specials)
+    """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning are -inf.
+
+    Where a token is forced it has 0, and all others have -inf."""
+    position, forced = state.length, model.target_specials.forced
+    log_p = model.step(ids, state).float().log_softmax(-1)
+    if position < len(forced):
+        log_p = torch.full_like(log_p, -torch.inf)
+        log_p[:, forced[position]] = 0.0
+        return log_p
+    return rule_out(log_p, model.target_specials)
 
 
 def rule_out(scores: Tensor, specials: SpecialTokens) -> Tensor:

@@ -5,8 +5,9 @@ Letters: B sentences, N rows (a sentence's beams are rows of their own), S sourc
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,29 +18,33 @@ from data.special_tokens import SpecialTokens
 from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.dropout import Dropout
+from models.positions import sinusoids
+from models.ssru import SSRU
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 ROOM = 16  # positions by which the keys and values of decoding grow
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
 KeysValues = tuple[Tensor, Tensor]
 
 
 class FeedForward(nn.Module):
-    def __init__(self, d_model: int, ffn: int, dropout: float):
+    def __init__(self, d_model: int, ffn: int, dropout: float, activation: str = "relu"):
         super().__init__()
         self.inner, self.outer = nn.Linear(d_model, ffn), nn.Linear(ffn, d_model)
         self.dropout = Dropout(dropout)
+        self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(F.relu(self.inner(x))))
+        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 class Residual(nn.Module):
     """x + f(norm(x)) (pre) or norm(x + f(x)) (post): `before` and `after` stand around f."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, stack: str):
         super().__init__()
-        self.pre = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model)
+        self.pre = config.norm_of(stack) == "pre"
+        self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
     def before(self, x: Tensor) -> Tensor:
@@ -55,8 +60,8 @@ class EncoderLayer(nn.Module):
         super().__init__()
         width = config.d_model // config.heads
         self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
-        self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout)
-        self.self_residual, self.feed_residual = Residual(config), Residual(config)
+        self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout, config.activation)
+        self.self_residual, self.feed_residual = Residual(config, "encoder"), Residual(config, "encoder")
 
     def forward(self, x: Tensor, bias: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         h = self.self_residual.before(x)
@@ -68,11 +73,15 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, self_heads: int, cross_heads: int):
         super().__init__()
-        width = config.d_model // config.heads
-        self.self_attention = MultiHeadAttention(config.d_model, self_heads, width, config.attention_dropout)
+        width = config.d_model // config.heads_of_decoder
+        self.self_attention: Any = (  # either, told apart by isinstance
+            SSRU(config.d_model)
+            if config.decoder_mixer == "ssru"
+            else MultiHeadAttention(config.d_model, self_heads, width, config.attention_dropout)
+        )
         self.cross_attention = MultiHeadAttention(config.d_model, cross_heads, width, config.attention_dropout)
-        self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout)
-        self.self_residual, self.cross_residual, self.feed_residual = Residual(config), Residual(config), Residual(config)
+        self.feed_forward = FeedForward(config.d_model, config.decoder_ffn or config.ffn, config.dropout, config.activation)
+        self.self_residual, self.cross_residual, self.feed_residual = (Residual(config, "decoder") for _ in range(3))
 
     def forward(
         self,
@@ -99,9 +108,10 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, state: "DecoderState", layer: int) -> Tensor:
         """Return the layer's output for one new position of every row, x (N, 1, D); `state` has the earlier keys and values."""
         span = (state.length, 1)
-        h = self.self_residual.before(x)
-        keys, values = state.grow(layer, *self.self_attention.keys_values(h))
-        y, _ = self.self_attention(h, keys, values, rows=state.row_sentences, span=span)
+        h, mixer = self.self_residual.before(x), self.self_attention
+        new = mixer.keys_values(h, state.newest(layer)) if isinstance(mixer, SSRU) else mixer.keys_values(h)
+        keys, values = state.grow(layer, *new)
+        y, _ = mixer(h, keys, values, rows=state.row_sentences, span=span)
         x = self.self_residual.after(x, y)
         # the beams of a sentence are query positions of one attention, so its source keys are never copied
         h = self.cross_residual.before(x).view(len(state.sentences), -1, x.shape[-1])  # (B, N / B, D)
@@ -139,6 +149,11 @@ class DecoderState:
         self.past[layer] = past
         return past[0][:, :, : self.length + 1], past[1][:, :, : self.length + 1]
 
+    def newest(self, layer: int) -> Tensor | None:
+        """The last position's keys (N, H, 1, K), for an SSRU its state; None before the first position."""
+        past = self.past[layer]
+        return past[0][: len(self.row_sentences), :, self.length - 1 : self.length] if past and self.length else None
+
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Replace row n by row rows[n]; with `sentences`, indices into the remaining sentences, drop all others."""
         self.past = [past and (past[0].index_select(0, rows), past[1].index_select(0, rows)) for past in self.past]
@@ -163,7 +178,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(
             EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads)) for i in range(config.encoder_layers)
         )
-        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.norm = nn.LayerNorm(config.d_model, config.norm_eps) if config.has_final_norm("encoder") else nn.Identity()
 
     def forward(self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None) -> Tensor:
         """Return the memory (B, S, D), given the input x (B, S, D) of layer `first`."""
@@ -179,11 +194,12 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
+        whole = config.heads_of_decoder
         self.layers = nn.ModuleList(
-            DecoderLayer(config, heads.get(f"decoder.{i}.dec-self", config.heads), heads.get(f"decoder.{i}.cross", config.heads))
+            DecoderLayer(config, heads.get(f"decoder.{i}.dec-self", whole), heads.get(f"decoder.{i}.cross", whole))
             for i in range(config.decoder_layers)
         )
-        self.norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.norm = nn.LayerNorm(config.d_model, config.norm_eps) if config.has_final_norm("decoder") else nn.Identity()
 
     def forward(
         self,
@@ -206,14 +222,15 @@ class Decoder(nn.Module):
             source = memory if isinstance(memory, Tensor) else memory[i]
             x, self_seen, cross_seen = layer(x, source, causal, bias, weights is not None, trace)
             if weights is not None:
-                weights[f"decoder.{i}.dec-self"], weights[f"decoder.{i}.cross"] = self_seen, cross_seen
+                seen = {f"decoder.{i}.dec-self": self_seen, f"decoder.{i}.cross": cross_seen}
+                weights.update({site: each for site, each in seen.items() if each is not None})  # an SSRU has none
         return self.norm(x)
 
 
 class Transformer(nn.Module):
     """Sources (B, S) and target inputs (B, T) to logits (B, T, V).
 
-    heads: heads of each site that has fewer than `config.heads` ("decoder.1.cross" -> 3). source_specials, target_specials: how the
+    heads: heads of each site that has fewer than the configuration says ("decoder.1.cross" -> 3). source_specials, target_specials: how the
     vocabularies number their special tokens. Raises ValueError at settings that do not fit together."""
 
     sinusoids: Tensor  # (L, D), unless positions are learned
@@ -229,30 +246,35 @@ class Transformer(nn.Module):
         target_specials: SpecialTokens = SpecialTokens(),
     ):
         super().__init__()
-        if config.d_model % config.heads:
-            raise ValueError(f"d_model {config.d_model} cannot be split into {config.heads} heads; take a divisor of {config.d_model}")
+        for whole in (config.heads, config.heads_of_decoder):
+            if config.d_model % whole:
+                raise ValueError(f"d_model {config.d_model} cannot be split into {whole} heads; take a divisor of {config.d_model}")
         if config.embeddings == "tied" and source_vocab != target_vocab:
             raise ValueError("embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'")
         self.config, self.source_vocab, self.target_vocab = config, source_vocab, target_vocab
         self.source_specials, self.target_specials = source_specials, target_specials
         self.source_embedding = nn.Embedding(source_vocab, config.d_model)
         self.target_embedding = self.source_embedding if config.embeddings == "tied" else nn.Embedding(target_vocab, config.d_model)
-        self.output = nn.Linear(config.d_model, target_vocab, bias=False)
+        self.source_norm, self.target_norm = (
+            nn.LayerNorm(config.d_model, config.norm_eps) if config.embedding_norm else nn.Identity() for _ in range(2)
+        )
+        self.output = nn.Linear(config.d_model, target_vocab, bias=config.output_bias)
         self.dropout = Dropout(config.dropout)
         self.encoder, self.decoder = Encoder(config, heads or {}), Decoder(config, heads or {})
         if config.positions == "learned":
             self.source_positions = nn.Embedding(config.max_positions, config.d_model)
             self.target_positions = nn.Embedding(config.max_positions, config.d_model)
         else:
-            self.register_buffer("sinusoids", sinusoids(config.max_positions, config.d_model), persistent=False)
+            self.register_buffer("sinusoids", sinusoids(config, config.max_positions), persistent=False)
         self.reset_parameters()
         if config.embeddings != "separate":
             self.output.weight = self.target_embedding.weight
 
     @property
     def heads(self) -> dict[str, int]:
-        """Heads of each site that has fewer than `config.heads`."""
-        return {site.name: site.heads for site in find_sites(self) if site.heads != self.config.heads}
+        """Heads of each site that has fewer than the configuration says."""
+        whole = {"encoder": self.config.heads, "decoder": self.config.heads_of_decoder}
+        return {site.name: site.heads for site in find_sites(self) if site.heads != whole[site.name.split(".")[0]]}
 
     def reset_parameters(self) -> None:
         """Xavier for the projections, zero biases, embeddings of variance 1 / D (Vaswani et al.'s scaling makes them 1)."""
@@ -266,7 +288,11 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
 
     def embed(self, ids: Tensor, side: str, start: int = 0) -> Tensor:
-        """Return the embeddings (B, L, D) of ids (B, L) at positions start, start + 1, ..."""
+        """Return what the first layer gets (B, L, D) for ids (B, L) at positions start, start + 1, ..."""
+        return self.dropout(getattr(self, f"{side}_norm")(self.embeddings(ids, side, start)))
+
+    def embeddings(self, ids: Tensor, side: str, start: int = 0) -> Tensor:
+        """Return the sums (B, L, D) of embeddings and position vectors, before a norm."""
         table: nn.Embedding = getattr(self, f"{side}_embedding")
         end = start + ids.shape[1]
         if self.config.positions == "learned":
@@ -278,9 +304,10 @@ class Transformer(nn.Module):
             positions = getattr(self, f"{side}_positions").weight[start:end]
         else:
             if end > len(self.sinusoids):
-                self.sinusoids = sinusoids(2 * end, self.config.d_model).to(self.sinusoids.device)
+                self.sinusoids = sinusoids(self.config, 2 * end).to(self.sinusoids.device)
             positions = self.sinusoids[start:end]
-        return self.dropout(table(ids) * math.sqrt(self.config.d_model) + positions)
+        x = table(ids) * math.sqrt(self.config.d_model) if self.config.embedding_scale else table(ids)
+        return x + positions
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
         """Return the memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). `weights` is filled as in `forward`."""
@@ -315,11 +342,3 @@ class Transformer(nn.Module):
 def padding_bias(ids: Tensor, padding: int) -> Tensor:
     """Return the additive mask (B, 1, 1, S) of ids (B, S): 0, or -inf at padding."""
     return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == padding, -torch.inf)[:, None, None, :]
-
-
-def sinusoids(length: int, d_model: int) -> Tensor:
-    """(length, D): sin and cos of position / 10000^(2i / D), interleaved (Vaswani et al., section 3.5)."""
-    position = torch.arange(length)[:, None]
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000) / d_model))
-    angles = position * frequency  # (length, ceil(D / 2))
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :d_model]

@@ -5,7 +5,6 @@ translator.translate(["The dog sleeps."])
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +12,7 @@ from torch import Tensor, nn
 
 from configs.schema import SearchConfig
 from data.batch import pad
-from data.special_tokens import SpecialTokens
-from data.vocab import Vocab, Vocabulary
+from data.vocab import Vocabulary
 from gates import HeadSite, find_sites
 from models.evaluation_mode import evaluation_mode
 from models.line_translator import LineTranslator, Translation
@@ -80,8 +78,17 @@ class Translator(LineTranslator):
                 target = pad([target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True).to(self.device)
                 log_p = token_log_probs(self.model, source, target)
                 for i, row in zip(chosen, log_p.tolist(), strict=True):
-                    results[i] = row[: len(target_ids[i]) + 1]
+                    results[i] = row[len(self.model.target_specials.forced) : len(target_ids[i]) + 1]
         return results
+
+
+def check_size(side: str, pieces: int, vocab: Vocabulary) -> None:
+    """Raises ValueError where a vocabulary has another number of pieces than the model's embedding."""
+    if len(vocab) != pieces:
+        raise ValueError(
+            f"the model has {pieces} pieces on the {side} side, and its vocabulary {vocab.path} has {len(vocab)}: it is another model's; "
+            "copy the right one, or repeat the run with --fresh"
+        )
 
 
 def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
@@ -90,15 +97,3 @@ def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tenso
     out = target[:, 1:]
     log_p = torch.log_softmax(logits, -1).gather(2, out[:, :, None]).squeeze(2)
     return log_p.masked_fill(out == model.target_specials.padding, 0.0)
-
-
-def load_vocabs(
-    folder: Path, source_specials: SpecialTokens | None = None, target_specials: SpecialTokens | None = None
-) -> tuple[Vocab, Vocab]:
-    """Return the source and target vocabulary of a run folder or an exported folder; a joint one is the same object twice.
-
-    The special tokens are numbered as given, which should be as the model numbers them, or else as the files do."""
-    if (folder / "vocab.model").is_file():
-        both = Vocab.load(folder / "vocab.model", target_specials)
-        return both, both
-    return Vocab.load(folder / "vocab.src.model", source_specials), Vocab.load(folder / "vocab.tgt.model", target_specials)

@@ -1,46 +1,71 @@
-"""Models of other libraries become ordinary run folders: read once, found again by the hash of their files."""
+"""Models of other libraries become ordinary run folders: read once for each text, found again by the hash of their files."""
 
 import hashlib
+import json
+import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from configs.cli import from_dict, to_yaml
 from configs.schema import FitConfig
+from data.vocab import ABOUT
 from models.checkpoint import architecture, save_model
-from models.foreign import ForeignModel
+from models.foreign import Converted, ForeignModel
 from runfolder.folder import RunFolder, find_runs
 from runfolder.provenance import device_name, provenance
 
 
-def foreign_run(prefix: str, foreign: ForeignModel, root: str | Path) -> RunFolder:
-    """The run folder in `root` that a foreign model became: a finished base, made now or by an earlier command."""
-    run_hash = files_hash(prefix, foreign.files)
+def foreign_run(prefix: str, foreign: ForeignModel, root: str | Path, options: Mapping[str, Any], text: Mapping[str, Any]) -> RunFolder:
+    """The run folder in `root` that a foreign model became: a finished base, made now or by an earlier command.
+
+    options: how it was read; text: the settings that name its text, none for a model that only translates."""
+    run_hash = files_hash(prefix, foreign.files, {**options, **{name: text[name] for name in text if name != "data_dir"}})
     for folder in find_runs(root):
         if folder.run_hash() == run_hash and folder.finished():
             return folder
-    folder = RunFolder(Path(root) / f"{prefix}-{foreign.name}-{run_hash[:6]}")
+    label = f"{foreign.name}-{Path(str(text['data']).rpartition(':')[2]).name}" if text.get("data") else foreign.name
+    folder = RunFolder(Path(root) / f"{prefix}-{label}-{run_hash[:6]}")
+    draft = RunFolder(folder.path.with_name(f".{folder.path.name}.{os.getpid()}"))
+    try:
+        write_run(draft, folder.path.name, f"{prefix}:{foreign.name}", foreign.convert(), run_hash, options, text)
+        shutil.rmtree(folder.path, ignore_errors=True)  # nothing finished, or it would have been found
+        draft.path.rename(folder.path)
+    finally:
+        shutil.rmtree(draft.path, ignore_errors=True)
     print(f"{folder.path}: a run made of {prefix}:{foreign.name}", file=sys.stderr, flush=True)  # what goes to stdout may be translations
-    model = foreign.translator.model
-    folder.path.mkdir(parents=True, exist_ok=True)
-    for name, file in foreign.tokenizer_files.items():
-        shutil.copyfile(file, folder / name)
-    save_model(folder / "best.pt", model)
-    folder.add_system("base", folder / "best.pt", None)
-    translator = foreign.translator
-    text = {"joint": translator.source_vocab is translator.target_vocab, "max_length": min(200, model.config.max_positions - 1)}
-    settings = {"gate": "none", "name": folder.path.name, "model": architecture(model)["model"]} | foreign.settings
-    settings["text"] = text | foreign.settings.get("text", {})
-    folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=run_hash))
-    facts = {"origin": f"{prefix}:{foreign.name}", **provenance(device_name(), "32", 0)}
-    folder.write_json("result.json", {"rows": [], "system": "base", "reference": "base", "finished": True, **facts})
     return folder
 
 
-def files_hash(prefix: str, files: list[Path]) -> str:
-    """12 hexadecimal digits of the SHA-256 of the files' contents, in their order."""
+def write_run(
+    folder: RunFolder, name: str, origin: str, converted: Converted, run_hash: str, options: Mapping[str, Any], text: Mapping[str, Any]
+) -> None:
+    """Fill an own folder with weights, tokenizer, settings and origin."""
+    model, translator = converted.translator.model, converted.translator
+    folder.path.mkdir(parents=True, exist_ok=True)
+    for file_name, file in converted.tokenizer_files.items():
+        shutil.copyfile(file, folder / file_name)
+    if converted.tokenizer:
+        (folder / ABOUT).write_text(json.dumps(converted.tokenizer, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_model(folder / "best.pt", model)
+    folder.add_system("base", folder / "best.pt", None)
+    limits = {"joint": translator.source_vocab is translator.target_vocab, "max_length": min(200, model.config.max_positions - 1)}
+    settings: dict[str, Any] = {"gate": "none", "name": name, "model": architecture(model)["model"], "data": None}
+    settings |= converted.settings | dict(options) | dict(text)
+    settings["text"] = limits | converted.settings.get("text", {})
+    folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=run_hash))
+    facts = {"origin": origin, **provenance(device_name(), "32", 0)}
+    folder.write_json("result.json", {"rows": [], "system": "base", "reference": "base", "finished": True, **facts})
+
+
+def files_hash(prefix: str, files: list[Path], settings: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits of the SHA-256 of the files' contents, in their order, and of the settings."""
     sha = hashlib.sha256(prefix.encode())
     for file in files:
         with file.open("rb") as stream:
             sha.update(hashlib.file_digest(stream, "sha256").digest())
+    if settings:
+        sha.update(json.dumps(settings, sort_keys=True).encode())
     return sha.hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""A model in the files of other runtimes: torch.export programs, ONNX, CTranslate2.   Each format is a line of `FORMATS`.
+"""A model in the files of other runtimes: torch.export programs, ONNX, CTranslate2, Hugging Face.   Each format is a line of `FORMATS`.
 
     export(translator, "onnx", "exported", lines=..., references=..., facts=...)
     open_exported("exported").translate(["The dog sleeps."])
@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from configs.did_you_mean import did_you_mean
+from configs.export import ABOUT, EXPORT_FORMATS
+from configs.json_file import Kind, load_json
+from data.file_digest import check_digests, file_digest
+from data.vocab import ABOUT as VOCAB_ABOUT
 from gates import GateBank, detach, remove
 from gates.sites import BANK
 from models.checkpoint import architecture
@@ -25,7 +29,7 @@ from models.formats.parity import parity as compare  # under another name: `mode
 from models.line_translator import LineTranslator
 from models.translator import Translator
 
-ABOUT = "export.json"  # the file that makes a folder an exported one
+CURE = "export the run again"
 
 
 @dataclass(frozen=True)
@@ -49,27 +53,30 @@ def require_packages(packages: Sequence[str]) -> None:
             raise ValueError(f"this format needs {', '.join(packages)}; {package} {state}: python -m pip install {package}") from error
 
 
-def imported_format(module: str, about: str, *, to_write: tuple[str, ...] = (), to_open: tuple[str, ...] = ()) -> Format:
-    """Return the format whose `write` and `open` are those of a module in this folder.
+def imported_format(name: str, module: str, *, to_write: tuple[str, ...] = (), to_open: tuple[str, ...] = ()) -> Format:
+    """Return the format of this name, whose `write` and `open` are those of a module in this folder.
 
     The module and the packages that it needs are imported only when one of the two is called."""
 
-    def imported_when_called(name: str, packages: tuple[str, ...]) -> Callable[..., Any]:
+    def imported_when_called(function: str, packages: tuple[str, ...]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             require_packages(packages)
-            return getattr(import_module(f"models.formats.{module}"), name)(*arguments, **options)
+            return getattr(import_module(f"models.formats.{module}"), function)(*arguments, **options)
 
         return call
 
-    return Format(imported_when_called("write", to_write), imported_when_called("open", to_open), about, to_write)
+    return Format(imported_when_called("write", to_write), imported_when_called("open", to_open), EXPORT_FORMATS[name], to_write)
 
 
-CT2 = "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8"
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
 FORMATS: dict[str, Format] = {
-    "torch": imported_format("torch_program", "torch.export programs (.pt2), run by torch alone"),
-    "onnx": imported_format("onnx_graph", "ONNX graphs, run by onnxruntime", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
-    "ct2": imported_format("ctranslate2_model", CT2, to_write=("ctranslate2",), to_open=("ctranslate2",)),
+    "torch": imported_format("torch", "torch_program"),
+    "onnx": imported_format("onnx", "onnx_graph", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
+    "ct2": imported_format("ct2", "ctranslate2_model", to_write=("ctranslate2",), to_open=("ctranslate2",)),
+    "hf": imported_format("hf", "huggingface_folder", to_write=HF_PACKAGES, to_open=HF_PACKAGES),
+    "fairseq": imported_format("fairseq", "fairseq_checkpoint"),
+    "marian": imported_format("marian", "marian_npz"),
 }
 
 
@@ -129,6 +136,7 @@ def export(
         copy_vocabs(ungated, draft)
         chosen.write(ungated, draft)
         files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / ABOUT)
+        about["sha256"] = {path.relative_to(draft).as_posix(): file_digest(path) for path in files}
         about["files"] = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
         about["parity"] = compare(translator, open_exported(draft), lines, references)
         (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -159,6 +167,10 @@ def check_target_folder(folder: Path, fresh: bool) -> None:
 def copy_vocabs(translator: Translator, folder: Path) -> None:
     """Copy the vocabularies into `folder` under the names that `load_vocabs` expects."""
     source, target = translator.source_vocab, translator.target_vocab
+    if source.path.name == VOCAB_ABOUT:
+        for path in source.path.parent.glob("vocab*"):
+            shutil.copyfile(path, folder / path.name)
+        return
     names = {"vocab.model": source} if source is target else {"vocab.src.model": source, "vocab.tgt.model": target}
     for name, vocab in names.items():
         shutil.copyfile(vocab.path, folder / name)
@@ -171,20 +183,33 @@ def is_exported(folder: str | Path) -> bool:
 
 def read_about(folder: str | Path) -> dict[str, Any]:
     """Return the content of export.json. Raises ValueError if the file is missing or broken."""
-    path = Path(folder) / ABOUT
+    keys: dict[str, Kind] = {"format": str, "search": dict, "architecture": dict, "sha256": dict | None}
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about: dict[str, Any] = load_json(Path(folder) / ABOUT, keys=keys, cure=CURE)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT makes one") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is broken ({error}); export the run again") from error
-    missing = [name for name in ("format", "search", "architecture") if not isinstance(about, dict) or name not in about]
-    if missing:
-        raise ValueError(f"{path} does not name its {', '.join(missing)}; export the run again")
-    return cast(dict[str, Any], about)
+    return about
 
 
 def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
     """The model of an exported folder, ready to translate. options: threads (0 for as many as torch has), and those of its format, such as
-    compute_type of ct2. Raises ValueError if it is not an exported folder, a file is missing or broken, or a package is missing."""
-    return format_named(read_about(folder)["format"]).open(Path(folder), **options)
+    compute_type of ct2. Raises ValueError if it is not an exported folder, a file is missing, broken or not the one that was written, or a
+    package is missing."""
+    folder, about = Path(folder), read_about(folder)
+    chosen = format_named(about["format"])
+    check_digests(folder, about.get("sha256"), cure=CURE)
+    check_sizes(about["architecture"], folder)
+    return chosen.open(folder, **options)
+
+
+def check_sizes(description: dict[str, Any], folder: Path) -> None:
+    """Raises ValueError where the architecture in export.json has more layers or pieces than the bytes beside it can be weights of."""
+    there = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    try:
+        model = description["model"]
+        layers, pieces = model["encoder_layers"] + model["decoder_layers"], max(description["source_vocab"], description["target_vocab"])
+        least = layers * 2 * model["d_model"] * model["ffn"] + pieces * model["d_model"]  # in fp32, 4 bytes each
+        if not (min(layers, pieces, model["d_model"], model["heads"]) > 0 and 4 * least <= there):
+            raise ValueError(f"{layers} layers, {pieces} pieces and a width of {model['d_model']} in {there:,} bytes")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the architecture in {folder / ABOUT} is not that of the files beside it ({error}); {CURE}") from error

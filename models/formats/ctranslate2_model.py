@@ -5,11 +5,12 @@ head width of its own. So an attention is filled up to the largest number in its
 columns too, and nothing is added. One that lost all its heads gets heads of width 1.
 
 Its beam search is ours where it counts: 2k candidates a step, an end counts among the k best, a sentence is finished when k hypotheses have
-ended, and log p / n ** length_penalty ranks them, the end counted in n. Four things differ, and how they are met:
+ended, and log p / n ** length_penalty ranks them, the end counted in n. Five things differ, and how they are met:
 - all ends of a sentence's last step are kept and the k best of them returned, where ours stops at k: a better n-best list, the same best;
 - padding and beginning can be produced: a sentence that has one among its hypotheses is searched again without them;
 - one length limit a batch: it is the longest, and a sentence that goes beyond its own is searched again, up to the last piece before its
   end is forced;
+- forced first pieces count in no length: hypotheses are ranked here, with them;
 - sinusoids end, at 1,024 positions or `max_positions` if that is more: a longer source is refused, and no translation gets longer.
 So a beam may take another way than ours in three places: where padding was in it and left no hypothesis; without padding, as the softmax is
 over the other pieces then; at the limit, as the rows are not known that would have replaced hypotheses which end one piece before it. A
@@ -19,7 +20,6 @@ Letters: D model width, H heads, K head width.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,39 +30,47 @@ from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
 from configs.schema import ModelConfig, SearchConfig
-from data.vocab import Vocabulary
+from data.vocab import Vocabulary, load_vocabs
 from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.checkpoint import special_tokens
 from models.formats import read_about
 from models.line_translator import LineTranslator, Translation
+from models.positions import sinusoids
 from models.search import Hypothesis
-from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
-from models.translator import Translator, load_vocabs
+from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
+from models.translator import Translator, check_size
 
 SINUSOIDS = 1024  # rows of their table; learned positions have their own
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
+ACTIVATIONS = {
+    "relu": common_spec.Activation.RELU,
+    "gelu": common_spec.Activation.GELU,
+    "swish": common_spec.Activation.SWISH,
+}
 NO_PENALTY = 1e-9  # at 0 exactly it stops by another rule; n ** 1e-9 is 1 in fp32
 
 
 def write(translator: Translator, folder: Path) -> None:
     """model.bin (fp32; int8 is made from it when it is opened), config.json and the vocabularies as CTranslate2 reads them, into `folder`.
 
-    Plain CTranslate2 runs it: sources are sentencepiece's pieces without specials. Raises ValueError at a model with gates, or at
-    vocabularies that do not fit it."""
+    Plain CTranslate2 runs it: sources are the tokenizer's pieces without their end, unless the two sides have different ends, and forced
+    first pieces are its target_prefix. Raises ValueError at a model with gates, or at vocabularies that do not fit it."""
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
         raise ValueError("the model has gates; remove its closed heads first (gates.remove, or models.formats.without_gates)")
     source, target = piece_names(translator.source_vocab), piece_names(translator.target_vocab)
-    ids = astuple(model.source_specials), astuple(model.target_specials)
-    source_names, target_names = [source[i] for i in ids[0]], [target[i] for i in ids[1]]
-    if source_names != target_names:
-        raise ValueError(f"the vocabularies name their specials {source_names} and {target_names}; CTranslate2 has one name for both")
-    _, beginning, end, unknown = target_names
+    specials = model.target_specials
+    beginning, end, unknown = target[specials.beginning], target[specials.end], target[specials.unknown]
+    if source[model.source_specials.unknown] != unknown:
+        raise ValueError(
+            f"the vocabularies name the unknown piece {source[model.source_specials.unknown]!r} and {unknown!r}; CTranslate2 has one name "
+            "for both"
+        )
     spec = specification(model)
     config = spec.config
     config.bos_token, config.eos_token, config.unk_token = beginning, end, unknown
-    config.decoder_start_token, config.add_source_eos = beginning, True
+    config.decoder_start_token, config.add_source_eos = beginning, source[model.source_specials.end] == end
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.validate()
@@ -82,14 +90,20 @@ def piece_names(vocab: Vocabulary) -> list[str]:
 def specification(model: Transformer) -> Any:
     """Return a `TransformerSpec` with the weights of the model."""
     config = model.config
+    if config.decoder_mixer != "attention":
+        raise ValueError(f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to torch, onnx or marian")
     encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
     # at least one head: CTranslate2 divides by their number
     encoder_heads = max(1, *(layer.self_attention.heads for layer in encoder_layers))
     decoder_heads = max(1, *(max(layer.self_attention.heads, layer.cross_attention.heads) for layer in decoder_layers))
-    options = {"pre_norm": config.norm == "pre", "activation": common_spec.Activation.RELU, "head_dim": 1}
-    encoder = transformer_spec.TransformerEncoderSpec(config.encoder_layers, encoder_heads, **options)
-    decoder = transformer_spec.TransformerDecoderSpec(config.decoder_layers, decoder_heads, **options)
+    options = {"activation": ACTIVATIONS[config.activation], "layernorm_embedding": config.embedding_norm, "head_dim": 1}
+    norms = {
+        stack: {"pre_norm": config.norm_of(stack) == "pre", "no_final_norm": not config.has_final_norm(stack)}
+        for stack in ("encoder", "decoder")
+    }
+    encoder = transformer_spec.TransformerEncoderSpec(config.encoder_layers, encoder_heads, **options, **norms["encoder"])
+    decoder = transformer_spec.TransformerDecoderSpec(config.decoder_layers, decoder_heads, **options, **norms["decoder"])
     for spec, here in zip(encoder.layer, encoder_layers, strict=True):
         fill_attention(spec.self_attention, here.self_attention, here.self_residual.norm, encoder_heads)
         fill_feed_forward(spec.ffn, here.feed_forward, here.feed_residual.norm)
@@ -97,22 +111,27 @@ def specification(model: Transformer) -> Any:
         fill_attention(spec.self_attention, layer.self_attention, layer.self_residual.norm, decoder_heads)
         fill_attention(spec.attention, layer.cross_attention, layer.cross_residual.norm, decoder_heads)
         fill_feed_forward(spec.ffn, layer.feed_forward, layer.feed_residual.norm)
-    # both multiply embeddings by sqrt(D), as the models here do, unless told otherwise
+    encoder.scale_embeddings = decoder.scale_embeddings = config.embedding_scale  # by sqrt(D)
     encoder.embeddings[0].weight = to_numpy(model.source_embedding.weight)
     decoder.embeddings.weight = to_numpy(model.target_embedding.weight)
     decoder.projection.weight = to_numpy(model.output.weight)
-    if config.norm == "pre":
-        fill_norm(encoder.layer_norm, cast(nn.LayerNorm, model.encoder.norm))
-        fill_norm(decoder.layer_norm, cast(nn.LayerNorm, model.decoder.norm))
+    if config.output_bias:
+        decoder.projection.bias = to_numpy(model.output.bias)
+    for stack, spec, ours in (("encoder", encoder, model.encoder), ("decoder", decoder, model.decoder)):
+        if config.has_final_norm(stack):
+            fill_norm(spec.layer_norm, cast(nn.LayerNorm, ours.norm))
+    if config.embedding_norm:
+        fill_norm(encoder.layernorm_embedding, cast(nn.LayerNorm, model.source_norm))
+        fill_norm(decoder.layernorm_embedding, cast(nn.LayerNorm, model.target_norm))
     if config.positions == "learned":
         encoder.position_encodings.encodings = to_numpy(model.source_positions.weight)
         decoder.position_encodings.encodings = to_numpy(model.target_positions.weight)
     else:  # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
-        table = to_numpy(sinusoids(positions(config), config.d_model))
+        table = to_numpy(sinusoids(config, positions(config)))
         encoder.position_encodings.encodings = decoder.position_encodings.encodings = table
-    spec = transformer_spec.TransformerSpec(encoder, decoder)
-    (spec.config.layer_norm_epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
-    return spec
+    whole = transformer_spec.TransformerSpec(encoder, decoder)
+    (whole.config.layer_norm_epsilon,) = {module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    return whole
 
 
 def positions(config: ModelConfig) -> int:
@@ -177,9 +196,14 @@ class CTranslate2Model(LineTranslator):
         except (KeyError, TypeError) as error:
             raise ValueError(f"cannot read the export.json of {folder} ({error}); export the run again with this version") from error
         self.source_vocab, self.target_vocab = load_vocabs(folder, *specials)
+        check_size("source", about["architecture"]["source_vocab"], self.source_vocab)
+        check_size("target", about["architecture"]["target_vocab"], self.target_vocab)
         self.end, self.never_produced = specials[1].end, specials[1].never_produced
         self.source_names, self.target_names = piece_names(self.source_vocab), piece_names(self.target_vocab)
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
+        self.forced = list(specials[1].forced)
+        source_end = self.source_names[specials[0].end]  # CTranslate2 adds the target's
+        self.source_suffix = [] if source_end == self.target_names[self.end] else [source_end]
         try:
             self.translator = ctranslate2.Translator(
                 str(folder), device="cpu", compute_type=compute_type, intra_threads=threads or torch.get_num_threads()
@@ -195,7 +219,7 @@ class CTranslate2Model(LineTranslator):
         k = min(beam, len(self.target_names) - 1)
         ids = self.source_vocab.encode(list(lines))
         self.check_lengths(ids, "source")
-        sources = [[self.source_names[i] for i in row] for row in ids]
+        sources = self.source_pieces(ids)
         lengths = [len(row) for row in ids]
         limits = self.length_limits(lengths)
         results: list[list[Hypothesis]] = [[] for _ in ids]
@@ -224,14 +248,17 @@ class CTranslate2Model(LineTranslator):
         """Return CTranslate2's best k * patience hypotheses of every source, best first, and whether each has ended within `limit` tokens.
 
         The score of a hypothesis that has not ended is without its end. Raises ValueError if no hypothesis has a score."""
+        forced = len(self.forced)
+        penalty = NO_PENALTY if forced else max(length_penalty, NO_PENALTY)
         found = self.translator.translate_batch(
             sources,
+            target_prefix=[[self.target_names[i] for i in self.forced]] * len(sources) if forced else None,
             beam_size=k,
             num_hypotheses=k * patience,
             patience=patience,
-            length_penalty=max(length_penalty, NO_PENALTY),
+            length_penalty=penalty,
             max_input_length=0,
-            max_decoding_length=limit,
+            max_decoding_length=limit,  # the prefix counted
             min_decoding_length=0,
             return_end_token=True,
             return_scores=True,
@@ -244,20 +271,25 @@ class CTranslate2Model(LineTranslator):
                 ids = [self.target_ids[token] for token in tokens]
                 if score > LOWEST:
                     ended = ids[-1] == self.end
-                    hypotheses.append((Hypothesis(ids[:-1] if ended else ids, score * len(ids) ** length_penalty, score), ended))
+                    log_prob = score if forced else score * len(ids) ** length_penalty
+                    hypotheses.append((Hypothesis(ids[:-1] if ended else ids, log_prob, log_prob / len(ids) ** length_penalty), ended))
             if not hypotheses:
                 raise ValueError("the model gives no finite probability to any next token; its weights hold NaN, so export another model")
-            results.append(hypotheses)
+            results.append(sorted(hypotheses, key=lambda hypothesis: -hypothesis[0].score))
         return results
+
+    def source_pieces(self, ids: Sequence[Sequence[int]]) -> list[list[str]]:
+        """The pieces of each source, with its end where CTranslate2 would add another; an empty source stays empty."""
+        return [[*(self.source_names[i] for i in row), *self.source_suffix] if row else [] for row in ids]
 
     def search_again(self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool) -> list[list[Hypothesis]]:
         """Return the k best hypotheses of every source without padding and beginning; those that have not ended before `limit` end there.
 
         cut: whether the sources are known to reach the limit; then all hypotheses that have ended before it are compared."""
-        sources = [[self.source_names[i] for i in row] for row in source_ids]
+        sources = self.source_pieces(source_ids)
         patience = 2 if cut and k > 1 else 1  # fewer than k have ended when the limit is reached, so these are all
-        found: list[list[list[int]]] = [[[]] for _ in sources]
-        if limit > 1:
+        found: list[list[list[int]]] = [[list(self.forced)] for _ in sources]
+        if limit - 1 > len(self.forced):
             options: dict[str, Any] = {"length_penalty": length_penalty, "limit": limit - 1, "patience": patience}
             best = self.run(sources, k, **options, suppress=not cut)
             bad = [i for i, hypotheses in enumerate(best) if any(self.ruled_out(one.ids) for one, _ in hypotheses)]
@@ -281,22 +313,22 @@ class CTranslate2Model(LineTranslator):
         return self.log_probs(source_ids, target_ids)
 
     def log_probs(self, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log probabilities of every target's ids and its end."""
+        """Return the log probabilities of every target's ids and its end; those of forced pieces are left out."""
         results: list[list[float]] = [[] for _ in source_ids]
         for chosen in self.search_batches([max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1):
             found = self.translator.score_batch(
-                [[self.source_names[i] for i in source_ids[row]] for row in chosen],
+                self.source_pieces([source_ids[row] for row in chosen]),
                 [[self.target_names[i] for i in target_ids[row]] for row in chosen],
                 max_input_length=0,
             )
             for row, scored in zip(chosen, found, strict=True):
-                results[row] = list(scored.log_probs)
+                results[row] = list(scored.log_probs)[len(self.forced) :]
         return results
 
     def length_limits(self, lengths: Sequence[int]) -> list[int]:
         """Return the longest target, end included, of sources of so many pieces, as in models.search and within the positions."""
         limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
-        return limits.clamp(max=self.positions).tolist()
+        return limits.clamp(len(self.forced) + 1, self.positions).tolist()
 
     def check_lengths(self, ids: Sequence[Sequence[int]], side: str) -> None:
         for line, row in enumerate(ids, start=1):

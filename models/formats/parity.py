@@ -82,6 +82,7 @@ def score_gap(translator: Translator, line: str, ours: Translation, theirs: Tran
     if not greedy:
         penalty = translator.search.length_penalty
         return abs(sum(a) / len(a) ** penalty - sum(b) / len(b) ** penalty)
-    ids = translator.target_vocab.encode([ours.text, theirs.text])
+    ids, forced = translator.target_vocab.encode([ours.text, theirs.text]), len(translator.target_vocab.specials.forced)
     first = next((i for i, pair in enumerate(zip_longest(*ids)) if pair[0] != pair[1]), None)
-    return 0.0 if first is None else abs(a[first] - b[first])  # texts of the same pieces differ in spaces alone
+    # texts of the same pieces differ in spaces alone; scores begin after the forced pieces
+    return 0.0 if first is None else abs(a[first - forced] - b[first - forced])

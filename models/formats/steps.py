@@ -4,9 +4,9 @@
     decoder   ids (B, k, L), length (), bias, those keys and values, past keys, values (B, k, H, T, K) of every self-attention
               ->  logits (B, k, L, V); keys, values (B, k, H, T + L, K)
 
-L is 1 in a step of search; with T = 0 and L = the length of the target, the decoder scores whole sentences. Heads differ by layer; an
-attention without heads has no input and no output. ids and length are int64, everything else is float32, all dimensions but H, K, V and
-the ranks may differ from call to call.
+An SSRU in self-attention's place has one past tensor, its states (B, k, 1, T, D), by the name of keys. L is 1 in a step of search; with
+T = 0 and L = the length of the target, the decoder scores whole sentences. Heads differ by layer; an attention without heads has no input
+and no output. ids and length are int64, everything else is float32, all dimensions but H, K, V and the ranks may differ from call to call.
 Letters: B sentences, k beams of each, S source, L new and T earlier target positions, H heads, K head width, D model width, V vocabulary.
 """
 
@@ -20,15 +20,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from configs.schema import ModelConfig, SearchConfig
+from data.vocab import load_vocabs
 from models.attention import MultiHeadAttention
 from models.checkpoint import special_tokens
 from models.formats import read_about
+from models.positions import frequencies, waves
+from models.ssru import SSRU, decays
 from models.transformer import DecoderLayer, EncoderLayer, Transformer
-from models.translator import Translator, load_vocabs
+from models.translator import Translator, check_size
 
 Encode = Callable[[Tensor], Sequence[Tensor]]  # source -> bias, cross keys and values, layer by layer
 Decode = Callable[..., Sequence[Tensor]]  # ids, length, bias, cross keys and values, past keys and values -> logits, grown past
@@ -41,23 +45,20 @@ class Embed(nn.Module):
 
     def __init__(self, model: Transformer, side: str):
         super().__init__()
+        self.config = model.config
         self.table: nn.Embedding = getattr(model, f"{side}_embedding")
-        self.width = model.config.d_model
-        self.learned = model.config.positions == "learned"
-        if self.learned:
+        self.norm: nn.Module = getattr(model, f"{side}_norm")
+        if self.config.positions == "learned":
             self.positions: nn.Embedding = getattr(model, f"{side}_positions")
         else:
-            frequency = torch.exp(torch.arange(0, self.width, 2) * (-math.log(10000) / self.width))  # as models.transformer.sinusoids
-            self.register_buffer("frequency", frequency)
+            self.register_buffer("frequency", frequencies(self.config))
 
     def forward(self, ids: Tensor, start: Tensor) -> Tensor:
         position = start + torch.arange(ids.shape[1])  # (L,)
-        if self.learned:
-            positions = self.positions(position)
-        else:
-            angles = position[:, None] * self.frequency  # (L, ceil(D / 2))
-            positions = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, : self.width]
-        return self.table(ids) * math.sqrt(self.width) + positions
+        learned = self.config.positions == "learned"
+        positions = self.positions(position) if learned else waves(self.config, position, self.frequency)
+        x = self.table(ids) * math.sqrt(self.config.d_model) if self.config.embedding_scale else self.table(ids)
+        return self.norm(x + positions)
 
 
 def attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
@@ -65,6 +66,16 @@ def attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tenso
     q = attention.split(attention.q_proj(x)) * attention.head_width**-0.5  # (N, H, L, K)
     weights = torch.softmax(torch.matmul(q, keys.transpose(-1, -2)) + bias, dim=-1)
     return attention.out_proj(torch.matmul(weights, values).transpose(1, 2).flatten(2))
+
+
+def go_on(unit: SSRU, x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """The SSRU's output (N, L, D) for x (N, L, D) after earlier states (N, 1, T, D), and all states (N, 1, T + L, D), without a loop."""
+    forget = unit.forget(x)  # (N, L, D)
+    before = F.pad(states[:, 0], (0, 0, 1, 0))[:, -1:]  # the newest state, or 0 where T is 0
+    added = torch.cat([before, torch.sigmoid(-forget) * unit.update(x)], dim=1)  # (N, 1 + L, D)
+    left = decays(F.pad(F.logsigmoid(forget), (0, 0, 1, 0)))  # (N, 1 + L, 1 + L, D)
+    new = (left * added[:, None]).sum(2)[:, 1:]
+    return F.relu(new), torch.cat([states, new[:, None]], dim=2)
 
 
 def copy_without(module: nn.Module, *unused: str) -> nn.Module:
@@ -132,7 +143,10 @@ class DecoderProgram(nn.Module):
         for module in self.layers:
             layer = cast(DecoderLayer, module)
             h, attention = layer.self_residual.before(x), layer.self_attention
-            if attention.heads:
+            if isinstance(attention, SSRU):
+                y, states = go_on(attention, h, past_left.pop(0).flatten(0, 1))
+                grown.append(states.unflatten(0, (sentences, beams)))
+            elif attention.heads:
                 old = past_left.pop(0), past_left.pop(0)
                 both = zip(old, attention.keys_values(h), strict=True)
                 keys, values = (torch.cat([one.flatten(0, 1), more], dim=2) for one, more in both)  # (N, H, T + L, K)
@@ -141,14 +155,14 @@ class DecoderProgram(nn.Module):
             else:
                 y = attention.out_proj.bias.expand_as(x)
             x = layer.self_residual.after(x, y)
-            h, attention = layer.cross_residual.before(x), layer.cross_attention
-            if attention.heads:
+            h, cross_attention = layer.cross_residual.before(x), layer.cross_attention
+            if cross_attention.heads:
                 # the beams of a sentence are query positions of one attention, so its source keys are never copied
                 h = h.unflatten(0, (sentences, beams)).flatten(1, 2)  # (B, k * L, D)
-                y = attend(attention, h, cross_left.pop(0), cross_left.pop(0), bias)
+                y = attend(cross_attention, h, cross_left.pop(0), cross_left.pop(0), bias)
                 y = y.unflatten(1, (beams, positions)).flatten(0, 1)
             else:
-                y = attention.out_proj.bias.expand_as(x)
+                y = cross_attention.out_proj.bias.expand_as(x)
             x = layer.cross_residual.after(x, y)
             x = layer.feed_residual.after(x, layer.feed_forward(layer.feed_residual.before(x)))
         # as one matrix: so ONNX keeps a product with the table itself, which embeds too, and no second, transposed one
@@ -171,8 +185,8 @@ def trace(model: Transformer) -> dict[str, Program]:
     b, k, s, length, t = 2, 3, 5, 7, 11  # any sizes from 2 on: torch.export would take a 0 or 1 for a constant
     layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
     cross = {f"{name}_{i}": layer.cross_attention for i, layer in enumerate(layers) for name in ("keys", "values")}
-    past = {f"{name}_{i}": layer.self_attention for i, layer in enumerate(layers) for name in ("keys", "values")}
-    cross, past = ({name: attention for name, attention in each.items() if attention.heads} for each in (cross, past))
+    cross = {name: attention for name, attention in cross.items() if attention.heads}
+    past = {f"{name}_{i}": size for i, layer in enumerate(layers) for name, size in past_sizes(layer.self_attention).items()}
     cross_names, past_names = [f"cross_{name}" for name in cross], [f"past_{name}" for name in past]
     encoder = traced(
         EncoderProgram(model),
@@ -188,7 +202,7 @@ def trace(model: Transformer) -> dict[str, Program]:
             torch.tensor(t),
             torch.zeros(b, 1, 1, s),
             [torch.zeros(b, attention.heads, s, attention.head_width) for attention in cross.values()],
-            [torch.zeros(b, k, attention.heads, t, attention.head_width) for attention in past.values()],
+            [torch.zeros(b, k, heads, t, width) for heads, width in past.values()],
         ),
         (
             {0: "sentences", 1: "beams", 2: "positions"},
@@ -201,6 +215,13 @@ def trace(model: Transformer) -> dict[str, Program]:
         ["logits", *past],
     )
     return {"encoder": encoder, "decoder": decoder}
+
+
+def past_sizes(mixer: MultiHeadAttention | SSRU) -> dict[str, tuple[int, int]]:
+    """Heads and width of what self-attention, or an SSRU in its place, keeps of earlier positions; nothing without heads."""
+    if isinstance(mixer, SSRU):
+        return {"keys": (1, mixer.forget.out_features)}
+    return dict.fromkeys(("keys", "values"), (mixer.heads, mixer.head_width)) if mixer.heads else {}
 
 
 def traced(module: nn.Module, arguments: tuple[Any, ...], names: tuple[Any, ...], inputs: list[str], outputs: list[str]) -> Program:
@@ -257,9 +278,11 @@ class StepModel(nn.Module):
         self.source_vocab: int = description["source_vocab"]
         self.target_vocab: int = description["target_vocab"]
         self.source_specials, self.target_specials = special_tokens(description)
-        heads: dict[str, int] = description["heads"]
-        layers = range(self.config.decoder_layers)
-        self.past_heads = [n for i in layers for n in [heads.get(f"decoder.{i}.dec-self", self.config.heads)] * 2 if n]
+        left: dict[str, int] = description["heads"]
+        width, layers = self.config.d_model // self.config.heads_of_decoder, range(self.config.decoder_layers)
+        heads = [left.get(f"decoder.{i}.dec-self", self.config.heads_of_decoder) for i in layers]
+        attentions = [(n, width) for n in heads for _ in ("keys", "values") if n]
+        self.past_sizes = [(1, self.config.d_model) for _ in layers] if self.config.decoder_mixer == "ssru" else attentions
         self.encode, self.decode = encode, decode
         self.eval()
 
@@ -271,8 +294,7 @@ class StepModel(nn.Module):
 
     def empty_past(self, rows: int) -> list[Tensor]:
         """The keys and values (rows, H, 0, K) before the first position."""
-        width = self.config.d_model // self.config.heads
-        return [torch.empty(rows, heads, 0, width) for heads in self.past_heads]
+        return [torch.empty(rows, heads, 0, width) for heads, width in self.past_sizes]
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits (B, T, V) of whole target inputs (B, T)."""
@@ -315,4 +337,7 @@ def step_translator(folder: Path, encode: Encode, decode: Decode) -> StepTransla
         model, search = StepModel(about["architecture"], encode, decode), SearchConfig(**about["search"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run again") from error
-    return StepTranslator(cast(Transformer, model), *load_vocabs(folder, model.source_specials, model.target_specials), search)
+    source, target = load_vocabs(folder, model.source_specials, model.target_specials)
+    check_size("source", model.source_vocab, source)
+    check_size("target", model.target_vocab, target)
+    return StepTranslator(cast(Transformer, model), source, target, search)

@@ -2,13 +2,19 @@
 
 from pathlib import Path
 
+from configs.source import ForeignOptions
+from data.vocab import load_vocabs
 from models.checkpoint import load_model
-from models.foreign import ForeignModel
-from models.translator import Translator, load_vocabs
+from models.foreign import Converted, ForeignModel
+from models.translator import Translator
 
 
-def read(place: str) -> ForeignModel:
+def read(place: str, options: ForeignOptions) -> ForeignModel:
     folder = Path(place)
     vocabularies = {path.name: path for path in sorted(folder.glob("vocab*.model"))}
-    translator = Translator(load_model(folder / "best.pt"), *load_vocabs(folder))
-    return ForeignModel(folder.name, translator, [folder / "best.pt", *vocabularies.values()], vocabularies, {"src": "xx", "tgt": "yy"})
+
+    def convert() -> Converted:
+        translator = Translator(load_model(folder / "best.pt"), *load_vocabs(folder))
+        return Converted(translator, vocabularies, settings={"src": "xx", "tgt": "yy"})
+
+    return ForeignModel(folder.name, [folder / "best.pt", *vocabularies.values()], convert)

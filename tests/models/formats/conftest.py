@@ -16,6 +16,7 @@ from models.checkpoint import architecture
 from models.formats import export, steps
 from models.transformer import Transformer
 from models.translator import Translator
+from tests.worlds.small_model import LIBRARIES
 from tests.worlds.translators import SOURCES, TARGETS
 
 
@@ -28,10 +29,12 @@ class Case:
     about: dict[str, Any]
 
 
-CASES = {
-    "uneven": {"closed": "uneven", "norm": "post", "positions": "learned", "max_positions": 61, "embeddings": "tied-decoder"},
-    "empty layers": {"closed": "empty layers", "joint": True, "embeddings": "tied", "encoder_layers": 1},
-    "all": {"closed": "all", "encoder_layers": 1, "decoder_layers": 1},
+M2M = {"positions": "tensor2tensor", "first_position": 2, "decoder_ffn": 17}
+CASES = {  # with settings that other libraries' models have
+    "uneven": {"closed": "uneven", "max_positions": 61, "embeddings": "tied-decoder", "output_bias": True, **LIBRARIES["as BART"]},
+    "empty layers": {"closed": "empty layers", "joint": True, "embeddings": "tied", "encoder_layers": 1, **M2M},
+    "all": {"closed": "all", "encoder_layers": 1, "decoder_layers": 1, **LIBRARIES["pre, post"]},
+    "ssru": {"decoder_mixer": "ssru", "norm": "post", "encoder_layers": 1, "positions": "sinusoidal-halves", "activation": "swish"},
 }
 
 

@@ -11,10 +11,11 @@ import models.formats as formats
 from configs.export import ExportConfig
 from configs.fields import all_settings
 from configs.schema import SearchConfig
+from data.vocab import load_vocabs
 from gates import HeadMap, attach, find_sites
 from models.checkpoint import load_model, save_model
 from models.formats import ABOUT, FORMATS, Format, export, is_exported, open_exported, read_about, require_packages, without_gates
-from models.translator import Translator, load_vocabs
+from models.translator import Translator
 
 FACTS = {"run": "toy-en-de-l0-s1", "system": "l0", "seed": 1}
 
@@ -200,17 +201,61 @@ def test_a_folder_that_is_no_export_is_not_opened(tmp_path):
     assert not is_exported(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "error"), [("{", "is broken"), ("[]", "does not name its format"), ('{"format": "onnx"}', "search")])
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("{", "is broken"), ("[" * 100_000, "is broken"), ("[]", "holds a list, not a dict"), ('{"format": "onnx"}', "search is missing")],
+)
 def test_a_broken_export_json_is_one_line(tmp_path, text, error):
     (tmp_path / ABOUT).write_text(text)
     with pytest.raises(ValueError, match=error):
         open_exported(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["model.pt", "vocab.tgt.model"])
+def test_a_file_that_has_changed_is_named(translator, export_here, tmp_path, name):
+    export_here(translator)
+    path = tmp_path / "out" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name} has changed since it was written: .*; export the run again"):
+        open_exported(tmp_path / "out")
+
+
+def test_a_folder_from_before_digests_were_recorded_opens(translator, export_here, tmp_path, pairs):
+    about = export_here(translator)
+    del about["sha256"]
+    (tmp_path / "out" / ABOUT).write_text(json.dumps(about))
+    assert open_exported(tmp_path / "out").translate(pairs[0]) == translator.translate(pairs[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"decoder_layers": 10**12}},
+        {"model": {"d_model": 10**9}},
+        {"model": {"d_model": "wide"}},
+        {"model": {"heads": 0}},
+        {"model": []},
+        {"source_vocab": 10**9},
+        {"target_vocab": None},
+    ],
+    ids=str,
+)
+def test_an_architecture_of_any_size_is_refused(translator, export_here, tmp_path, change):
+    about = export_here(translator)
+    for key, value in change.items():
+        known = about["architecture"][key]
+        about["architecture"][key] = known | value if isinstance(value, dict) else value
+    (tmp_path / "out" / ABOUT).write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"the architecture in .*export\.json is not that of the files beside it .*; export the run again"):
+        open_exported(tmp_path / "out")
+
+
 def test_an_unknown_format_names_the_nearest(translator, export_here, tmp_path):
-    with pytest.raises(ValueError, match=r"unknown format 'onyx' \(did you mean 'onnx'\?\); expected one of torch, onnx, ct2"):
+    with pytest.raises(ValueError, match=r"unknown format 'onyx' \(did you mean 'onnx'\?\); expected one of torch, onnx, ct2, hf"):
         export_here(translator, format="onyx")
-    with pytest.raises(ValueError, match="unknown format 'tflite'; expected one of torch, onnx, ct2"):
+    with pytest.raises(ValueError, match="unknown format 'tflite'; expected one of torch, onnx, ct2, hf"):
         export_here(translator, format="tflite")
     assert left(tmp_path) == []
 

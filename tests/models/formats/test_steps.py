@@ -6,6 +6,7 @@ import torch
 from models.checkpoint import architecture
 from models.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
 from models.translator import Translator
+from tests.worlds.small_model import LIBRARIES
 
 LONG = " ".join(f"a{'b' * i}" for i in range(30))
 ARCHITECTURES = {
@@ -13,8 +14,10 @@ ARCHITECTURES = {
     "post": {"norm": "post"},
     "learned": {"positions": "learned", "max_positions": 23},
     "tied": {"embeddings": "tied", "joint": True},
+    "ssru": {"decoder_mixer": "ssru", "activation": "swish", "embedding_norm": True, "output_bias": True},
     "odd width": {"d_model": 21, "heads": 1},
     "post, learned, tied-decoder": {"norm": "post", "positions": "learned", "max_positions": 29, "embeddings": "tied-decoder"},
+    **LIBRARIES,
 }
 
 

@@ -1,0 +1,96 @@
+"""The SSRU against its equations, one position after the other, and a decoder of them step by step against whole sequences."""
+
+import pytest
+import torch
+
+from data.special_tokens import SpecialTokens
+from gates import find_sites
+from models.search import beam_search, greedy_search
+from models.ssru import SSRU, decays
+from tests.worlds.small_model import stirred
+
+B, L, D = 3, 7, 5
+
+
+@pytest.fixture
+def unit() -> SSRU:
+    torch.manual_seed(1)
+    return stirred(SSRU(D), 0.5)
+
+
+@pytest.fixture
+def model(make_model):
+    return make_model(seed=2, decoder_mixer="ssru", embeddings="separate")
+
+
+def by_the_equations(unit: SSRU, x: torch.Tensor) -> torch.Tensor:
+    """c (L, D) of one sequence x (L, D)."""
+    c, states = torch.zeros(D), []
+    for x_t in x:
+        f = 1 / (1 + (-(unit.forget.weight @ x_t + unit.forget.bias)).exp())
+        c = f * c + (1 - f) * (unit.update.weight @ x_t)
+        states.append(c)
+    return torch.stack(states)
+
+
+@torch.no_grad()
+def test_it_is_its_equations(unit):
+    x = torch.randn(B, L, D)
+    keys, values = unit.keys_values(x)
+    assert (keys.shape, values.shape) == ((B, 1, L, D), (B, 1, L, 0))
+    for row, states in zip(x, keys[:, 0], strict=True):
+        torch.testing.assert_close(states, by_the_equations(unit, row))
+    torch.testing.assert_close(unit(x, keys, values)[0], keys[:, 0].clamp(min=0))
+
+
+@torch.no_grad()
+def test_it_goes_on_from_its_newest_state(unit):
+    x = torch.randn(B, L, D)
+    keys, _ = unit.keys_values(x)
+    later, _ = unit.keys_values(x[:, 3:], keys[:, :, 2:3])
+    torch.testing.assert_close(later, keys[:, :, 3:])
+
+
+@torch.no_grad()
+def test_a_state_is_the_sum_that_its_decays_say(unit):
+    x = 30 * torch.randn(B, L, D)  # gates so far to 0 and 1 that a product of them underflows
+    forget = unit.forget(x)
+    left = decays(torch.nn.functional.logsigmoid(forget))
+    states = torch.einsum("btsd,bsd->btd", left, torch.sigmoid(-forget) * unit.update(x))
+    torch.testing.assert_close(states, unit.keys_values(x)[0][:, 0], rtol=1e-4, atol=1e-4)
+    assert not left.transpose(1, 2).tril(-1).transpose(1, 2)[:, 0, 1:].any()
+
+
+def test_its_decoder_has_no_self_attention_heads(model):
+    assert {site.kind for site in find_sites(model)} == {"enc-self", "cross"}
+    weights = {}
+    model(torch.tensor([[7, 5, 2]]), torch.tensor([[1, 5]]), weights)
+    assert weights.keys() == {site.name for site in find_sites(model)}
+
+
+@torch.no_grad()
+def test_steps_are_the_whole_sequence_whatever_rows_are_selected(model, batch):
+    source, target_in = batch
+    whole = model(source, target_in)
+    state = model.start(source, beam=2)
+    order = torch.tensor([0, 0, 1, 1, 2, 2])
+    for t in range(target_in.shape[1]):
+        torch.testing.assert_close(model.step(target_in[order, t], state), whole[order, t])
+        state.select(torch.tensor([1, 0, 3, 2, 5, 4]))  # the beams of a sentence have read the same
+    state = model.start(source)
+    model.step(target_in[:, 0], state)
+    state.select(torch.tensor([0, 2]), torch.tensor([0, 2]))
+    torch.testing.assert_close(model.step(target_in[[0, 2], 1], state), whole[[0, 2], 1])
+
+
+def test_search_finds_what_whole_passes_say(model):
+    specials = SpecialTokens()
+    source = torch.tensor([[7, 5, 11, 4, 2], [8, 6, 2, 0, 0]])
+    for hypothesis, row, best in zip(greedy_search(model, source), source, beam_search(model, source, beam=3), strict=True):
+        for found in (hypothesis, *best):
+            ids = torch.tensor([found.ids])
+            with torch.no_grad():
+                beginning = torch.full((1, 1), specials.beginning)
+                log_p = model(row[row != specials.padding][None], torch.cat([beginning, ids], 1)).log_softmax(-1)
+            target = torch.cat([ids, torch.full((1, 1), specials.end)], 1)
+            assert found.log_prob == pytest.approx(float(log_p.gather(2, target[..., None]).sum()), abs=1e-4)
