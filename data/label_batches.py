@@ -1,0 +1,37 @@
+"""Batches of labelled sentences: the unit of the loss is a sentence, and its target is one label."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from data.batch import Batch, pad
+from data.batching import TokenBatches
+from data.corpus import EncodedSplit, TranslationData
+
+
+class LabelledSplit(EncodedSplit):
+    """Pairs of (ids of a sentence or two, [number of the label])."""
+
+    def __getitem__(self, item: tuple[list[int], int]) -> Batch:
+        """The batch that TokenBatches asks for: target_out (B, 1) labels, target_in (B, 0); its target tokens are its sentences."""
+        chosen, step_sentences = item
+        source = pad([self.pairs[i][0] for i in chosen], self.source_specials, end=True)
+        labels = torch.tensor([self.pairs[i][1] for i in chosen])  # (B, 1)
+        index = torch.tensor([self.numbers[i] for i in chosen])
+        return Batch(source, labels[:, :0], labels, index, step_sentences, len(chosen))
+
+    def sampler(self, **options: Any) -> TokenBatches:
+        return TokenBatches([len(source) + 1 for source, _ in self.pairs], [1] * len(self), **options)
+
+
+class LabelledData(TranslationData):
+    """Encodes labelled text once and serves its batches."""
+
+    split_class: ClassVar[type[EncodedSplit]] = LabelledSplit
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What result.json says of the text; of the vocabulary its sizes alone, as the encoder's tokenizer normalises in its own way."""
+        return super().report | {"vocabulary": {"source": len(self.source_vocab), "labels": len(self.target_vocab)}}

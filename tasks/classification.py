@@ -1,0 +1,145 @@
+"""Classification: cross-entropy per sentence, accuracy. A Hugging Face encoder is fine-tuned, as BERT in Michel et al. 2019.
+
+The loss of a step is the sum over its sentences, or pairs of sentences, of the cross-entropy of the label, divided by their number: lambda
+is nats per sentence, per expected open head."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import SumMetric
+
+from configs.schema import FitConfig, ModelConfig
+from data import Corpus
+from data.batch import Batch
+from data.corpus import TranslationData
+from data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
+from data.label_batches import LabelledData
+from data.labelled import ENDINGS, labelled_corpus, labels_of, read_labelled
+from data.parallel import ParallelText
+from data.vocab import load_vocabs
+from models.classifier import (
+    Classifier,
+    Labeller,
+    describe,
+    encoder_digest,
+    encoder_folder,
+    load_classifier,
+    longest_input,
+    new_classifier,
+    save_classifier,
+)  # fmt: skip
+from tasks.base import Task, Validator
+from tasks.metrics import ACCURACY
+
+
+class LabelValidator(Validator):
+    """Cross-entropy and accuracy of the labels, over all validation sentences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loss, self.right, self.sentences = SumMetric(), SumMetric(), SumMetric()
+
+    def update(self, model: Any, batch: Batch) -> None:
+        logits, labels = model(batch.source), batch.target_out[:, 0]
+        self.loss.update(F.cross_entropy(logits, labels, reduction="sum"))
+        self.right.update((logits.argmax(1) == labels).sum())
+        self.sentences.update(len(labels))
+
+    def compute(self) -> dict[str, Tensor]:
+        sentences = self.sentences.compute()
+        return {"loss": self.loss.compute() / sentences, "label_accuracy": self.right.compute() / sentences}
+
+    def reset(self) -> None:
+        for metric in (self.loss, self.right, self.sentences):
+            metric.reset()
+
+
+class Classification(Task):
+    """Sentences, or pairs of them, to labels, by an encoder of Hugging Face's."""
+
+    metrics = (ACCURACY,)
+    unit = "sentences"
+
+    def load_text(self, settings: Mapping[str, Any]) -> Corpus:
+        return labelled_corpus(settings.get("data"))
+
+    def other_text(self, settings: Mapping[str, Any], place: str) -> tuple[str, ParallelText]:
+        if place.endswith(ENDINGS):
+            path = Path(place)
+            return f"{path.resolve().parent.name}-{path.name.split('.')[0]}", read_labelled(path)
+        return super().other_text(settings, place)
+
+    def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
+        encoder = Path(str(settings.get("encoder"))).name
+        name = str(settings.get("data")).removeprefix("hf:").rstrip("/").replace(":", "-")
+        return f"{Path(name).name}-{encoder}", f"labels by {encoder}"
+
+    def made_of(self, config: FitConfig) -> dict[str, Any]:
+        return {"encoder": encoder_digest(encoder_folder(encoder_of(config)))}
+
+    def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
+        encoder = encoder_folder(encoder_of(config))
+        write_vocabs(encoder, folder, labels_of(corpus.train), max_positions=longest_input(encoder))
+
+    def new_predictor(self, folder: Path, config: FitConfig) -> Labeller:
+        source_vocab, labels = vocabs_of(folder)
+        return Labeller(new_classifier(encoder_folder(encoder_of(config)), len(labels), source_vocab.specials), source_vocab, labels)
+
+    def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Labeller:
+        return Labeller(load_classifier(checkpoint), *vocabs_of(folder))
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        return {"classifier": describe(model)}
+
+    def save_model(self, path: Path, predictor: Any) -> None:
+        save_classifier(path, predictor.model)
+
+    def data(self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0) -> TranslationData:
+        source_vocab, labels = vocabs_of(folder)
+        text = settings["text"]
+        return LabelledData(
+            corpus=corpus,
+            source_vocab=source_vocab,
+            target_vocab=labels,
+            max_tokens=text["max_tokens"],
+            max_length=text["max_length"],
+            seed=settings["seed"],
+            train_sentences=train_sentences or text["train_sentences"],
+        )
+
+    def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
+        return F.cross_entropy(model(batch.source), batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
+
+    def validator(self, model: Classifier) -> LabelValidator:
+        return LabelValidator()
+
+    def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
+        return predictor.label(lines)
+
+    def prediction_settings(self, predictor: Any) -> dict[str, Any]:
+        return {}
+
+    def top_logits(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        return model.top_logits(batch.source)
+
+
+def encoder_of(config: FitConfig) -> str:
+    """The encoder that a base is made of. Raises ValueError where there is none, or settings of our own model are given with it."""
+    if config.encoder is None:
+        raise ValueError("--task classify needs --encoder: the folder of a Hugging Face encoder such as BERT, or its name on the hub")
+    if config.model != ModelConfig():
+        raise ValueError("--model.* are of the translation model; --task classify takes an encoder as it is, so leave them out")
+    if config.freeze_decoder:
+        raise ValueError("--freeze-decoder is for translation models; an encoder has no decoder, so leave it out")
+    return config.encoder
+
+
+def vocabs_of(folder: Path) -> tuple[EncoderVocab, LabelVocab]:
+    """The tokenizer and the labels of a run folder. Raises ValueError where it holds those of another task."""
+    source_vocab, labels = load_vocabs(folder)
+    if not isinstance(source_vocab, EncoderVocab) or not isinstance(labels, LabelVocab):
+        raise ValueError(f"{folder} holds the vocabularies of a translation model; expected a run of --task classify")
+    return source_vocab, labels
