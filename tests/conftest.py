@@ -9,15 +9,16 @@ from types import ModuleType
 import pytest
 import torch
 
-WORLDS = ["small_model", "tiny_language", "translators", "dense_model", "runs", "planted"]
+WORLDS = ["small_model", "hugging_face", "tiny_language", "translators", "dense_model", "runs", "planted", "tiny_encoder"]
 pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 
 
 # What `make check` leaves to `make test`: tests that train runs, export, draw, start processes or a browser, or ask for what does.
 SLOW_FILES = (
     "tests/analysis/test_parses.py", "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/",
-    "tests/data/test_toy_corpus.py", "tests/lightning_modules/", "tests/models/test_removed.py", "tests/protocol/test_names.py",
-    "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_experiment.py",
+    "tests/data/test_toy_corpus.py", "tests/gates/test_compiled.py", "tests/gates/test_examples.py", "tests/gates/test_families.py",
+    "tests/lightning_modules/", "tests/models/test_removed.py", "tests/models/test_fairseq.py", "tests/models/test_huggingface.py",
+    "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_name", "tests/protocol/test_experiment.py",
     "tests/protocol/test_finished_runs.py", "tests/protocol/test_s",
     "tests/pruning/test_ablated_search.py", "tests/pruning/test_scores_contract.py", "tests/pruning/test_special_tokens.py",
     "tests/report/test_bleu_heads", "tests/report/test_page.py", "tests/report/test_pruning_figures.py", "tests/speed/",

@@ -1,6 +1,7 @@
 """analyze.py as its user meets it: a tiny toy run, all that lies in its folder afterwards, the second call, and what is refused and how."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import prune
 from data.toy import to_conllu, toy_pairs
 from gates import HeadMap
 from runfolder.folder import RunFolder
+from runfolder.source import open_source
 from runfolder.table import read_table, write_table
 
 ROOT = Path(__file__).parents[1]
@@ -129,6 +131,20 @@ def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_ki
     assert "agreement" in gated.read_json("analysis/l0/alignment.json")["head_maps"]
 
 
+def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(gated, analyze_here, monkeypatch):
+    for threshold in ("analysis.roles.THRESHOLD", "analysis.roles.RARE_SHARE"):
+        monkeypatch.setattr(threshold, 0.0)  # every head has a role
+    monkeypatch.setattr("models.progress.EVERY", 0.0)
+    xi = gated.systems()["l0"]["xi"]
+    first = next(iter(xi))
+    gated.add_system("l0", gated / "best.pt", {**xi, first: [0.0, 1.0]})
+    code, out, error = analyze_here(gated.path, "--system", "l0", "--what", "positions,lrp", "--examples", "0", "--sentences", "290")
+    assert code == 0, error
+    roles = {(head["site"], head["head"]): head["roles"] for head in gated.read_json("analysis/l0/cards.json")["heads"]}
+    assert (roles[first, 0], roles[first, 1] != []) == ([], True)
+    assert re.search(r"^lrp: \d+ of 290, at most about \d+ s left$", out, flags=re.MULTILINE)
+
+
 def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, tmp_path):
     trees = tmp_path / "trees.conllu"
     trees.write_text("".join(to_conllu(pair) for pair in toy_pairs("test")[:23]))
@@ -145,6 +161,27 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
     assert {head["kind"] for head in cards["heads"]} == {"enc-self"}
     code, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")
     assert_one_line(error, "--text has none")
+
+
+def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_translates_them(base, analyze_here, tmp_path):
+    lines = tmp_path / "mine.en"
+    lines.write_text("the old dog sees a cat .\n\nthe dog sleeps .\na cat sees the dog .\nthe cat sleeps .\n")
+    code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines, *FEW)
+    assert code == 0, error
+    sentences = [line for line in lines.read_text().splitlines() if line]
+    translator = open_source(base.path).translator
+    examples = page_data(base)["examples"]
+    assert ["".join(example["source"][:-1]).replace("▁", " ").strip() for example in examples] == sentences
+    produced = ["".join(example["produced"][:-1]).replace("▁", " ").strip() for example in examples]
+    assert produced == translator.translate(sentences)
+    for example in examples:
+        shape = (2, len(example["produced"]), len(example["source"]))
+        assert np.array(example["weights"]["decoder.0.cross"]).shape == shape
+    assert base.read_json("analysis/base/confidence.json")["settings"]["split"] == "valid"  # what is counted stays what it was
+    lines.write_text("a cat .\n" * 51)
+    code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines)
+    assert code == 1
+    assert_one_line(error, "expected at most 50 sentences, got 51")
 
 
 def test_what_cannot_be_counted_is_left_out_unless_it_was_asked_for(base, analyze_here):
@@ -201,7 +238,7 @@ def test_what_does_not_fit_the_run_is_one_line(base, analyze_here, words, expect
         (["run", "--text", "lines.txt", "--kinds", "cross"], "--text has no translations"),
         (["run", "--out", "../up"], "expected the name of a folder"),
         (["one", "two", "--system", "l0"], "expected one run, got 2"),
-        ([], "RUNS"),
+        ([], "SOURCES"),
     ],
 )
 def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(analyze_here, words, expected):

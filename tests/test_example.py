@@ -116,7 +116,7 @@ def test_the_example_translates_well(system):
 
 def test_what_prune_and_analyze_left_is_of_these_weights(runs):
     base = dense_run(gated(runs))
-    analysed = AnalysedModel.open(AnalyzeConfig(runs=[str(base.path)], siblings=True), lambda text: None)
+    analysed = AnalysedModel.open(AnalyzeConfig(sources=[str(base.path)], siblings=True), lambda text: None)
     assert [run.folder.path for run in analysed.gate_runs] == [gated(runs).path]
     assert [name for name in ANALYSES if stored_result(analysed, name, analysis_settings(analysed, name)) is None] == ["positions"]
     assert len(read_table(base, "ablation/one.csv")) == 48

@@ -12,12 +12,12 @@ import yaml
 
 import export
 from configs.schema import ModelConfig, SearchConfig
-from data.vocab import Vocab
+from data.vocab import Vocab, load_vocabs
 from gates import HeadMap, find_sites, remove
 from models.checkpoint import load_model, save_model
 from models.formats import FORMATS, Format, open_exported, read_about
 from models.transformer import Transformer
-from models.translator import Translator, load_vocabs
+from models.translator import Translator
 from runfolder.folder import RunFolder
 from runfolder.source import open_source
 
@@ -156,13 +156,13 @@ def test_a_failed_parity_check_is_one_line_and_leaves_no_folder(run, export_here
 def test_an_unknown_format_names_the_nearest(run, export_here):
     code, _, error = export_here(run.path, "--to", "onyx")
     assert code == 2
-    assert "--to: expected one of torch, onnx, ct2 or null, got 'onyx' (did you mean 'onnx'?)" in error
+    assert "--to: expected one of torch, onnx, ct2, hf, fairseq, marian, got 'onyx' (did you mean 'onnx'?)" in error
 
 
 def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
     code, _, error = export_here(run.path)
     assert code == 2
-    assert "nothing to do: give --to torch, --to onnx or --to ct2, or --report speed" in error
+    assert "nothing to do: give --to torch, onnx, ct2, hf, fairseq, marian, or --report speed" in error
     assert "--report measures all formats" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
 
 
@@ -208,7 +208,8 @@ def test_an_unfinished_run_says_how_to_finish_it(run, export_here, result):
 
 def test_a_missing_package_is_said_before_anything_is_loaded(run, export_here, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    code, out, error = export_here(run.path.with_name("no-run"), "--to", "onnx")
+    (run / "best.pt").unlink()
+    code, out, error = export_here(run.path, "--to", "onnx")
     assert (code, out) == (1, "")
     assert_one_line(error, "onnxruntime is not installed: python -m pip install onnxruntime")
 

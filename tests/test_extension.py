@@ -92,16 +92,22 @@ class Reversal(Translation):
 
 from pathlib import Path
 
+from configs.source import ForeignOptions
 from models.checkpoint import load_model
-from models.foreign import ForeignModel
-from models.translator import Translator, load_vocabs
+from models.foreign import Converted, ForeignModel
+from data.vocab import load_vocabs
+from models.translator import Translator
 
 
-def read(place: str) -> ForeignModel:
+def read(place: str, options: ForeignOptions) -> ForeignModel:
     folder = Path(place)
     files = [folder / "model.pt", folder / "vocab.model"]
-    translator = Translator(load_model(files[0]), *load_vocabs(folder))
-    return ForeignModel(folder.name, translator, files, {"vocab.model": files[1]}, {"data": "toy", "text": {"train_sentences": 200}})
+
+    def convert() -> Converted:
+        translator = Translator(load_model(files[0]), *load_vocabs(folder))
+        return Converted(translator, {"vocab.model": files[1]}, settings={"data": "toy", "text": {"train_sentences": 200}})
+
+    return ForeignModel(folder.name, files, convert)
 ''',
 }
 NEW_LINES = {  # file: (the line that the table names, what stands before it)
@@ -111,20 +117,20 @@ NEW_LINES = {  # file: (the line that the table names, what stands before it)
     ],
     "configs/methods.py": [
         (
-            '''
+            """
 @dataclass(frozen=True)
 class TopHeadsOptions:
     spread: float = setting(0.1, "largest score at the start", above=0)
 
 
 METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_by="heads", words="the largest scores")
-''',
+""",
             None,
         )
     ],
     "configs/scores.py": [('SCORES["value-norm"] = Score("analysis.value_norm:value_norm", "value-norm", 8)\n', None)],
     "configs/tasks.py": [('TASKS["reversal"] = "tasks.reversal:Reversal"\n', None)],
-    "runfolder/source.py": [('SOURCES["folder"] = "models.folder_source:read"\n', None)],
+    "configs/source.py": [('SOURCES["folder"] = "models.folder_source:read"\n', None)],
 }
 TINY = ("--config", "configs/toy_tiny.yaml", "--threads", "1")
 

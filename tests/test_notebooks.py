@@ -12,7 +12,7 @@ import matplotlib
 import nbformat
 import pytest
 
-from notebooks.execute import executed_notebook, notebook_files
+from notebooks.execute import executed_notebook, main, notebook_files
 from runfolder.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +74,16 @@ def test_a_committed_notebook_was_run_on_the_example_from_top_to_bottom(name):
 
 def test_the_notebooks_are_small():
     assert sum(path.stat().st_size for path in (ROOT / "notebooks").glob("*.ipynb")) < MOST_BYTES
+
+
+def test_a_run_that_is_not_there_is_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("HEADGATES_RUN", "examples/toy_run/toy-en-de-l0-0.5-s1")
+    assert main(["1", "--to", str(tmp_path)]) == 1
+    lines = [line for line in capfd.readouterr().err.splitlines() if "debugger" not in line]  # Python's own word on frozen modules
+    (line,) = lines
+    assert line.startswith("notebooks/execute.py: error: 1_which_heads_died.ipynb: no run at ")
+    assert "did you mean" in line
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---------------------------------------------------------------- on another run

@@ -135,19 +135,22 @@ def commands(monkeypatch):
 
 def test_the_machines_choices_are_the_last_words_and_only_failed_trials_begin_afresh(sweep_here, settings, tmp_path, commands, monkeypatch):
     monkeypatch.setattr(sweep, "cores", lambda: 11)
-    parameters = {"config": {"value": str(settings)}, "lambda": {"values": [0.1, 0.2, 0.3]}, "data-dir": {"value": "elsewhere"}}
+    here, elsewhere = (str(tmp_path / name) for name in ("here", "elsewhere"))
+    for folder in (here, elsewhere):
+        Path(folder).mkdir()
+    parameters = {"config": {"value": str(settings)}, "lambda": {"values": [0.1, 0.2, 0.3]}, "data-dir": {"value": elsewhere}}
     file = write(tmp_path / "own.yaml", parameters=parameters, command=["${interpreter}", "${program}", "--logger", "wandb", "${args}"])
     words = (file, "--runs", tmp_path / "runs", "--jobs", 2)
     code, out, error = sweep_here(*words)
     assert (code, error) == (0, "")
     assert "3 of 3 trials to run, 2 at once, 5 threads each" in out
     assert "no trial is done, so there is no figure" in out
-    begin = [sys.executable, str(ROOT / "fit.py"), "--logger", "wandb", f"--config={settings}", "--lambda=0.2", "--data-dir=elsewhere"]
+    begin = [sys.executable, str(ROOT / "fit.py"), "--logger", "wandb", f"--config={settings}", "--lambda=0.2", f"--data-dir={elsewhere}"]
     own = ["--resume", "--unique", "--logger", "csv", "--runs", str(tmp_path / "runs"), "--threads", "5"]
     assert commands[2] == [*begin, *own]
-    sweep_here(*words, "--logger", "wandb", "--threads", 3, "--data-dir", "here", "--count", 2)
+    sweep_here(*words, "--logger", "wandb", "--threads", 3, "--data-dir", here, "--count", 2)
     assert sorted(commands) == [1, 2]
-    assert commands[2][-7:] == ["wandb", "--runs", str(tmp_path / "runs"), "--threads", "3", "--data-dir", "here"]
+    assert commands[2][-7:] == ["wandb", "--runs", str(tmp_path / "runs"), "--threads", "3", "--data-dir", here]
 
     path = tmp_path / "runs/sweep-own/trials.json"
     content = json.loads(path.read_text())

@@ -297,10 +297,16 @@ def test_a_line_is_translated_while_its_pipe_is_open_and_an_interrupt_is_one_lin
     assert error == b"translate.py: interrupted; the lines written so far are whole\n"
 
 
-def test_an_interrupt_leaves_no_output_file(run, translate_here, tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
+def kill(*_, **__):
+    signal.raise_signal(signal.SIGTERM)
 
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupt", [interrupt, kill])
+def test_an_interrupt_or_a_kill_leaves_no_output_file(run, translate_here, tmp_path, monkeypatch, interrupt):
     monkeypatch.setattr(Translator, "translate_n_best", interrupt)
     code, _, error = translate_here(run, "--output", tmp_path / "out.txt", text=b"the dog\n")
     assert code == 130

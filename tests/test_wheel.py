@@ -20,7 +20,7 @@ import importlib.util
 import json
 import torch
 from torch import nn
-from headgates import HeadMap, attach, detach, find_sites
+from headgates import HeadMap, attach, detach, find_sites, save_pruned
 
 class MultiHeadAttention(nn.Module):  # the class name that SITE_RULES knows
     def __init__(self, width, heads):
@@ -80,6 +80,12 @@ assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items()) and
 assert torch.equal(model(x), plain)
 for hidden in ("gates", "pytest", "numpy", "pytorch_lightning", "sentencepiece", "jsonargparse"):
     assert importlib.util.find_spec(hidden) is None, hidden
+try:
+    save_pruned(model, "pruned")
+except ImportError as error:
+    assert "pip install 'headgates[hf]'" in str(error), error
+else:
+    raise AssertionError("transformers was found")
 print("used with torch alone")
 """
 

@@ -167,7 +167,7 @@ def queries(model: nn.Module, site: HeadSite, batch: Texts) -> Tensor:
 
 
 def by_hand(model: Classifier, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The logits (3,) of one text, and the heads' outputs (5, L, 2) of every layer, with constant weights and norms."""
+    """The logits (3,) of one text, and the heads' outputs (5, L, 2) of every layer, with constant weights, norms and GELU's ratios."""
     x, seen = model.embedding(ids), []
     for layer in model.encoder["layers"]:
         q, k, v = (each.unflatten(-1, (5, 2)).transpose(0, 1) for each in layer.attention.qkv(x).chunk(3, -1))
@@ -177,7 +177,8 @@ def by_hand(model: Classifier, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
         x = x + layer.attention.out(z.transpose(0, 1).flatten(1))
         centred = x - x.mean(-1, keepdim=True)
         x = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt().detach() * layer.norm.weight + layer.norm.bias
-        x = x + layer.outer(F.gelu(layer.inner(x)))
+        a = layer.inner(x)
+        x = x + layer.outer(a * (F.gelu(a) / a).detach())
         x = x * layer.last.weight / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt().detach()
     return model.top(x[0]), seen
 

@@ -71,6 +71,26 @@ def test_every_softmax_is_a_constant_and_what_else_there_is_keeps_its_gradient(s
     assert softmax(x, dim=-1).requires_grad  # outside
 
 
+@pytest.mark.parametrize("activation", [F.gelu, F.silu, nn.GELU(approximate="tanh"), nn.SiLU()])
+def test_an_activation_is_its_input_times_a_constant(activation):
+    x = torch.cat([random(2, 3).flatten(), torch.tensor([0.0, -1e-9, 1e-9], dtype=F64)]).requires_grad_(True)
+    with LinearPass():
+        found = activation(x)
+    torch.testing.assert_close(found, activation(x))
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    torch.testing.assert_close(slope * x, found)
+    torch.testing.assert_close(slope[-3:], torch.full((3,), 0.5, dtype=F64))
+
+
+@pytest.mark.parametrize("sigmoid", [torch.sigmoid, Tensor.sigmoid, F.sigmoid, nn.Sigmoid()])
+def test_a_gate_is_a_constant(sigmoid):
+    x = random(2, 3).requires_grad_(True)
+    with LinearPass():
+        gate = sigmoid(x)
+    assert not gate.requires_grad
+    torch.testing.assert_close(gate, 1 / (1 + (-x.detach()).exp()))
+
+
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_torchs_own_attention_module_is_linear_in_its_values(need_weights):
     torch.manual_seed(0)

@@ -53,6 +53,8 @@ EMPTY = (*(f"encoder.1.enc-self.{h}" for h in range(3)), *(f"decoder.1.cross.{h}
         ({"norm": "post"}, UNEVEN),
         ({"norm": "pre", "positions": "learned", "max_positions": 11}, EMPTY),
         ({"norm": "post", "embeddings": "separate", "encoder_layers": 1, "decoder_layers": 3}, ()),
+        ({"norm": "post", "activation": "gelu", "embedding_norm": True, "output_bias": True}, ()),
+        ({"norm": "post", "activation": "swish", "decoder_mixer": "ssru"}, ()),
     ],
 )
 @pytest.mark.parametrize(("aggregation", "seed"), [("step", "one"), ("sum", "logit")])
@@ -95,9 +97,16 @@ def test_alpha_beta_is_never_negative(make_model):
     assert min(found.ledger.source, found.ledger.target, found.ledger.biases, found.ledger.eps) >= 0
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_walk_begins_at_the_models_own_top_logits(make_model, norm):
-    model, batch = make_model(norm=norm), batches()[0]
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"norm": "pre"},
+        {"norm": "post", "output_bias": True, "embedding_norm": True, "activation": "gelu"},
+        {"norm": "pre", "decoder_mixer": "ssru", "activation": "swish"},
+    ],
+)
+def test_the_walk_begins_at_the_models_own_top_logits(make_model, settings):
+    model, batch = make_model(**settings), batches()[0]
     logits = model(batch.source, batch.target_in)
     real = batch.target_out != 0
     with torch.no_grad():

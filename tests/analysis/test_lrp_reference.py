@@ -19,7 +19,8 @@ from analysis.lrp_alpha_beta import AlphaBeta
 from analysis.lrp_rules import Ratio
 from data.batch import collate
 from gates import HeadMap, find_sites, remove
-from models.transformer import Transformer
+from models.ssru import SSRU
+from models.transformer import FeedForward, Transformer
 
 PAIRS = [([7, 5, 11, 4], [5, 7]), ([8, 6], [18, 4, 9, 11]), ([12], [])]
 Steps = list[dict[str, Tensor]]  # of every generation step: site -> R_h (H,), and "source" and "target" -> a number
@@ -62,6 +63,8 @@ def assert_equal(found: Relevance, steps: Steps, aggregation: str) -> None:
 
 # gradient x input, by autograd
 
+ENDS = ("source_norm", "target_norm")  # their inputs are the embeddings
+
 
 def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
     def norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
@@ -69,6 +72,22 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
         return self.weight * (x - x.mean(-1, keepdim=True)) / sigma + self.bias
 
     real = models.attention.attention_weights
+
+    def states(self: SSRU, x: Tensor, newest: None = None) -> tuple[Tensor, Tensor]:
+        f, w = torch.sigmoid(self.forget(x)).detach(), self.update(x)
+        found = [torch.zeros_like(w[:, 0])]
+        for t in range(x.shape[1]):
+            found.append(f[:, t] * found[-1] + (1 - f[:, t]) * w[:, t])
+        keys = torch.stack(found[1:], 1)[:, None]
+        return keys, keys[..., :0]
+
+    def proportional(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda x: x * (f(x) / x).detach()
+
+    for module in model.modules():
+        if isinstance(module, FeedForward):
+            monkeypatch.setattr(module, "activation", proportional(module.activation))
+    monkeypatch.setattr(SSRU, "keys_values", states)
     monkeypatch.setattr(nn.LayerNorm, "forward", norm)
     monkeypatch.setattr(models.attention, "attention_weights", lambda q, keys, bias: real(q, keys, bias).detach())
     sites = {site: module for site, module in find_sites(model).items() if site.heads}
@@ -78,27 +97,31 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
         return lambda module, inputs: seen.__setitem__(name, inputs[0])
 
     hooks = [module.out_proj.register_forward_pre_hook(remember(site.name)) for site, module in sites.items()]
-    hooks += [getattr(model, name).register_forward_pre_hook(remember(name)) for name in ("encoder", "decoder")]
+    hooks += [getattr(model, name).register_forward_pre_hook(remember(name)) for name in ENDS]
     heads = {site.name: site.heads for site in sites}
     steps = []
     for pair in PAIRS:
         batch = collate([pair], [0], 1)
         for t in range(batch.target_out.shape[1]):
             logit = model(batch.source, batch.target_in)[0, t].max()
-            inputs = {name: seen[name] for name in [*heads, "encoder", "decoder"]}
+            inputs = {name: seen[name] for name in [*heads, *ENDS]}
             gradients = torch.autograd.grad(logit, list(inputs.values()), allow_unused=True)
             found = {}
             for (name, x), gradient in zip(inputs.items(), gradients, strict=True):
                 R = torch.zeros_like(x) if gradient is None else gradient * x / logit  # (1, L, H * K)
                 found[name] = R.unflatten(-1, (heads[name], -1)).sum((0, 1, 3)).detach() if name in heads else R.sum().detach()
-            steps.append({**{name: found[name] for name in heads}, "source": found["encoder"], "target": found["decoder"]})
+            steps.append({**{name: found[name] for name in heads}, "source": found["source_norm"], "target": found["target_norm"]})
     for hook in hooks:
         hook.remove()
     monkeypatch.undo()
     return steps
 
 
-@pytest.mark.parametrize("settings", [{"norm": "pre"}, {"norm": "post", "positions": "learned", "max_positions": 7}])
+OTHERS = {"norm": "post", "activation": "gelu", "embedding_norm": True, "output_bias": True}
+RECURRENT = {"activation": "swish", "embedding_norm": True, "decoder_mixer": "ssru"}
+
+
+@pytest.mark.parametrize("settings", [{"norm": "pre"}, {"norm": "post", "positions": "learned", "max_positions": 7}, OTHERS, RECURRENT])
 @pytest.mark.parametrize("change", [lambda model: model, uneven])
 def test_gradient_equals_one_backward_pass_of_autograd_a_step(make_model, monkeypatch, settings, change):
     model = change(make_model(**settings)).double()
@@ -168,19 +191,19 @@ class Slow:
             best = logits[t].argmax()
             found: dict[str, Tensor] = {}
             R = torch.zeros_like(states)
-            R[t] = self.through(lambda x, best=best: (x @ model.output.weight[best])[None], states[t], torch.ones(1).double())
+            R[t] = self.through(lambda x, best=best: model.output(x)[best : best + 1], states[t], torch.ones(1).double())
             inputs, ways = self.forward(model.embed(target[None], "target")[0], "decoder", memory[0], weights)
             R = self.norm(model.decoder.norm, inputs, R)
             R_memory = torch.zeros_like(memory[0])
             for way in reversed(ways):
                 R, more = way(R, found)
                 R_memory = R_memory + more
-            found["target"] = R.sum()
+            found["target"] = self.norm(model.target_norm, model.embeddings(target[None], "target")[0], R).sum()
             inputs, ways = self.forward(model.embed(source[None], "source")[0], "encoder", None, weights)
             R = self.norm(model.encoder.norm, inputs, R_memory)
             for way in reversed(ways):
                 R, _ = way(R, found)
-            found["source"] = R.sum()
+            found["source"] = self.norm(model.source_norm, model.embeddings(source[None], "source")[0], R).sum()
             steps.append(found)
         return steps
 
@@ -191,6 +214,10 @@ class Slow:
             for name, kind in kinds:
                 residual, module = getattr(layer, f"{name}_residual"), getattr(layer, f"{name}_attention")
                 site = f"{stack}.{i}.{kind}"
+                if isinstance(module, SSRU):
+                    x, way = self.sub_layer(residual, x, lambda h, m=module: self.recurrence(m, h))
+                    ways.append(way)
+                    continue
                 x, way = self.sub_layer(residual, x, lambda h, m=module, s=site, k=kind: self.attention(m, s, k, h, memory, weights[s][0]))
                 ways.append(way)
             x, way = self.sub_layer(layer.feed_residual, x, lambda h, m=layer.feed_forward: self.feed(m, h))
@@ -213,12 +240,26 @@ class Slow:
         return x + y if self.pre else residual.norm(x + y), way
 
     def feed(self, module: nn.Module, h: Tensor) -> tuple[Tensor, Callable]:
-        a = F.relu(module.inner(h))
+        a = module.activation(module.inner(h))
 
         def within(R: Tensor, found: dict[str, Tensor]) -> tuple[Tensor, float]:
             return self.through(module.inner, h, self.through(module.outer, a, R)), 0.0
 
         return module.outer(a), within
+
+    def recurrence(self, module: SSRU, h: Tensor) -> tuple[Tensor, Callable]:
+        f = torch.sigmoid(module.forget(h))
+
+        def states(w: Tensor) -> Tensor:  # (T, D) -> (T, D)
+            c = [torch.zeros_like(w[0])]
+            for f_t, w_t in zip(f, w, strict=True):
+                c.append(f_t * c[-1] + (1 - f_t) * w_t)
+            return torch.stack(c[1:])
+
+        def within(R: Tensor, found: dict[str, Tensor]) -> tuple[Tensor, float]:
+            return self.through(module.update, h, self.through(states, module.update(h), R)), 0.0
+
+        return F.relu(states(module.update(h))), within
 
     def attention(
         self, module: nn.Module, site: str, kind: str, h: Tensor, memory: Tensor | None, weights: Tensor
@@ -249,7 +290,10 @@ class Slow:
         (AlphaBeta(alpha=0.75), alpha_beta(0.75), True),
     ],
 )
-@pytest.mark.parametrize(("settings", "change"), [({"norm": "pre"}, uneven), ({"norm": "post"}, lambda model: model)])
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [({"norm": "pre"}, uneven), ({"norm": "post"}, lambda model: model), (OTHERS, lambda model: model), (RECURRENT, uneven)],
+)
 def test_ratio_and_alpha_beta_equal_their_formula_on_terms_written_out(make_model, rule, share, identity_norms, settings, change):
     model = change(make_model(d_model=6, ffn=5, encoder_layers=2, decoder_layers=1, **settings)).double()
     pairs = [([7, 5], [18]), ([12], [])]

@@ -104,14 +104,22 @@ def test_an_identity_norm_hands_relevance_on(rule):
 @pytest.mark.parametrize("rule", [Ratio(eps=1e-12), AlphaBeta(), Gradient()])
 def test_the_top_logit_shares_by_its_terms(rule):
     x, weight = tensor(1, 2).view(1, 1, 2), tensor(3, 1).view(1, 1, 2)
-    carried = rule.top(x, weight, tensor(5).view(1, 1))(tensor(2).view(*ROW), account())
+    carried = rule.top(x, weight, torch.zeros(1, 1), tensor(5).view(1, 1))(tensor(2).view(*ROW), account())
     close(rule.relevance(carried, x), 6 / 5, 4 / 5)
+
+
+@pytest.mark.parametrize("rule", [Ratio(eps=1e-12), AlphaBeta(), Gradient()])
+def test_the_bias_of_the_top_logit_keeps_its_part(rule):
+    x, weight, books = tensor(1, 2).view(1, 1, 2), tensor(3, 1).view(1, 1, 2), account()
+    carried = rule.top(x, weight, tensor(3).view(1, 1), tensor(8).view(1, 1))(tensor(2).view(*ROW), books)
+    close(rule.relevance(carried, x), 6 / 8, 4 / 8)
+    assert float(books.biases) == pytest.approx(6 / 8)
 
 
 @pytest.mark.parametrize("rule", [Gradient(), Ratio(), AlphaBeta()])
 def test_a_logit_of_exactly_zero_loses_its_seed_to_eps(rule):
     books, zero = account(), torch.zeros(1, 1, 2)
-    carried = rule.top(zero, zero, torch.zeros(1, 1))(tensor(2).view(*ROW), books)
+    carried = rule.top(zero, zero, torch.zeros(1, 1), torch.zeros(1, 1))(tensor(2).view(*ROW), books)
     assert not carried.any()
     assert float(books.eps) == pytest.approx(2)
 

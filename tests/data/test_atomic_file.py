@@ -1,11 +1,13 @@
 """A file is written whole or not at all, and an error says which file and what to do."""
 
 import os
+import subprocess
+import sys
 from io import FileIO
 
 import pytest
 
-from data.atomic_file import atomic_file
+from data.atomic_file import atomic_file, remove_leftovers
 
 
 @pytest.fixture
@@ -44,6 +46,69 @@ def test_a_planted_link_is_not_followed(path):
         file.write(b"new")
     assert (path.read_bytes(), victim.read_bytes()) == (b"new", b"precious")
     assert not path.is_symlink()
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(path, dead):
+    folder, parent = path.parent, os.getppid()  # the parent runs
+    for name in (
+        f"result.json.{dead}.part",
+        f"other.json.{dead}.part",
+        f"result.json.{parent}.part",
+        f"result.json.{dead}",
+        "result.json.part",
+    ):
+        (folder / name).write_bytes(b"half")
+    (folder / f"result.json.0{dead}.part").symlink_to(folder / "result.json.part")
+    (folder / f"result.json.00{dead}.part").mkdir()
+    before = {each.name for each in folder.iterdir()}
+    with atomic_file(path) as file:
+        file.write(b"new")
+    assert before - {each.name for each in folder.iterdir()} == {f"result.json.{dead}.part"}
+    remove_leftovers(folder)
+    assert before - {each.name for each in folder.iterdir()} == {f"result.json.{dead}.part", f"other.json.{dead}.part"}
+    assert (folder / "result.json.part").read_bytes() == b"half"
+
+
+def test_what_another_user_left_stays(path, dead, monkeypatch):
+    (path.parent / f"result.json.{dead}.part").write_bytes(b"half")
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    remove_leftovers(path.parent)
+    assert len(list(path.parent.iterdir())) == 2
+
+
+WRITER = """
+import sys
+from data.atomic_file import atomic_file
+with atomic_file(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    print(flush=True)
+    input()
+"""
+
+
+def test_a_killed_writer_leaves_the_old_file_and_the_next_one_tidies_up(path):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    assert len(list(path.parent.iterdir())) == 2
+    remove_leftovers(path.parent)  # it runs
+    writer.kill()
+    writer.communicate()
+    assert path.read_bytes() == b"old"
+    assert len(list(path.parent.iterdir())) == 2
+    with atomic_file(path) as file:
+        file.write(b"new")
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_the_bytes_are_on_the_disk_before_the_file_has_its_name(path, monkeypatch):

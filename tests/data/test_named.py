@@ -3,13 +3,16 @@
 import gzip
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from data import DataError, load_corpus, named
+from protocol.exit_code import exit_code
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 SPLITS = {"train": 7, "val": 3, "test_2016_flickr": 5, "test_2017_flickr": 2}
@@ -26,6 +29,8 @@ class Server:
     def __init__(self) -> None:
         self.files = dict(FILES)
         self.broken: set[str] = set()
+        self.endless: dict[str, int] = {}  # file -> bytes of each block, sent until the client has gone
+        self.reason: str | None = None  # in the place of Not Found
         self.asked: list[str] = []
         outer = self
 
@@ -34,8 +39,16 @@ class Server:
                 outer.asked.append(self.path)
                 name = self.path.removeprefix("/multi30k/")
                 body = outer.files.get(name)
+                if name in outer.endless:
+                    self.send_response(200)
+                    self.end_headers()
+                    with suppress(OSError):
+                        while True:
+                            self.wfile.write(bytes(outer.endless[name]))
+                            time.sleep(0.001)
+                    return
                 if body is None:
-                    self.send_error(404)
+                    self.send_error(404, outer.reason)
                     return
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -132,6 +145,33 @@ def test_a_download_that_breaks_off_leaves_nothing_and_the_next_run_mends_it(ser
     assert files_in(tmp_path / "cache") == []
     server.broken.clear()
     assert len(load_corpus("multi30k").train) == 5
+
+
+def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch):
+    server.endless["train.en.gz"] = 1000
+    monkeypatch.setattr(named, "LARGEST", 10_000)
+    with pytest.raises(DataError, match=r"could not download .*train\.en\.gz .*: it sends more than 0 MB, which no published file has; .*"):
+        load_corpus("multi30k")
+    assert files_in(tmp_path / "cache") == []
+
+
+def test_a_download_that_drips_is_stopped(server, tmp_path, monkeypatch):
+    server.endless["train.en.gz"] = 1
+    monkeypatch.setattr(named, "PATIENCE", 0.1)
+    with pytest.raises(
+        DataError, match=r"could not download .*train\.en\.gz .*: it has sent \d+ bytes in 0 minutes, which is too slow; .*"
+    ):
+        load_corpus("multi30k")
+    assert files_in(tmp_path / "cache") == []
+
+
+def test_what_a_server_says_cannot_command_the_terminal(server, capsys):
+    del server.files["train.en.gz"]
+    server.reason = "Gone\x1b[2J\x1b]0;owned\x07"
+    assert exit_code("fit.py", lambda: load_corpus("multi30k") and 0, interrupted="") == 1
+    error = capsys.readouterr().err
+    assert "Gone\\x1b[2J" in error
+    assert "\x1b" not in error
 
 
 def test_no_connection_is_one_clear_error(server, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data import CORPORA, DataError, load_corpus
+from data import CORPORA, DataError, load_corpus, parallel
 from data.parallel import read_lines, read_pairs
 
 WRITTEN = {"train": ("a\nb\nc", "x\ny\nz"), "valid": ("d", "v"), "test": ("e\n\nf", "u\nw\nt")}
@@ -79,6 +79,23 @@ def test_a_truncated_gzip_file_is_called_damaged(tmp_path):
     (tmp_path / "text.gz").write_bytes(gzip.compress(os.urandom(1009).hex().encode())[:-61])
     with pytest.raises(DataError, match="damaged gzip"):
         read_lines(tmp_path / "text.gz")
+
+
+def test_a_gzip_file_that_unpacks_to_far_more_than_text_is_refused_before_memory_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "SMALL", 2**22)
+    path = tmp_path / "train.en.gz"
+    path.write_bytes(gzip.compress(b"\n" * 2**23))
+    message = r"train\.en\.gz has [\d,]+ bytes and unpacks to more than 4 MiB; .* unpack it \(gunzip --keep\) and give the plain file"
+    with pytest.raises(DataError, match=message):
+        read_lines(path)
+    path.write_bytes(gzip.compress(b"\n" * 2**22))
+    assert len(read_lines(path)) == 2**22
+
+
+def test_a_gzip_file_of_several_parts_is_read_whole(tmp_path):
+    path = tmp_path / "train.en.gz"
+    path.write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+    assert read_lines(path) == ["one", "two"]
 
 
 def test_a_missing_file_names_its_nearest_neighbour(tmp_path):

@@ -36,6 +36,14 @@ def test_a_row_gathers_what_is_logged_at_one_step(path):
     assert (second["step"], second["train/loss"], second["val/loss"]) == ("40", "1.5", "")
 
 
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"stage,step\nbase,first\n", b"\xff\xfe", b"stage,step\nbase\n"])
+def test_a_file_of_another_shape_is_one_line(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"metrics\.csv is not what fit\.py writes \(.*\); remove it") as error:
+        MetricsFile(path, "base")
+    assert "\n" not in str(error.value)
+
+
 def test_another_stage_keeps_the_rows_of_those_before_it(path):
     write(path, "gates", {1: 2.0, 2: 1.5})
     write(path, "greedy-finetuned", {1: 3.0})

@@ -15,7 +15,7 @@ from lightning_modules import stage as stages
 from lightning_modules.gating import Gating
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
-from models.checkpoint import load_file, load_model
+from models.checkpoint import load_file, load_model, save_file
 from models.transformer import Transformer
 from models.translator import Translator
 from runfolder.folder import RunFolder
@@ -129,6 +129,51 @@ def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(tran
         assert float(row["train/loss"]) == pytest.approx(sum(loss for loss, _ in batches) / sum(n for _, n in batches), rel=1e-5)
         assert float(row["epoch"]) == int(row["step"]) // per_epoch
     assert first == len(losses) == 3 * per_epoch
+
+
+@pytest.fixture
+def cut(translator, data, tmp_path, monkeypatch) -> RunFolder:
+    """A run of the hash a1 that was cut off after its first epoch."""
+    folder = RunFolder(tmp_path / "cut")
+    folder.write_text("config.yaml", "run_hash: a1\n")
+    with monkeypatch.context() as patched:
+        cut_power(patched, epoch=1, batch=0)
+        with pytest.raises(PowerCut):
+            stage(translator, data, folder.path, gated=False)
+    return folder
+
+
+def change(path, **changes):
+    """Write a checkpoint with other values; None takes one away."""
+    content = {name: value for name, value in (load_file(path) | changes).items() if value is not None}
+    save_file(path, content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (lambda folder: folder.write_text("config.yaml", "run_hash: b2\n"), r"last\.pt was written by .*a1.*, and this is .*b2.*--fresh"),
+        (
+            lambda folder: change(folder / "last.pt", origin={"run_hash": "a1", "stage": "base"}),
+            "written by .*'base'.*, and this is .*'gates'",
+        ),
+        (lambda folder: change(folder / "last.pt", loops=None), r"last\.pt .*: it holds no loops; .*--fresh"),
+        (lambda folder: change(folder / "last.pt", state_dict={"x": torch.zeros(3)}), "its weights are not those of the model .*--fresh"),
+        (lambda folder: (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:-999]), "not a whole checkpoint .*--fresh"),
+        (lambda folder: (folder / "last.pt").write_bytes((folder / "best.pt").read_bytes()), r"it holds no state_dict, .*--fresh"),
+    ],
+    ids=["another run", "another stage", "a part is missing", "another model", "cut short", "best.pt"],
+)
+def test_a_foreign_checkpoint_is_not_resumed(cut, translator, data, damage, error):
+    damage(cut)
+    with pytest.raises(ValueError, match=error) as refused:
+        stage(translator, data, cut.path, gated=False, resume=True)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_resumed(cut, translator, data):
+    change(cut / "last.pt", origin=None)
+    assert len(stage(translator, data, cut.path, gated=False, resume=True).losses) == 3
 
 
 def test_a_power_cut_leaves_only_whole_files(translator, data, tmp_path, monkeypatch):

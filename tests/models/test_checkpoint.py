@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gates import attach
-from models.checkpoint import architecture, build, load_file, load_model, save_file, save_model
+from models.checkpoint import architecture, build, check_fits, load_file, load_model, save_file, save_model
 from models.transformer import Transformer
 
 
@@ -106,6 +106,56 @@ def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_p
     with pytest.raises(ValueError, match="do not fit its architecture") as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder_layers": 10**7},
+        {"d_model": 10**9},
+        {"ffn": 10**12},
+        {"max_positions": 10**12},
+        {"heads": 0},
+        {"dropout": "much"},
+        {"encoder_layers": None},
+    ],
+    ids=str,
+)
+def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tmp_path, change):
+    description = architecture(model)
+    description["model"] |= change
+    save_file(tmp_path / "best.pt", {"architecture": description, "model": model.state_dict()})
+    with pytest.raises(ValueError, match=r"best\.pt do not fit its architecture: .*; repeat the run with --fresh") as error:
+        load_model(tmp_path / "best.pt")
+    one_line(error)
+
+
+def test_a_vocabulary_of_any_size_is_refused_though_the_file_says_it_has_the_numbers(model, tmp_path):
+    weights = dict(model.state_dict())
+    for name in ("source_embedding.weight", "target_embedding.weight", "output.weight"):
+        weights[name] = torch.zeros(1).expand(10**9, model.config.d_model)  # one number in the file
+    sizes = {"source_vocab": 10**9, "target_vocab": 10**9}
+    save_file(tmp_path / "best.pt", {"architecture": architecture(model) | sizes, "model": weights})
+    with pytest.raises(ValueError, match=r"do not fit its architecture: .* has fewer numbers"):
+        load_model(tmp_path / "best.pt")
+
+
+@pytest.mark.parametrize(
+    "content", [{"architecture": [], "model": {}}, {"architecture": {}, "model": 3}, {"architecture": {}, "model": {}}]
+)
+def test_an_architecture_of_another_shape_is_one_line(tmp_path, content):
+    save_file(tmp_path / "best.pt", content)
+    with pytest.raises(ValueError, match=r"best\.pt") as error:
+        load_model(tmp_path / "best.pt")
+    one_line(error)
+
+
+def test_loading_leaves_the_random_numbers_that_come_next(model, tmp_path):
+    save_model(tmp_path / "best.pt", model)
+    content = load_file(tmp_path / "best.pt")
+    before = torch.get_rng_state()
+    check_fits(content["architecture"], content["model"])
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_gated_model_s_file_does_not_load_as_an_ungated_one(model, tmp_path):

@@ -18,13 +18,14 @@ CLOSED = {
     "uneven": [[1, 0, 0], [0, 0, 0], [0, 1, 1], [0, 0, 1], [0, 0, 0], [1, 1, 0]],
     "empty layers": [[1, 1, 1], [0, 0, 1], [0, 1, 0], [1, 1, 1], [1, 1, 1], [0, 0, 0]],
     "no head": [[1, 1, 1]] * 6,
+    "ssru": [],
 }
 
 
 @pytest.fixture(params=CLOSED)
 def uneven(request, make_model):
     """The small model without some of its heads."""
-    model = make_model()
+    model = make_model(decoder_mixer="ssru" if request.param == "ssru" else "attention")
     rows = CLOSED[request.param]
     if rows:
         remove(model, HeadMap(dict(zip(find_sites(model), torch.tensor(rows, dtype=torch.bool), strict=True))))

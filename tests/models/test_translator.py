@@ -1,11 +1,16 @@
 """Translator: one face that translates lines and scores pairs. The model is untrained; what it says does not matter here."""
 
+import json
+import shutil
+
 import pytest
 import torch
 
 from data.special_tokens import SpecialTokens
 from gates import find_sites
 from models.translator import Translator
+from runfolder.source import open_source
+from tests.worlds.runs import write_run
 from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
@@ -26,6 +31,15 @@ def plain_score(translator: Translator, source: str, target: str) -> list[float]
             logits = translator.model(source_ids, torch.tensor([[BOS, *pieces[:i]]]))[0, -1]
             values.append(float(logits.double().log_softmax(-1)[piece]))
     return values
+
+
+def test_a_vocabulary_of_another_size_is_refused(translator, tmp_path):
+    run = write_run(tmp_path / "run", translator, None)
+    shutil.copy(run / "vocab.src.model", run / "vocab.tgt.model")
+    (run / "systems.json").write_text(json.dumps({"base": {"weights": "best.pt", "xi": None}}))  # of before there were digests
+    pieces = len(translator.target_vocab), len(translator.source_vocab)
+    with pytest.raises(ValueError, match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano"):
+        open_source(run.path)
 
 
 def test_every_line_gives_one_line_and_empty_lines_stay_empty(translator):

@@ -1,5 +1,6 @@
 """How scripts end: their code, and one line on stderr."""
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,20 @@ def test_what_a_script_returns_is_its_code(returned, capsys):
 def test_a_mistake_is_one_line(error, capsys):
     assert exit_code("x.py", lambda: fail(error), interrupted="") == 1
     assert capsys.readouterr().err == "x.py: error: no run at x\n"
+
+
+@pytest.mark.parametrize(
+    ("filename", "said"), [("runs/a/events.1", "cannot write runs/a/events.1: "), (None, "cannot write all of its output: ")]
+)
+def test_a_full_disk_is_one_line_with_what_to_do(filename, said, capsys):
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), filename)
+    assert exit_code("x.py", lambda: fail(error), interrupted="") == 1
+    assert capsys.readouterr().err == f"x.py: error: {said}No space left on device; free some space and repeat the command\n"
+
+
+def test_names_cannot_command_the_terminal(capsys):
+    assert exit_code("x.py", lambda: fail(ValueError("no run at \x1b[31mruns/\udcff\u202egnp\tä\u00a0日")), interrupted="") == 1
+    assert capsys.readouterr().err == "x.py: error: no run at \\x1b[31mruns/\\udcff\\u202egnp\tä\u00a0日\n"
 
 
 def test_our_own_mistake_is_a_traceback():

@@ -52,6 +52,20 @@ def test_gates_json_and_the_rows_agree_on_the_heads(finished):
     assert all(head["open"] == (head["log_alpha"] > 0) for heads in sites.values() for head in heads)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["base", "base-continued", "gates", "greedy-finetuned"]),
+        (["--gate", "none"], ["base"]),
+        (["--systems", "base,l0,greedy,random-finetuned,random"], ["base", "gates", "random-finetuned"]),
+        (["--base", "..."], ["base-continued", "gates", "greedy-finetuned"]),
+    ],
+)
+def test_a_run_knows_its_stages_beforehand(finished, tiny_flags, words, expected):
+    words = [str(finished.path.parent / finished.config()["base"]) if word == "..." else word for word in words]
+    assert Experiment(read(FitConfig, [*tiny_flags, *words])).stages == expected
+
+
 def test_greedy_has_exactly_the_number_of_heads_of_l0_and_they_are_the_most_important(finished):
     rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
     assert rows["greedy"]["heads_open"] == rows["greedy-finetuned"]["heads_open"] == rows["l0"]["heads_open"]

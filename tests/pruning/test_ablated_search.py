@@ -58,7 +58,9 @@ def one_by_one(translator: Translator, lines: list[str], masks: list[HeadMap], b
     return found
 
 
-@pytest.mark.parametrize("settings", [{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}, {"encoder_layers": 3}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}, {"encoder_layers": 3}, {"decoder_mixer": "ssru"}]
+)
 def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, settings):
     translator = make_translator(make_model, **settings)
     masks = single_heads(translator) + random_masks(translator, 11, 0.4)

@@ -227,6 +227,14 @@ def test_kept_scores_are_read_without_a_pass_and_computed_again_when_fresh(dense
             head_scores("gradient", replace(request_, fresh=True))
 
 
+def test_kept_scores_of_another_model_are_refused(dense, request_):
+    found = head_scores("gradient", request_)
+    other = HeadMap({site: row for site, row in found.items() if site.kind != "cross"})
+    dense.folder.write_json("scores/gradient.json", other.to_json())
+    with pytest.raises(ValueError, match=r"scores/gradient\.json .*: it has no scores of the \d heads of decoder\.0\.cross; .*--fresh"):
+        head_scores("gradient", request_)
+
+
 def test_what_fit_kept_until_its_first_version_is_read(dense, request_):
     earlier = weight_norm(dense.translator.model)  # other numbers than those of the gradient
     dense.folder.write_json(f"scores/gradient-{dense.source.corpus.digest()}.json", earlier.to_json())

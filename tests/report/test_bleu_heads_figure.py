@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import subprocess
 import sys
 from itertools import combinations
@@ -76,7 +77,15 @@ def test_every_run_is_a_point_with_its_interval(drawn, tmp_path):
         assert markers(axes, system) == points(ROWS, system)
     bars = {tuple(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 2 and np.ptp(line.get_xdata()) == 0}
     assert {(row["bleu_low"], row["bleu_high"]) for row in ROWS if is_drawn(row)} <= bars
-    assert axes.get_xlabel() == "open heads, of 23"
+    assert axes.get_xlabel() == "open heads, of 23 (fewer to the right)"
+
+
+def test_open_heads_fall_to_the_right_as_closed_heads_grow_on_the_page_and_in_curves(drawn, tmp_path):
+    draw_bleu_heads(COLLAPSED, tmp_path / "figure")
+    pages_words = re.search(r'"(open heads \(fewer to the right\))"', (ROOT / "report/curves.js").read_text(encoding="utf-8"))
+    assert pages_words
+    assert all(axes.get_xlim()[0] > 23 > 5 > axes.get_xlim()[1] for axes in drawn[0].axes)
+    assert drawn[0].axes[-1].get_xlabel().replace(", of 23", "") == pages_words[1]
 
 
 def test_the_line_joins_the_front_alone(drawn, tmp_path):

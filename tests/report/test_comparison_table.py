@@ -70,6 +70,7 @@ def test_a_warm_up_as_long_as_its_stage_is_said(warm_up, is_said):
         ({**LONG, "converged": True}, []),
         (LONG, ["base is not converged: its validation loss still fell by 0.5% over the last 4 epochs; train it for longer"]),
         ({**LONG, "losses": [3.0, 2.5], "converged": None}, ["base: 2 epochs are too few to say whether it is converged"]),
+        ({**LONG, "losses": [3.0], "converged": None}, ["base: 1 epoch is too few to say whether it is converged"]),
         ({**LONG, "losses": [3.0, 2.5]}, ["base: 2 epochs are too few to say whether it is converged"]),  # of an older run
     ],
 )

@@ -208,6 +208,27 @@ def test_a_table_sorts_on_a_click(opened):
     assert "0.81" in opened.text("#table")
 
 
+def test_at_1400_pixels_no_table_is_cut_and_no_column_has_a_raw_key(browser, tmp_path):
+    data = cards()
+    row = {"run": "multi30k-en-de-l0-0.003-s1", "system": "greedy-finetuned", "lambda": 0.003, "heads_open": 59, "heads_total": 72}
+    row |= {"heads_by_kind": {"enc-self": 13, "dec-self": 23, "cross": 23}, "bleu": 38.07, "bleu_difference": 0.19, "chrf": 62.61}
+    data["systems"] = [row | {"p_value_vs_reference": 0.66, "p_value_vs_base": 0.71, "parameters": 2_415_616}]
+    one = Opened(browser, tmp_path / "report.html", data)
+    one.tab.set_viewport_size({"width": 1400, "height": 900})
+    for tab in one.tab.query_selector_all("#tabs [role=tab]"):
+        tab.click()
+        whole, seen = one.tab.evaluate("(() => { const t = document.getElementById('table'); return [t.scrollWidth, t.clientWidth]; })()")
+        assert whole <= seen, tab.inner_text()
+        assert "_" not in one.text("#table thead"), tab.inner_text()
+    one.close()
+
+
+def test_words_that_a_stranger_meets_are_explained(opened):
+    explained = opened.tab.eval_on_selector_all("footer dt", "terms => terms.map(term => term.textContent)")
+    for word in ("λ (lambda)", "open, shut", "score of a role", "baseline of a role", "LRP share"):
+        assert word in explained
+
+
 def test_the_shown_table_and_the_chart_can_be_saved(opened):
     opened.tab.click("#tabs >> text=Survival test")
     with opened.tab.expect_download() as saved:

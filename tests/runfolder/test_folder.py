@@ -55,7 +55,14 @@ def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content)
         ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "gates that are no map of heads"),
         ("systems.json", "[" * 100_000, "is broken"),
         ("result.json", "3", "holds a int, not a dict"),
-        ("result.json", '{"rows": "base"}', "its rows are a str, not a list"),
+        ("result.json", '{"rows": "base"}', "rows is a str, not a list"),
+        ("result.json", '{"data": [], "rows": []}', "data is a list, not a dict"),
+        ("result.json", '{"system": 3}', "system is a int, not a str"),
+        (
+            "result.json",
+            '{"rows": [{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}, "bleu": NaN, "bleu_ci95": [1, 2]}]}',
+            "bleu is nan, expected a finite number",
+        ),
         ("result.json", '{"rows": ["base"]}', "a row of result.json is not what fit.py writes"),
         ("result.json", '{"rows": [{"system": "base", "bleu": 3, "bleu_signature": "x"}]}', "a row of result.json is not what"),
     ],
@@ -67,6 +74,34 @@ def test_a_file_of_another_shape_is_one_line_that_names_it(folder, name, content
     assert name in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "--fresh" in str(refused.value)
+
+
+STAGE = {"weights": "best.pt", "epochs": 3, "steps": 7, "best_epoch": 1, "losses": [3.0], "seconds": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("stage.json", [], "holds a list, not a dict"),
+        ("greedy-finetuned-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
+        ("stage.json", {"weights": "best.pt"}, "epochs is missing, expected a int"),
+        ("stage.json", STAGE | {"seconds": "1"}, "seconds is a str, not a int | float"),
+        ("curves/gradient.json", {"settings": []}, "settings is a list, not a dict"),
+        ("curves/gradient.json", {"settings": {}, "finished": "no"}, "finished is a str, not a bool"),
+        ("ablation/one.json", {"made_of": 3}, "made_of is a int, not a dict"),
+        ("analysis/base/cards.json", {"settings": {}, "heads": {}}, "heads is a dict, not a list"),
+        ("analysis/base/roles.json", {"settings": {}, "facts": {}, "tables": []}, "head_maps is missing, expected a dict"),
+    ],
+)
+def test_a_record_of_another_shape_is_one_line_that_names_it(folder, name, content, error):
+    folder.write_json(name, content)
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}.* {re.escape(error)}; repeat the command that writes it with --fresh$"):
+        folder.read_json(name)
+
+
+def test_a_whole_record_is_read(folder):
+    folder.write_json("stage.json", STAGE)
+    assert folder.read_json("stage.json") == STAGE
 
 
 def test_a_configuration_that_is_no_text_is_a_value_error_that_names_the_file(folder):
@@ -134,12 +169,19 @@ def test_all_runs_of_a_folder_are_found_by_name(folder):
 
 
 def test_provenance_names_the_command_but_no_machine_path(monkeypatch):
-    words = ["--data", "/srv/disk/text", "--base=/srv/someone/runs/a", "--valid-files", "/srv/someone/a.en,/srv/someone/a.de"]
+    words = [
+        "marian:/srv/someone/student",
+        "--data",
+        "/srv/disk/text",
+        "--base=/srv/someone/runs/a",
+        "--valid-files",
+        "/srv/someone/a.en,/srv/someone/a.de",
+    ]
     monkeypatch.setattr(sys, "argv", ["/srv/someone/checkout/fit.py", *words])
     text = json.dumps(provenance("cpu", "32", 3))
     assert "someone" not in text
     assert "/srv" not in text
-    assert "python fit.py --data .../text --base=.../a --valid-files .../a.en,.../a.de" in text
+    assert "python fit.py marian:.../student --data .../text --base=.../a --valid-files .../a.en,.../a.de" in text
 
 
 def test_provenance_keeps_relative_paths_and_addresses(monkeypatch):

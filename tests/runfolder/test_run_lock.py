@@ -1,6 +1,8 @@
 """Two processes never make one run at once, and a folder that is no run is never emptied."""
 
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -121,6 +123,19 @@ def test_a_run_on_a_base_takes_its_tokenizer_along(claim):
     folder, _ = claim("a", made_of={"seed": 2}, base=base)
     assert (folder / "vocab.model").read_text() == "pieces"
     assert folder.config()["base_hash"] == base.run_hash()
+
+
+def test_what_a_killed_run_left_half_written_goes_when_it_starts_again(claim, tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()  # its number is no running process
+    folder, _ = claim("a")
+    (tmp_path / f"theirs.{process.pid}.part").write_text("half")
+    for name in ("last.pt", "scores/gradient.json"):
+        folder.write_text(f"{name}.{process.pid}.part", "half")
+    (folder / "elsewhere").symlink_to(tmp_path)
+    claim("a")
+    assert not list(folder.path.glob("**/*.part"))
+    assert (tmp_path / f"theirs.{process.pid}.part").read_text() == "half"
 
 
 def test_fresh_empties_a_run(claim):

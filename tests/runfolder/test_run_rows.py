@@ -162,10 +162,15 @@ BROKEN = {
     "not finished; the command in its command.txt with --resume": unfinished,
     "result.json is broken": lambda folder: folder.write_text("result.json", '{"rows": ['),
     "the row of l0 has no intervals": lambda folder: folder.write_json("result.json", {"finished": True, "rows": [without_interval()]}),
-    "is not what fit.py writes": lambda folder: folder.write_json("result.json", {"finished": True, "rows": 7}),
+    "result.json: rows is a int, not a list": lambda folder: folder.write_json("result.json", {"finished": True, "rows": 7}),
+    "bleu is nan, expected a finite number": lambda folder: folder.write_json("result.json", {"finished": True, "rows": [not_a_number()]}),
     "not YAML": lambda folder: folder.write_text("config.yaml", "a: ["),
     "is not finished": lambda folder: (folder / "result.json").unlink(),
 }
+
+
+def not_a_number() -> dict:
+    return measured("l0", 2, 30.0) | {"bleu": float("nan")}
 
 
 def without_interval() -> dict:

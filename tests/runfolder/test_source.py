@@ -1,12 +1,16 @@
 """open_source: the one way to a trained model. The model is untrained; what it says does not matter here."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 
-from data.vocab import Vocab
+from configs.source import SourceOptions
+from data.vocab import Vocab, load_vocabs
 from gates import HeadMap, attach, find_sites
+from models.checkpoint import save_model
 from models.transformer import Transformer
 from models.translator import Translator
 from runfolder import source as sources
@@ -18,7 +22,7 @@ from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
 @pytest.fixture
 def translator(make_translator) -> Translator:
-    return make_translator(d_model=21, heads=3)
+    return make_translator(d_model=24, heads=3)
 
 
 @pytest.fixture
@@ -69,8 +73,36 @@ def test_search_settings_come_from_the_run(run):
 
 def test_a_joint_vocabulary_serves_both_sides(run, vocabs):
     (run / "vocab.model").write_bytes(vocabs[0].path.read_bytes())
-    translator = open_source(run.path, "base").translator
-    assert translator.source_vocab is translator.target_vocab
+    source, target = load_vocabs(run.path)
+    assert source is target
+
+
+def test_a_changed_weight_is_found_when_the_run_is_opened(run, model):
+    with torch.no_grad():
+        model.output.weight[5, 3] += 1e-3  # the file is whole, and of the same architecture
+    save_model(run / "best.pt", model)
+    with pytest.raises(ValueError, match=r"best\.pt has changed since it was written: .*; copy it again, or repeat the run with --fresh"):
+        open_source(run.path, "base")
+
+
+@pytest.mark.parametrize("name", ["vocab.src.model", "vocab.tgt.model"])
+def test_a_changed_vocabulary_is_found_when_the_run_is_opened(run, name):
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content.replace(b"e", b"a"))  # as many pieces, some of other letters
+    with pytest.raises(ValueError, match=rf"{name} has changed since it was written"):
+        open_source(run.path)
+
+
+def test_a_run_from_before_digests_were_recorded_opens(run):
+    run.write_json("systems.json", {name: {**system, "sha256": None} for name, system in run.systems().items()})
+    assert open_source(run.path).system == "l0"
+    systems = run.systems()
+    for system in systems.values():
+        del system["sha256"]
+    run.write_json("systems.json", systems)
+    with (run / "best.pt").open("ab") as file:
+        file.write(b"\0")
+    assert open_source(run.path).system == "l0"
 
 
 def test_an_unknown_system_names_the_nearest(run):
@@ -139,12 +171,52 @@ def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
     assert open_source(run.path, "l0").weights != open_source(base.path).weights
 
 
-def test_a_prefix_has_a_model_of_another_library_read_and_made_a_run(run, monkeypatch):
-    made = []
+@pytest.fixture
+def foreign(run, monkeypatch) -> str:
+    """A SOURCE of another library."""
     monkeypatch.setitem(sources.SOURCES, "other", "tests.runfolder.foreign_reader:read")
-    monkeypatch.setattr(sources, "foreign_run", lambda prefix, foreign, root: made.append((prefix, foreign.name, root)) or run)
-    assert open_source(f"other:{run.path}").folder.path == run.path  # tests/test_extension.py follows one through the scripts
-    assert made == [("other", run.path.name, "runs")]
+    return f"other:{run.path}"
+
+
+def test_a_model_of_another_library_becomes_one_run_for_each_text_and_way_to_read_it(foreign, tmp_path):
+    texts = [SourceOptions(runs=str(tmp_path / "made"), data=data, src="en", tgt="de") for data in (None, "toy", "multi30k")]
+    texts.append(replace(texts[1], tgt_lang="deu_Latn"))
+    first = [open_source(foreign, options=options).folder for options in texts]
+    again = [open_source(foreign, options=options).folder for options in texts]
+    assert [folder.path for folder in first] == [folder.path for folder in again]
+    assert len({folder.path for folder in first}) == len(texts) == len(list((tmp_path / "made").iterdir()))
+    assert [(folder.config()["data"], folder.config()["tgt_lang"]) for folder in first] == [
+        (None, None),
+        ("toy", None),
+        ("multi30k", None),
+        ("toy", "deu_Latn"),
+    ]
+
+
+def test_a_model_of_another_library_says_what_it_said(foreign, run, tmp_path):
+    opened = open_source(foreign, options=SourceOptions(runs=str(tmp_path / "made"), data="toy", src="en", tgt="de"))
+    scores, expected = (each.translator.score(SOURCES, TARGETS) for each in (opened, open_source(run.path, "base")))
+    assert [len(row) for row in scores] == [len(row) for row in expected]
+    for row, other in zip(scores, expected, strict=True):
+        assert row == pytest.approx(other, abs=1e-5)  # in batches of another size
+    assert opened.corpus.name == "toy"
+    textless = open_source(foreign, options=SourceOptions(runs=str(tmp_path / "made")))
+    with pytest.raises(ValueError, match="no text: give --data"):
+        _ = textless.corpus
+
+
+def test_a_reader_that_fails_leaves_no_folder(foreign, run, tmp_path, monkeypatch):
+    (run / "best.pt").write_bytes(b"broken")
+    with pytest.raises(ValueError, match="not a whole checkpoint"):
+        open_source(foreign, options=SourceOptions(runs=str(tmp_path / "made")))
+    assert not list((tmp_path / "made").glob("*"))
+    assert not list((tmp_path / "made").glob(".*"))
+
+
+@pytest.mark.parametrize("given", [{"data": "toy"}, {"src_lang": "eng_Latn"}])
+def test_a_run_has_its_own_text_and_languages(run, given):
+    with pytest.raises(ValueError, match=f"--{next(iter(given)).replace('_', '-')} is for models of other libraries"):
+        open_source(run.path, options=SourceOptions(**given))
 
 
 def test_a_task_that_this_version_lacks_is_refused(run):

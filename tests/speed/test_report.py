@@ -23,8 +23,8 @@ from runfolder.source import open_source
 from speed import peak_memory
 from speed import report as speed_report
 from speed import systems as speed_systems
-from speed.report import Plan, ReportCell, TimedTranslation, add_memory, cell_rows, estimate, report, report_cells, speedup_columns, thirds
-from speed.systems import System, evenly, open_system, prepare, text_of
+from speed.report import ReportCell, TimedTranslation, add_memory, cell_rows, report, speedup_columns
+from speed.systems import System, open_system, prepare, text_of
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
 SMALL = {"d_model": 20, "heads": 2, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0, "max_positions": 60}
@@ -110,51 +110,14 @@ class Parrot:
 # ---------------------------------------------------------------- what is measured
 
 
-def test_thirds_hold_every_sentence_that_is_not_empty_by_its_length():
-    parts = thirds([5, 0, 1, 9, 3, 3, 0, 7])
-    assert parts == {"short": [2, 4], "middle": [5, 0], "long": [7, 3]}
-
-
-def test_too_few_sentences_for_thirds_are_an_error():
-    with pytest.raises(ValueError, match="at least 3 test sentences that are not empty, got 2"):
-        thirds([4, 0, 4])
-
-
-def test_sentences_are_spread_over_their_part_and_repeat_where_there_are_few():
-    assert evenly(list(range(100)), 4) == [0, 25, 50, 75]
-    assert evenly([7, 8, 9], 6) == [7, 7, 8, 8, 9, 9]
-
-
-def test_every_setting_has_some_tens_of_sentences_in_whole_batches():
-    plan = Plan([1, 4, 16, 64], [], [1, 5], 5)
-    planned = report_cells(plan, sentences(300), thirds(range(1, 301)))
-    assert len(planned) == 24
-    assert {each.batch: len(each.sentences) for each in planned} == {1: 16, 4: 32, 16: 32, 64: 64}
-    assert {len(batch) for each in planned for batch in each.batches} == {1, 4, 16, 64}
-    assert len({(each.beam, each.length, each.batch) for each in planned}) == 24
-
-
-def test_quick_is_one_length_two_batch_sizes_and_two_rounds():
-    plan = Plan.from_config(config(quick=True, repeats=7))
-    assert (plan.batch_sizes, plan.beams, plan.repeats) == ([1, 16], [1, 2], 2)
-    assert list(plan.sentences_by_length(range(1, 301))) == ["middle"]
-
-
-def test_a_length_that_is_given_is_the_sentences_nearest_to_it():
-    plan = Plan.from_config(config(lengths=[200, 10]))
-    parts = plan.sentences_by_length([0, *range(1, 301)])
-    assert list(parts) == ["10 pieces", "200 pieces"]
-    assert parts["10 pieces"] == list(range(1, 65))
-    assert parts["200 pieces"] == list(range(168, 232))
-
-
-def test_the_estimate_grows_with_the_batch_and_counts_every_round(run, monkeypatch):
+def test_the_expected_time_grows_with_the_batch_counts_every_round_and_is_corrected_by_what_was_measured(run, monkeypatch):
     vocab = open_source(run.path, "base").translator.source_vocab
-    planned = [ReportCell(1, "short", batch, sentences(8)) for batch in (1, 8)]
     # one sentence takes 1 s, eight take 8 s: 8 batches of the one and 1 of the other, 3 rounds, a warm-up, and once for memory
+    planned = [ReportCell(1, "short", batch, sentences(8)) for batch in (1, 8)]
     monkeypatch.setattr(speed_report, "clock", Tick(9.0, 1.0, 8.0))
-    expected = 8 * 4 + 1 + 8 * 4 + 8 + speed_report.START_UP + 2 * 3 * speed_report.PAUSE
-    assert estimate({"dense": Parrot(vocab)}, planned, rounds=3) == pytest.approx(expected)
+    seconds = speed_report.expected_seconds({"dense": Parrot(vocab)}, planned, rounds=3)
+    assert seconds == pytest.approx([8 * 4 + 1 + 0.08, 8 * 4 + 8 + 0.08])
+    assert speed_report.time_left([10, 40, 60], 1, 30, systems=0) == "about 5.0 min left"  # all is three times as slow as expected
 
 
 # ---------------------------------------------------------------- numbers
@@ -291,6 +254,29 @@ def test_an_engine_that_is_not_installed_is_left_out_with_what_to_install(run, t
     assert "pip install ctranslate2" in left_out["CTranslate2"]
 
 
+def test_an_engine_that_cannot_hold_the_model_is_left_out_with_its_reason(run, tmp_path, monkeypatch):
+    """CTranslate2 has no SSRU decoder; torch.export takes any."""
+    pytest.importorskip("ctranslate2")
+    torch_program = {"program": ("torch", {}, "torch.export")}
+    engines = {name: about for name, about in speed_systems.ENGINES.items() if about[0] == "ct2"} | torch_program
+    monkeypatch.setattr(speed_systems, "ENGINES", engines)
+    folder = RunFolder(tmp_path / "ssru")
+    folder.path.mkdir()
+    for name in ("config.yaml", "vocab.model"):
+        (folder / name).write_bytes((run / name).read_bytes())
+    pieces = len(Vocab.load(folder / "vocab.model"))
+    model = Transformer(ModelConfig(**SMALL, decoder_mixer="ssru"), pieces, pieces).eval()
+    open_heads = HeadMap({site: torch.tensor([1.0] + [0.0] * (site.heads - 1)) for site in find_sites(model)})
+    for system, xi in (("base", None), ("l0", open_heads.to_json())):
+        save_model(folder / f"{system}.pt", model)
+        folder.add_system(system, folder / f"{system}.pt", xi)
+    systems, left_out = prepare(folder, tmp_path / "scratch", (sentences(9), sentences(9, 1)), threads=1)
+    reason = "CTranslate2 has no decoder with decoder_mixer 'ssru'; take --to torch, onnx or marian"
+    assert left_out == {"CTranslate2": reason, "CTranslate2 int8": reason}
+    assert [each.name for each in systems] == ["dense", "masked", "removed", "dense-program", "removed-program"]
+    assert [path.name for path in sorted((tmp_path / "scratch").iterdir())] == ["dense-torch", "removed-torch", "run"]
+
+
 def test_a_run_without_gates_has_nothing_to_compare(run, tmp_path):
     folder = RunFolder(tmp_path)
     folder.add_system("base", run / "base.pt", None)
@@ -325,17 +311,16 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
     assert sorted(path.name for path in out.iterdir()) == ["report.json", "report.md", "speed.png", "speed.svg"]
     found = json.loads((out / "report.json").read_text())
     assert {"command", "commit", "device", "threads", "versions", "date", "text_digest", "load_average_before"} <= found.keys()
-    assert found["heads"] == {"total": 10, "closed": 5}
-    assert found["seed"] == 7
+    assert (found["heads"], found["seed"]) == ({"total": 10, "closed": 5}, 7)
     assert len(found["rows"]) == 3 * 2 * 3 * 2  # systems, beams, lengths, batch sizes
     for row in found["rows"]:
-        assert len(row["seconds"]) == 2
+        assert (len(row["seconds"]), row["same_translations"]) == (2, 1.0)
         assert row["peak_memory"] > 0
-        assert row["same_translations"] == 1.0
     printed = capsys.readouterr().out
-    assert re.search(r"^3 systems, 12 settings, 2 rounds and a warm-up: about \d+ min$", printed, re.MULTILINE)
+    assert "3 systems, 12 settings, 2 rounds and a warm-up; how long it takes is measured at the first setting" in printed
+    assert re.search(r"^1/12  beam 1, .* left$", printed, re.MULTILINE)
     assert all(sentence in printed for sentence in found["findings"])
-    assert "5 of 10 heads are gone" in (text := (out / "report.md").read_text())
+    assert "5 of 10 attention heads are removed" in (text := (out / "report.md").read_text())
     assert str(tmp_path) not in text + (out / "report.json").read_text()
     with pytest.raises(ValueError, match="holds a speed report already; --fresh measures anew"):
         report(config(source=str(run.path), out=str(out)))

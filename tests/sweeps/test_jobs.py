@@ -14,6 +14,7 @@ from sweeps import jobs
 from sweeps.jobs import FinishedTrial, Trial, next_index, run_trials
 from sweeps.state import SweepState
 from sweeps.sweep_file import read_sweep
+from tests.worlds.processes import ended
 
 # argv: folder, number, what to do. Every start leaves a line with its process number in folder/started-<number>.
 FAKE = """
@@ -248,18 +249,7 @@ def test_a_killed_sweep_leaves_no_trial_behind(tmp_path):
     os.kill(trial, 0)  # it runs
     parent.kill()
     parent.communicate()
-    end = time.monotonic() + 60
-    while running(trial) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not running(trial)
-
-
-def running(process: int) -> bool:
-    """Whether a process is there and has not ended; an orphan that nobody waits for is a zombie."""
-    try:
-        return open(f"/proc/{process}/stat").read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert ended(trial)
 
 
 def test_failed_trials_run_again_only_when_asked(tmp_path, fake):

@@ -91,7 +91,24 @@ def test_a_sweep_of_which_nothing_was_started_gives_way_to_another(opened):
     assert opened(GRID, count=0).records[4].parameters == {"lambda": 0.2, "seed": 5}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"seed": 1, "trials": [{"numbr": 1}]}', "{"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        '{"seed": 1, "trials": 3}',
+        '{"seed": "x", "trials": []}',
+        '{"seed": 1, "trials": [3]}',
+        '{"seed": 1, "trials": [{"numbr": 1}]}',
+        '{"seed": 1, "trials": [{"number": "1", "parameters": {}}]}',
+        '{"seed": 1, "trials": [{"number": 1, "parameters": []}]}',
+        '{"seed": 1, "trials": [{"number": 1, "parameters": {}, "status": "lost"}]}',
+        '{"seed": 1, "trials": [{"number": 1, "parameters": {}, "status": ["done"]}]}',
+    ],
+    ids=lambda text: text[:60],
+)
 def test_a_broken_state_is_named_with_what_to_do(opened, tmp_path, text):
     begun(opened())
     (tmp_path / "sweep/trials.json").write_text(text)

@@ -120,6 +120,31 @@ def test_a_wrong_parameter_is_named_with_what_was_expected(name, spec, parts):
     assert "\n" not in str(error.value)
 
 
+LAUGHS = ["a0: &a0 [lol, lol, lol]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30))]  # billions in 1 kB
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("\n".join([*LAUGHS, "parameters: *a29"]), r"its aliases \(\*name\) stand for more than 1,048,576 values"),
+        ("parameters: &a {seed: *a}", r"its aliases \(\*name\) stand for more than"),
+        ("parameters: " + "[" * 4000 + "]" * 4000, "nested too deep"),
+    ],
+    ids=["many", "itself", "deep"],
+)
+def test_a_file_that_grows_without_end_is_one_line(tmp_path, text, error):
+    (tmp_path / "laughs.yaml").write_text("program: fit.py\nmethod: grid\n" + text)
+    with pytest.raises(ValueError, match=rf"laughs\.yaml: .*{error}") as refused:
+        read_sweep(tmp_path / "laughs.yaml")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_alias_is_what_it_stands_for(tmp_path):
+    text = "program: fit.py\nmethod: grid\nparameters: {seed: &some {values: [1, 2]}, finetune.epochs: *some}"
+    (tmp_path / "a.yaml").write_text(text)
+    assert [parameter.keys["values"] for parameter in read_sweep(tmp_path / "a.yaml").parameters] == [[1, 2], [1, 2]]
+
+
 # ---------------------------------------------------------------- the rest of the file
 
 

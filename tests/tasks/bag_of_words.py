@@ -14,11 +14,10 @@ from torch import nn
 from configs.schema import ModelConfig
 from data.batch import pad
 from data.special_tokens import SpecialTokens
-from data.vocab import Vocab
+from data.vocab import Vocab, load_vocabs
 from gates import find_sites
 from models.checkpoint import load_file, save_file
 from models.transformer import Encoder, padding_bias
-from models.translator import load_vocabs
 from tasks.base import Task, Validator
 from tasks.metrics import Metric
 from tasks.translation import Translation

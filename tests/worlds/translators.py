@@ -56,3 +56,15 @@ def make_translator(toy_vocabs) -> Callable[..., Translator]:
         return Translator(model.eval(), source, target, search)
 
     return make
+
+
+def settled(translator: Translator, end: float = 2.0) -> Translator:
+    """The translator, whose padding and beginning now have next to no probability, as after training; `end` is added to the end's logit."""
+    model, specials = translator.model, translator.model.target_specials
+    norm = model.decoder.norm if model.config.has_final_norm("decoder") else model.decoder.layers[-1].feed_residual.norm
+    with torch.no_grad():
+        along = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
+        norm.bias += 4 * along
+        model.output.weight[list(specials.never_produced)] = -2 * along
+        model.output.weight[specials.end] += end / 4 * along
+    return translator
