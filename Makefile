@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
-EXTRAS := train analysis export notebooks sweeps dev
+EXTRAS := train analysis export hf fairseq notebooks sweeps dev
 
 # Local copies of named corpora; without the folder they are downloaded.
 DATA_DIR ?= ../shared/data

@@ -4,21 +4,37 @@ python analyze.py runs/toy-en-de-none-s1 --siblings
 """
 
 import sys
+from typing import TYPE_CHECKING
 
-from configs.analyze import AnalyzeConfig
-from configs.cli import parse
 from models.progress import say
 from protocol.exit_code import exit_code
 
+if TYPE_CHECKING:
+    from configs.analyze import AnalyzeConfig
+
 
 def main() -> int:
-    config = parse(AnalyzeConfig, prog="analyze.py", description=__doc__.split("\n")[0])
-    return exit_code("analyze.py", lambda: analyze(config), interrupted="the same command goes on after the last finished analysis")
+    return exit_code("analyze.py", run, interrupted="the same command goes on after the last finished analysis")
 
 
-def analyze(config: AnalyzeConfig) -> None:
+def run() -> None:
+    # here: an interrupt while these are imported, which takes a second, is one line too
+    from configs.analyze import AnalyzeConfig
+    from configs.cli import parse
+
+    analyze(parse(AnalyzeConfig, prog="analyze.py", description=__doc__.split("\n")[0]))
+
+
+def analyze(config: "AnalyzeConfig") -> None:
     """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
-    # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
+    from protocol.named_paths import check_data_dir, check_files, check_run
+
+    for source in config.sources:
+        check_run(source)
+    check_data_dir(config.data_dir)
+    kind, _, trees = (config.parses or "").partition(":")
+    check_files(config.text, config.examples_from, trees if kind == "conllu" else None)
+    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from analysis.analysed_model import AnalysedModel
     from analysis.analyses import chosen_analyses, run_analyses
     from analysis.correlations import correlation_rows, head_scores, survival_rows
@@ -28,7 +44,6 @@ def analyze(config: AnalyzeConfig) -> None:
     from report.head_figures import draw_all
     from report.page import write_page
     from report.report_data import report_data, sites_of, write_cards
-    from runfolder.folder import RunFolder
     from runfolder.table import write_table
 
     analysed = AnalysedModel.open(config, say)
@@ -49,7 +64,7 @@ def analyze(config: AnalyzeConfig) -> None:
     analysis_tables.correlations_table(correlations)
     analysis_tables.survival_table(survival, tests)
     if analysed.is_whole:
-        pages = write_pages(analysed, data, [*map(RunFolder, analysed.config.runs), analysed.base])
+        pages = write_pages(analysed, data, [*analysed.folders, analysed.base])
     else:  # of one system, one text or some kinds: the run's own page shows everything
         pages = [analysed.folder / f"{analysed.results_folder}/report.html"]
         write_page(data, pages[0])

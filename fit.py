@@ -4,20 +4,32 @@ python fit.py --gate l0 --lambda 0.01
 """
 
 import sys
+from typing import TYPE_CHECKING
 
-from configs.cli import parse
-from configs.schema import FitConfig
 from protocol.exit_code import exit_code
+
+if TYPE_CHECKING:
+    from configs.schema import FitConfig
 
 
 def main() -> int:
-    config = parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0])
-    return exit_code("fit.py", lambda: fit(config), interrupted="the same command with --resume continues after the last whole epoch")
+    return exit_code("fit.py", run, interrupted="the same command with --resume continues after the last whole epoch")
 
 
-def fit(config: FitConfig) -> None:
+def run() -> None:
+    # here: an interrupt while these are imported, which takes a second, is one line too
+    from configs.cli import parse
+    from configs.schema import FitConfig
+
+    fit(parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0]))
+
+
+def fit(config: "FitConfig") -> None:
     """Train and evaluate the runs of the configuration, and print how their systems compare."""
-    # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
+    from protocol.named_paths import check_fit
+
+    check_fit(config)
+    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from protocol.experiment import Experiment
     from report.comparison_table import comparison_table
     from report.fill import PAGE

@@ -6,25 +6,35 @@ python prune.py runs/toy-en-de-none-s1 --by gradient,random
 import sys
 from typing import TYPE_CHECKING
 
-from configs.cli import parse
-from configs.prune import PruneConfig
-from configs.schema import KINDS
 from models.progress import say
 from protocol.exit_code import exit_code
 
 if TYPE_CHECKING:
+    from configs.prune import PruneConfig
     from pruning.dense_model import DenseModel
     from runfolder.table import Row
 
 
 def main() -> int:
-    config = parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0])
-    return exit_code("prune.py", lambda: prune(config), interrupted="the same command continues after the last finished step")
+    return exit_code("prune.py", run, interrupted="the same command continues after the last finished step")
 
 
-def prune(config: PruneConfig) -> None:
+def run() -> None:
+    # here: an interrupt while these are imported, which takes a second, is one line too
+    from configs.cli import parse
+    from configs.prune import PruneConfig
+
+    prune(parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0]))
+
+
+def prune(config: "PruneConfig") -> None:
     """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up to date."""
-    # after parsing: these take seconds to import, and --help and a mistyped flag need none of them
+    from protocol.named_paths import check_data_dir, check_files, check_run
+
+    check_run(config.source)
+    check_data_dir(config.data_dir)
+    check_files(*config.also_files)
+    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from pruning.dense_model import DenseModel
     from report.fill import update_pages
 
@@ -40,8 +50,9 @@ def prune(config: PruneConfig) -> None:
         print(f"report: {page}")
 
 
-def curves(dense: "DenseModel", config: PruneConfig) -> None:
+def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     """Draw a curve of the metric against closed heads for every order, or every order and kind, in one figure."""
+    from configs.schema import KINDS
     from pruning.curve import MaskScorer, curve, figure_name
     from report.pruning_figures import draw_curves
     from report.pruning_tables import curves_table
@@ -63,7 +74,7 @@ def curves(dense: "DenseModel", config: PruneConfig) -> None:
     print(f"figure: {path}.png")
 
 
-def ablate(dense: "DenseModel", config: PruneConfig, others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
+def ablate(dense: "DenseModel", config: "PruneConfig", others: list[tuple[str, tuple[list[str], list[str]]]]) -> None:
     """Remove each head alone, or all but one of each layer; with --also on other test sets too."""
     from pruning.ablation import ablate_all_but_one, ablate_one, table_name
     from pruning.transfer import transfer

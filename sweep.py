@@ -7,20 +7,18 @@ python sweep.py dashboard ENTITY/PROJECT
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from configs.cli import parse
 from configs.did_you_mean import did_you_mean
-from configs.schema import FitConfig
-from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
 from models.progress import say
 from protocol.exit_code import exit_code
 
 if TYPE_CHECKING:
+    from configs.schema import FitConfig
+    from configs.sweep import ParetoConfig, SweepConfig
     from sweeps.live import Show
     from sweeps.parameters import Draw
     from sweeps.runs import PlannedRun
@@ -32,30 +30,39 @@ ABOUT = "Run the trials of a W&B sweep file on this machine. Also: sweep.py pare
 
 
 def main() -> int:
+    return exit_code("sweep.py", run, interrupted="the same command continues where it stopped")
+
+
+def run() -> int | None:
+    # here: an interrupt while these are imported, which takes a second, is one line too
+    from configs.cli import parse
+    from configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
+
     first, *rest = sys.argv[1:] or [""]
     hint = "" if first.startswith("-") or os.path.exists(first) else did_you_mean(first, ["pareto", "dashboard"])
-    command: Callable[[], int | None]
     if first == "pareto":
-        command = partial(pareto, parse(ParetoConfig, rest, prog="sweep.py pareto"))
+        pareto(parse(ParetoConfig, rest, prog="sweep.py pareto"))
     elif first == "dashboard":
         config = parse(DashboardConfig, rest, prog="sweep.py dashboard")
         from sweeps.dashboard import make_dashboard  # after parsing: wandb takes a second to import
 
-        command = partial(make_dashboard, config.target, config.out, say)
+        make_dashboard(config.target, config.out, say)
     elif hint:
         print(f"sweep.py: error: {first} is neither a sweep file nor a command{hint}", file=sys.stderr)
         return 2
     else:
-        command = partial(sweep, parse(SweepConfig, prog="sweep.py", description=ABOUT))
-    return exit_code("sweep.py", command, interrupted="the same command continues where it stopped")
+        return sweep(parse(SweepConfig, prog="sweep.py", description=ABOUT))
+    return None
 
 
-def sweep(config: SweepConfig) -> int:
+def sweep(config: "SweepConfig") -> int:
     """Run the trials that are not done yet, then print the table of all and draw the figure. Return 1 if any has failed, else 0."""
     if sys.platform == "win32":
         raise ValueError("a sweep stops its trials by process groups, which Windows has none of; run it in WSL")
+    from protocol.named_paths import check_data_dir
     from sweeps.sweep_file import read_sweep
 
+    check_data_dir(config.data_dir)
     file = read_sweep(config.file)
     draws = file.draws(seed=config.seed, count=config.count)
     configs = trial_configs(config, file, draws)
@@ -82,8 +89,9 @@ def sweep(config: SweepConfig) -> int:
     return 1 if failed else 0
 
 
-def trial_configs(config: SweepConfig, file: "SweepFile", draws: "Sequence[Draw]") -> dict[int, FitConfig]:
+def trial_configs(config: "SweepConfig", file: "SweepFile", draws: "Sequence[Draw]") -> "dict[int, FitConfig]":
     """The configuration of every trial, read from its command line as fit.py does. Raises ValueError that names trial and parameter."""
+    from protocol.named_paths import check_fit
     from sweeps.command import fit_config
     from sweeps.state import described
 
@@ -91,13 +99,15 @@ def trial_configs(config: SweepConfig, file: "SweepFile", draws: "Sequence[Draw]
     for draw in draws:
         try:
             trial = fit_config(file.command, draw.values)
+            trial = replace(trial, data_dir=config.data_dir) if config.data_dir else trial
+            check_fit(trial)
         except ValueError as error:
             raise ValueError(f"{file.path}: trial {draw.number} ({described(draw.values)}): {error}") from None
-        configs[draw.number] = replace(trial, data_dir=config.data_dir) if config.data_dir else trial
+        configs[draw.number] = trial
     return configs
 
 
-def run_waiting(config: SweepConfig, file: "SweepFile", state: "SweepState", plans: "dict[int, PlannedRun]", show: "Show") -> None:
+def run_waiting(config: "SweepConfig", file: "SweepFile", state: "SweepState", plans: "dict[int, PlannedRun]", show: "Show") -> None:
     """Run the trials that wait, with the threads shared out."""
     from sweeps.command import agent_command
     from sweeps.jobs import FinishedTrial, Trial, run_trials
@@ -127,7 +137,7 @@ def run_waiting(config: SweepConfig, file: "SweepFile", state: "SweepState", pla
     run_trials(state, trials, jobs=jobs, environment=environment, find_finished=find_finished, base_is_made=base_is_made, show=show)
 
 
-def draw_sweep(config: SweepConfig, state: "SweepState") -> None:
+def draw_sweep(config: "SweepConfig", state: "SweepState") -> None:
     """Draw BLEU against heads for the trials that are done and their siblings."""
     from report.bleu_heads import write_bleu_heads
     from runfolder.folder import RunFolder
@@ -145,8 +155,12 @@ def draw_sweep(config: SweepConfig, state: "SweepState") -> None:
         write_bleu_heads(done, config.folder, title=config.folder.name)
 
 
-def pareto(config: ParetoConfig) -> None:
+def pareto(config: "ParetoConfig") -> None:
     """Write the figure and the tables of BLEU against open heads for the runs that are given."""
+    from protocol.named_paths import check_run
+
+    for path in config.runs:
+        check_run(path)
     from report.bleu_heads import write_bleu_heads
     from runfolder.folder import RunFolder
     from sweeps.runs import with_siblings

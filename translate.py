@@ -11,23 +11,27 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from configs.cli import parse
-from configs.translate import TranslateConfig
 from models.line_translator import LineTranslator
 from models.progress import Progress
 from models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
+from protocol.exit_code import error_line, kill_as_interrupt
+
+if TYPE_CHECKING:
+    from configs.translate import TranslateConfig
 
 
 def main() -> int:
-    config = parse(TranslateConfig, prog="translate.py", description=__doc__.split("\n")[0])
+    config = None
     try:
-        translate(config)
+        with kill_as_interrupt():
+            config = read_config()
+            translate(config)
     except BrokenPipeError:  # the reader of our output has had enough: no word, as from any program in a pipe
         code = 141  # what a shell reports of a program ended by SIGPIPE
     except (ValueError, OSError) as error:
-        print(f"translate.py: error: {error}", file=sys.stderr)
+        print(error_line("translate.py", error), file=sys.stderr)
         code = 1
     except RuntimeError as error:
         if "memory" not in str(error):
@@ -35,7 +39,7 @@ def main() -> int:
         print(f"translate.py: error: {str(error).splitlines()[0]}; lower --batch-tokens or --max-length", file=sys.stderr)
         code = 1
     except KeyboardInterrupt:
-        left = f"{config.output} is not written" if config.output else "the lines written so far are whole"
+        left = f"{config.output} is not written" if config and config.output else "the lines written so far are whole"
         print(f"translate.py: interrupted; {left}", file=sys.stderr)
         code = 130
     else:
@@ -44,13 +48,24 @@ def main() -> int:
     return code
 
 
-def translate(config: TranslateConfig) -> None:
+def read_config() -> "TranslateConfig":
+    # here: an interrupt while these are imported is one line too
+    from configs.cli import parse
+    from configs.translate import TranslateConfig
+
+    return parse(TranslateConfig, prog="translate.py", description=__doc__.split("\n")[0])
+
+
+def translate(config: "TranslateConfig") -> None:
     """Read, translate and write until the input ends. Raises ValueError and OSError with one line for the user."""
+    from protocol.named_paths import check_run
+
     with ExitStack() as stack:
         # both ends are tried before a model is loaded
         fd = input_descriptor(config.input, stack)
         out = stack.enter_context(output_file(config.output)) if config.output else standard_output()
         name = config.input or "standard input"
+        check_run(config.source, exported=True)
         translator, longest, limit = load(config)
         beam = config.beam or translator.search.beam
         config.check_beam(beam)
@@ -79,7 +94,7 @@ def translate(config: TranslateConfig) -> None:
         progress.finish()
 
 
-def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
+def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
     """Return the model of SOURCE, the most pieces that a line may have, and the words for this limit in errors."""
     # here, because torch takes seconds to import, and --help and a wrong flag or file need none of it
     import torch
@@ -105,7 +120,7 @@ def load(config: TranslateConfig) -> tuple[LineTranslator, int, str]:
                 torch.empty(1, device=config.device)
             except (RuntimeError, AssertionError) as error:
                 raise ValueError(f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave it out") from None
-        translator = ours = open_source(config.source, config.system, device=config.device).translator
+        translator = ours = open_source(config.source, config.system, device=config.device, options=config).translator
         if ours.model.config.positions == "learned":
             positions = ours.model.config.max_positions
     if config.batch_tokens:

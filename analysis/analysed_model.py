@@ -11,21 +11,22 @@ from typing import Any
 
 import torch
 
-from configs.analyze import AnalyzeConfig
+from configs.analyze import MOST_EXAMPLES, AnalyzeConfig
+from configs.source import SourceOptions
 from data import Corpus
 from data.batch import Batch
 from data.conllu import read_conllu
 from data.corpus import TranslationData
 from data.parallel import DataError, ParallelText, digest_lines, read_lines
 from gates import KINDS, HeadMap, find_sites
-from models.progress import Report
-from models.translator import Translator
+from models.progress import Report, reported
 from runfolder.folder import RunFolder, dense_run
 from runfolder.provenance import device_name, provenance
 from runfolder.related import GateRun, open_gate_run, siblings
 from runfolder.source import Source, find_run, open_source
 
 TEXT = "text"  # the split that --text makes
+EXAMPLES = "examples"  # the split that --examples-from makes
 BATCH_TOKENS = 4000  # in one batch of the pass; no result depends on it
 
 
@@ -36,10 +37,12 @@ class AnalysedModel:
     config: AnalyzeConfig
     source: Source
     base: RunFolder
+    folders: list[RunFolder]  # of SOURCES
     gate_runs: list[GateRun]  # those with the most open heads first
     corpus: Corpus  # its valid or test text is cut to --sentences
     data: TranslationData
     provenance: dict[str, Any]  # as in result.json
+    report: Report  # is told how far a long pass is
 
     @property
     def folder(self) -> RunFolder:
@@ -50,8 +53,9 @@ class AnalysedModel:
         return self.source.system
 
     @property
-    def translator(self) -> Translator:
-        return self.source.translator
+    def predictor(self) -> Any:
+        """A model with two vocabularies: a Translator, or what another task has. Raises ValueError for one without."""
+        return self.source.predictor if hasattr(self.source.predictor, "source_vocab") else self.source.translator
 
     @cached_property
     def weights(self) -> str:
@@ -71,17 +75,18 @@ class AnalysedModel:
         heads, or if the text has changed since the run."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        folders = list({Path(path).resolve(): find_run(path) for path in config.runs}.values())  # runs/a is runs/a/
+        folders = list({Path(path).resolve(): find_run(path, config) for path in config.sources}.values())  # runs/a is runs/a/
         base = one_base(folders)
         for folder in [base, *folders]:
             folder.check_finished()
         gated = [folder for folder in folders if folder.config().get("gate", "none") != "none"]
         if config.siblings:
             gated += siblings(base, besides=gated, report=report)
+        local = SourceOptions(data_dir=config.data_dir)
         if config.system in (None, "base"):
-            source = open_source(base.path, data_dir=config.data_dir)
+            source = open_source(base.path, options=local)
         else:
-            source = open_source(folders[0].path, config.system, data_dir=config.data_dir)
+            source = open_source(folders[0].path, config.system, options=local)
         if not find_sites(source.model):
             raise ValueError(f"{source.folder.path}: {source.system} has no attention heads to look at")
         if corpus is not None:
@@ -90,9 +95,11 @@ class AnalysedModel:
         if config.text is not None:
             corpus = replace(corpus, extra={TEXT: source_text(config.text, config.sentences)})
             config = replace(config, kinds=["enc-self"])
+        if config.examples_from is not None:
+            corpus = replace(corpus, extra=corpus.extra | {EXAMPLES: own_examples(config.examples_from, source)})
         runs = sorted(map(open_gate_run, gated), key=lambda run: (-run.row.heads_open, run.name))
         made_by = provenance(device_name(), "32", source.config["seed"])
-        return cls(config, source, base, runs, corpus, source.data(corpus), made_by)
+        return cls(config, source, base, folders, runs, corpus, source.data(corpus), made_by, report)
 
     @property
     def results_folder(self) -> str:
@@ -127,12 +134,19 @@ class AnalysedModel:
         return self.config.split if self.config.text is None else TEXT
 
     @property
+    def examples_split(self) -> str:
+        """The split whose sentences the report draws attention on."""
+        return self.split if self.config.examples_from is None else EXAMPLES
+
+    @property
     def text(self) -> ParallelText:
         """All pairs that are read; a pair's number is its index."""
         return self.corpus.split(self.split)
 
-    def batches(self) -> Iterator[Batch]:
-        return self.data.batches(self.split, BATCH_TOKENS)
+    def batches(self, what: str) -> Iterator[Batch]:
+        """All pairs once; from time to time a line says how far `what` is."""
+        batches, pairs = self.data.batches(self.split, BATCH_TOKENS), len(self.data.split(self.split))
+        return reported(batches, pairs, len, what=what, report=self.report)
 
     def fingerprint(self) -> dict[str, Any]:
         """What every analysis depends on: the system, its weights and the text."""
@@ -172,3 +186,11 @@ def source_text(path: str, sentences: int) -> ParallelText:
     if not kept:
         raise DataError(f"{path} has no sentence")
     return ParallelText(kept, [""] * len(kept), {"empty": lines.count("")})
+
+
+def own_examples(path: str, source: Source) -> ParallelText:
+    """The sentences of a file with what the model makes of them. Raises DataError for a file of no sentence, or of too many."""
+    lines = source_text(path, 0).sources
+    if len(lines) > MOST_EXAMPLES:
+        raise DataError(f"--examples-from {path}: expected at most {MOST_EXAMPLES} sentences, got {len(lines):,}; cut the file")
+    return ParallelText(lines, source.task.predict(source.predictor, lines))

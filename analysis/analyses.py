@@ -27,6 +27,7 @@ from configs.analyze import LABELS
 from data.toy import toy_pairs
 from gates import KINDS, HeadMap
 from models.progress import Report
+from models.translator import Translator
 from runfolder.table import Row, read_table, write_table
 
 
@@ -71,7 +72,7 @@ def positions(analysed: AnalysedModel) -> StartedAnalysis:
 
 
 def rare(analysed: AnalysedModel) -> StartedAnalysis:
-    counts = token_counts((source for source, _ in analysed.data.train_pairs), len(analysed.translator.source_vocab))
+    counts = token_counts((source for source, _ in analysed.data.train_pairs), len(analysed.predictor.source_vocab))
     observer = RareWords(counts, rare_rank(analysed))
 
     def finish() -> AnalysisResult:
@@ -105,7 +106,7 @@ def alignment(analysed: AnalysedModel) -> StartedAnalysis:
 
 def toy_links(analysed: AnalysedModel) -> dict[int, Sequence[tuple[int, int]]]:
     """The gold links between the pieces of every pair, by the pair's number."""
-    vocabs = analysed.translator.source_vocab, analysed.translator.target_vocab
+    vocabs = analysed.predictor.source_vocab, analysed.predictor.target_vocab
     links = {}
     for number in analysed.data.split(analysed.split).numbers:
         pair = toy_pairs(analysed.split)[number]
@@ -119,7 +120,7 @@ def syntax(analysed: AnalysedModel) -> StartedAnalysis:
     config, sources = analysed.config, analysed.text.sources
     numbers = analysed.data.split(analysed.split).numbers
     trees = dict(zip(numbers, parses(parses_source(analysed) or "", [sources[number] for number in numbers]), strict=True))
-    words = {number: word_of_piece(analysed.translator.source_vocab, sources[number], tree.written) for number, tree in trees.items()}
+    words = {number: word_of_piece(analysed.predictor.source_vocab, sources[number], tree.written) for number, tree in trees.items()}
     present = {clear_name(label, word) for tree in trees.values() for label, word in zip(tree.labels, tree.words, strict=True)}
     labels = config.labels or [label for label in LABELS if label in present]
     observer = Syntax(trees, words, labels or LABELS)  # without any of them, its error says which labels there are
@@ -144,7 +145,9 @@ def lrp(analysed: AnalysedModel) -> StartedAnalysis:
 
     def finish() -> AnalysisResult:
         options: Any = {"rule": config.lrp_rule, "aggregation": config.lrp_aggregation, "kinds": config.kinds}
-        shares = relevance(analysed.translator.model, analysed.batches(), **options)
+        if not isinstance(analysed.predictor, Translator):
+            options["logits"] = analysed.source.task.top_logits
+        shares = relevance(analysed.predictor.model, analysed.batches("lrp"), **options)
         return AnalysisResult(shares.head_maps(), shares.facts())
 
     return [], finish
@@ -222,10 +225,11 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
         unit = "pairs" if analysed.config.text is None else "sentences"
         report(f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of {analysed.split}")
         all_observers = [observer for observers, _ in started.values() for observer in observers]
-        observe_attention(analysed.translator.model, analysed.batches(), all_observers, kinds=kinds)
+        observe_attention(analysed.predictor.model, analysed.batches("one pass"), all_observers, kinds=kinds)
     for name, (_, finish) in started.items():
         if name not in in_pass:
-            report(f"{name}: {', '.join(f'{key} {value}' for key, value in ANALYSES[name].settings(analysed).items())}")
+            settings_words = ", ".join(f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items())
+            report(f"{name}: {settings_words}, over {len(analysed.data.split(analysed.split)):,} pairs of {analysed.split}")
         try:
             results[name] = finish()
         except ValueError as error:  # such as no rare word in a few sentences: the other analyses go on
@@ -259,7 +263,7 @@ def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) 
     if not (analysed.folder / file).is_file():
         return None
     content = analysed.folder.read_json(file)
-    if not isinstance(content, dict) or content.get("settings") != settings:
+    if content["settings"] != settings:
         return None
     maps = {title: stored_head_map(rows) for title, rows in content["head_maps"].items()}
     tables = {table: read_table(analysed.folder, f"{analysed.results_folder}/{table}.csv") for table in content["tables"]}

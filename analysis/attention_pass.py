@@ -13,7 +13,7 @@ Where several keys have the largest weight, the first one counts. Letters: B pai
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
 from models.evaluation_mode import evaluation_mode
-from models.transformer import Transformer, Weights
+from models.transformer import Weights
 
 Exclude = Literal["both", "query", "key", "none"]
 
@@ -92,18 +92,17 @@ class Observer(Protocol):
 
 
 @torch.inference_mode()
-def observe_attention(
-    model: Transformer, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None
-) -> None:
+def observe_attention(model: Any, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None) -> None:
     """Give the attention of every batch to every observer, without dropout. Gates and masks stay; sites without heads are left out.
 
-    The decoder is not run where `kinds` is enc-self alone. The model is left as it was.
+    model: a Transformer, or what has its special tokens and `encode` and no decoder. The decoder is not run where only enc-self heads are
+    looked at. The model is left as it was.
     Raises ValueError for an unknown kind, for kinds of which the model has no head, and without any batch."""
     chosen = check_kinds(kinds)
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds")
-    device, source, target = model.output.weight.device, model.source_specials, model.target_specials
+    device, source, target = next(model.parameters()).device, model.source_specials, model.target_specials
     empty = True
     with evaluation_mode(model):
         for batch in batches:
@@ -111,7 +110,7 @@ def observe_attention(
             batch = batch.to(device)
             weights: Weights = {}
             memory, bias = model.encode(batch.source, weights)
-            if chosen != ("enc-self",):
+            if any(site.kind != "enc-self" for site in sites):
                 model.decode(memory, bias, batch.target_in, weights)
             source_padding, target_padding = batch.source == source.padding, batch.target_out == target.padding  # (B, S), (B, T)
             padding = {kind: source_padding if kind == "enc-self" else target_padding for kind in chosen}  # (B, L)

@@ -57,7 +57,7 @@ def survival_rows(
     """The rows of `survivors`, the base first, and those of `survive_longer`, over the runs with gates and by the roles' families.
 
     Both are empty for any system but the base, and where no role was looked for or no run gates these kinds."""
-    heads_with_role = families(roles, results, list(find_sites(analysed.translator.model)))
+    heads_with_role = families(roles, results, list(find_sites(analysed.predictor.model)))
     if not analysed.is_base or not heads_with_role:
         return [], []
     if not analysed.gate_runs:

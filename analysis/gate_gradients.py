@@ -102,7 +102,7 @@ def head_factors(
     if bank is not None:
         detach(model)
     try:
-        options = {} if closed is None else {"xi": (~closed).map(torch.Tensor.double)}
+        options: dict[str, Any] = {} if closed is None else {"xi": (~closed).map(torch.Tensor.double)}
         sites = attach(model, gate="mask", kinds=kinds, **options).sites  # refuses a model with gates
         if own_gates:  # gates of other kinds than those asked for stay where they are
             detach(model)

@@ -1,4 +1,4 @@
-"""A pass whose attention weights and norm scales are constants: what is left of a Transformer is linear between its ReLUs.
+"""A pass whose attention weights, gates and norm scales are constants: what is left of a Transformer is linear between its activations.
 
     with LinearPass():
         logit = model(...)          # the same numbers
@@ -9,6 +9,8 @@ Gradient times input is then conserved from layer to layer, which makes it a rul
 
     softmax, scaled_dot_product_attention     the weights get no gradient, so none goes to queries and keys
     layer_norm, rms_norm                      the scale gets none; the mean that a layer norm takes off is a sum like any other, and does
+    sigmoid                                   no gradient: forget gates of recurrent units, and a swish that a model writes out
+    gelu, silu                                y = f(x) is x times the constant y / x, as ReLU's is 0 or 1
     rsqrt, sqrt, std, var                     no gradient: norms that a model writes out itself
     multi_head_attention_forward              the same for what it calls
 
@@ -94,15 +96,33 @@ def scaled_dot_product_attention(
     return weights.to(value.dtype) @ value
 
 
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """Return GELU of x, as x times a constant."""
+    return scaled(x, F.gelu(x.detach(), approximate=approximate))
+
+
+def silu(x: Tensor, inplace: bool = False) -> Tensor:
+    """Return swish of x, as x times a constant."""
+    return scaled(x, F.silu(x.detach()))
+
+
+def scaled(x: Tensor, y: Tensor) -> Tensor:
+    """Return x times the constant y / x, at 0 its limit there, 1/2 for GELU and swish."""
+    return x * torch.where(x == 0, 0.5, y / x).detach()
+
+
 REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.layer_norm: layer_norm,
     torch.layer_norm: lambda x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: layer_norm(x, shape, weight, bias, eps),
     F.rms_norm: rms_norm,
     torch.rms_norm: rms_norm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,
+    F.gelu: gelu,
+    F.silu: silu,
 }
 CONSTANT: set[Callable[..., Any]] = {
     *(torch.softmax, Tensor.softmax, F.softmax, torch.special.softmax),
+    *(torch.sigmoid, Tensor.sigmoid, F.sigmoid),
     *(torch.rsqrt, Tensor.rsqrt, torch.sqrt, Tensor.sqrt, torch.std, Tensor.std, torch.var, Tensor.var),
 }
 # as torch wrote it, but it does not hand itself over to the mode as a whole

@@ -39,11 +39,11 @@ class AlphaBeta(Rule):
         q = torch.where(other, torch.where(some, (1 - self.alpha) / minus, 1 / minus), 0.0)
         return p, q, (~(some | other)).to(plus)
 
-    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
-        plus, minus = signs(x * weight)
-        p, q, none = self.sides(plus.sum(-1), minus.sum(-1))
+    def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        (plus, minus), (b_plus, b_minus) = signs(x * weight), signs(bias)
+        p, q, none = self.sides(plus.sum(-1) + b_plus, minus.sum(-1) + b_minus)
         part = p.unsqueeze(-1) * plus + q.unsqueeze(-1) * minus  # (B, L, D)
-        return way_back(lambda R: R.unsqueeze(-1) * part, lost=none)
+        return way_back(lambda R: R.unsqueeze(-1) * part, lost=none, bias=p * b_plus + q * b_minus)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         (x_plus, x_minus), (w_plus, w_minus), (b_plus, b_minus) = signs(x), signs(weight), signs(bias)

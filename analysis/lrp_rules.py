@@ -10,7 +10,8 @@ connection. A rule says what part of y's relevance R goes to z_i; the bias b tak
     Gradient   z_i dlogit/dy                        gradient x input; conservative here: Ali et al. 2022 (arXiv:2202.07304)
 
 z+ and z- are the positive and the negative part of a number, Z+ and Z- their sums over the terms, b among them. Functions of one number are
-passed by (Ding et al.): what goes to ReLU's output goes to its input, as its gradient says too.
+passed by (Ding et al.): what goes to the output of ReLU, GELU or swish goes to its input. An SSRU's forget gates are constants like
+attention weights, so its state is a sum over positions, c_t = sum_s a_ts v_s for every number of it alone: attention of D heads of width 1.
 Letters: C rows of seeds of a sentence (its generation steps, or one for all of them), B sentences, L positions of queries, S of keys,
 I inputs, O outputs, H heads, K head width, D model width. What is carried back has the shape of the values, with C in front.
 """
@@ -49,15 +50,15 @@ def way_back(
 ) -> Callable[[Tensor, Account], Carried]:
     """Return the way back through a sum of terms, for the relevance R (C, B, ..) of its values (B, ..).
 
-    With s = R * factor (R where there is none), terms(s) is what the inputs carry. The account gets s * lost under eps, and, of a sum over
-    the last dimension's outputs (B, L, O), s * bias (O,) under biases."""
+    With s = R * factor (R where there is none), terms(s) is what the inputs carry. The account gets s * lost under eps, and s * bias under
+    biases: (O,) of a sum over the last dimension's outputs (B, L, O), or (B, L) of one number a position."""
 
     def back(R: Tensor, account: Account) -> Carried:
         s = R if factor is None else R * factor
         if lost is not None:
             account.eps += booked(s, lost)
         if bias is not None:
-            account.biases += (s @ bias).sum(2)
+            account.biases += (s @ bias).sum(2) if bias.dim() == 1 else booked(s, bias)
         return terms(s)
 
     return back
@@ -76,10 +77,12 @@ def passed(carried: Tensor, account: Account) -> Tensor:
 class Rule(Protocol):
     """Each method takes the values of one step and returns the way back through it.
 
-    Unless a rule says otherwise, layer norms and ReLU hand relevance on, and what is carried back is the relevance itself."""
+    Unless a rule says otherwise, layer norms and activations hand relevance on, and what is carried back is the relevance itself."""
 
-    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
-        """y (B, L) = sum over D of x weight, (B, L, D) each: one number a position. The way back begins with relevance (C, B, L)."""
+    def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        """y (B, L) = sum over D of x weight, (B, L, D) each, + bias (B, L): one number a position.
+
+        The way back begins with relevance (C, B, L)."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         """y (B, L, O) = weight (O, I) x (B, L, I) + bias (O,)."""
@@ -94,8 +97,8 @@ class Rule(Protocol):
         """y = module(x), (B, L, D) each."""
         return passed
 
-    def relu(self, y: Tensor) -> Back:
-        """y (B, L, O) = max(x, 0)."""
+    def activation(self, slope: Tensor) -> Back:
+        """y = slope x, (B, L, O) each, where the slope is a function of x: ReLU, GELU, swish."""
         return passed
 
     def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
@@ -137,8 +140,8 @@ class Ratio(Rule):
         lost = torch.full_like(y, self.eps).copysign_(y + 0.0)  # + 0.0 makes -0.0 the 0.0 whose sign is 1
         return {"factor": (y + lost).reciprocal_(), "lost": lost}
 
-    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
-        return way_back(lambda s: s.unsqueeze(-1) * (x * weight), **self.stabilised(y))
+    def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        return way_back(lambda s: s.unsqueeze(-1) * (x * weight), bias=bias, **self.stabilised(y))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         return way_back(lambda s: (s @ weight).mul_(x), bias=bias, **self.stabilised(y))
@@ -161,8 +164,16 @@ class Gradient(Rule):
     sigma is constant in a layer norm; its mean is not, being a sum like any other, so what a head writes alike into all numbers of the
     residual stream, which the norm takes away, has no relevance (Ali et al. 2022, whose code keeps the mean in the gradient too)."""
 
-    def top(self, x: Tensor, weight: Tensor, y: Tensor) -> Back:
-        return way_back(lambda R: torch.where(y == 0, 0.0, R / y).unsqueeze(-1) * weight, lost=(y == 0).to(y))
+    def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        nothing = y == 0
+        factor = torch.where(nothing, 0.0, 1 / y)
+        start = way_back(lambda s: s.unsqueeze(-1) * weight, factor=factor, bias=bias)
+
+        def back(R: Tensor, account: Account) -> Tensor:
+            account.eps += booked(R, nothing.to(y))
+            return start(R, account)
+
+        return back
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         return way_back(lambda g: g @ weight, bias=bias)
@@ -177,9 +188,8 @@ class Gradient(Rule):
         scale = norm_scale(module, x)
         return way_back(lambda g: minus_mean(g * scale), bias=module.bias.to(x.dtype))
 
-    def relu(self, y: Tensor) -> Back:
-        positive = y > 0
-        return way_back(lambda g: g * positive)
+    def activation(self, slope: Tensor) -> Back:
+        return way_back(lambda g: g * slope)
 
     def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
         return carried * x

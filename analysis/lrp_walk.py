@@ -7,7 +7,9 @@ Letters: C rows of seeds, B sentences, L positions of queries, S of keys, T targ
 V vocabulary.
 """
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import torch
@@ -18,9 +20,17 @@ from analysis.lrp_rules import Account, Back, Rule, passed
 from data.batch import Batch
 from gates import gate_heads
 from models.attention import MultiHeadAttention, attention_weights
+from models.ssru import SSRU, decays
 from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, padding_bias
 
 CHUNK = 256  # tokens whose logits exist at a time: (N, V) of a whole batch would be its largest tensor
+
+# y / x of y = f(x)
+SLOPES: dict[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] = {
+    F.relu: lambda x: (x > 0).to(x),
+    F.gelu: lambda x: torch.erfc(x * -math.sqrt(0.5)) / 2,  # the normal distribution function
+    F.silu: torch.sigmoid,
+}
 
 Inner = Callable[[Tensor, Account], tuple[Tensor | None, Tensor | None]]  # relevance of a sub-layer's output -> of its input, of the memory
 Layer = Callable[[Tensor, Account], tuple[Tensor, Tensor | None]]  # the same through its residual connection and norm
@@ -36,29 +46,36 @@ class Walk:
         length = batch.target_in.shape[1]
         causal = torch.full((length, length), -torch.inf, device=batch.source.device).triu(1)
 
-        self.source = x = model.embed(batch.source, "source").to(dtype)
+        self.source = model.embeddings(batch.source, "source").to(dtype)
+        x, self.source_norm = self.norm(model.source_norm, self.source)
         self.encoder: list[Layer] = []
         for i, layer in enumerate(cast(list[EncoderLayer], model.encoder.layers)):
             x = self.attend(self.encoder, layer.self_residual, x, layer.self_attention, f"encoder.{i}.enc-self", None, hidden)
             x = self.feed(self.encoder, layer.feed_residual, x, layer.feed_forward)
         memory, self.encoder_norm = self.norm(model.encoder.norm, x)
 
-        self.target = x = model.embed(batch.target_in, "target").to(dtype)
+        self.target = model.embeddings(batch.target_in, "target").to(dtype)
+        x, self.target_norm = self.norm(model.target_norm, self.target)
         self.decoder: list[Layer] = []
         for i, each in enumerate(cast(list[DecoderLayer], model.decoder.layers)):
-            x = self.attend(self.decoder, each.self_residual, x, each.self_attention, f"decoder.{i}.dec-self", None, causal)
+            mixer = each.self_attention
+            if isinstance(mixer, SSRU):
+                x = self.residual(self.decoder, each.self_residual, x, partial(self.recurrence, mixer))
+            else:
+                x = self.attend(self.decoder, each.self_residual, x, mixer, f"decoder.{i}.dec-self", None, causal)
             x = self.attend(self.decoder, each.cross_residual, x, each.cross_attention, f"decoder.{i}.cross", memory, hidden)
             x = self.feed(self.decoder, each.feed_residual, x, each.feed_forward)
         x, self.decoder_norm = self.norm(model.decoder.norm, x)
 
-        self.best, self.real = best_tokens(x, model.output.weight.to(dtype), batch, model.target_specials.padding)
-        rows = model.output.weight.to(dtype)[self.best]  # (B, T, D)
-        y = (x * rows).sum(-1)
+        weight, bias = weight_and_bias(model.output, dtype)
+        self.best, self.real = best_tokens(x, weight, bias, batch, model.target_specials.padding)
+        rows, constant = weight[self.best], bias[self.best]  # (B, T, D), (B, T)
+        y = (x * rows).sum(-1) + constant
         self.logits = y * self.real
-        self.top = rule.top(x, rows, y)
+        self.top = rule.top(x, rows, constant, y)
 
     def linear(self, module: nn.Linear, x: Tensor) -> tuple[Tensor, Back]:
-        weight, bias = module.weight.to(self.dtype), module.bias.to(self.dtype)
+        weight, bias = weight_and_bias(module, self.dtype)
         y = F.linear(x, weight, bias)
         return y, self.rule.linear(x, weight, bias, y)
 
@@ -87,10 +104,10 @@ class Walk:
     def feed(self, ways: list[Layer], residual: Residual, x: Tensor, module: FeedForward) -> Tensor:
         def inner(h: Tensor) -> tuple[Tensor, Inner]:
             a, inner_back = self.linear(module.inner, h)
-            a = F.relu(a)
-            relu_back = self.rule.relu(a)
-            y, outer_back = self.linear(module.outer, a)
-            return y, lambda R, account: (inner_back(relu_back(outer_back(R, account), account), account), None)
+            slope = SLOPES[module.activation](a)
+            activation_back = self.rule.activation(slope)
+            y, outer_back = self.linear(module.outer, a * slope)
+            return y, lambda R, account: (inner_back(activation_back(outer_back(R, account), account), account), None)
 
         return self.residual(ways, residual, x, inner)
 
@@ -131,6 +148,24 @@ class Walk:
 
         return y, back
 
+    def recurrence(self, module: SSRU, x: Tensor) -> tuple[Tensor, Inner]:
+        """relu(c), c_t = sum_s a_ts W x_s. The way back leads through W x alone, because the forget gates are constant."""
+        w, update_back = self.linear(module.update, x)
+        forget = F.linear(x, *weight_and_bias(module.forget, self.dtype))
+        left = decays(F.logsigmoid(forget)) * torch.sigmoid(-forget)[:, None]  # (B, T, T, D)
+        weights, values = left.permute(0, 3, 1, 2), w.transpose(1, 2)[..., None]  # (B, D, T, T), (B, D, T, 1)
+        states = weights @ values
+        mix_back = self.rule.mix(weights, values, states)
+        c = states[..., 0].transpose(1, 2)  # (B, T, D)
+        relu_back = self.rule.activation((c > 0).to(c))
+
+        def back(R: Tensor, account: Account) -> tuple[Tensor, None]:
+            R_c = relu_back(R, account)
+            R_w = mix_back(R_c.transpose(2, 3).unsqueeze(-1), account)
+            return update_back(R_w.squeeze(-1).transpose(2, 3), account), None
+
+        return F.relu(c), back
+
     def back(self, seed: Tensor) -> Account:
         """Return where the relevance `seed` (C, B, T) of the top-1 logits goes."""
         account = Account(seed.sum(2))
@@ -140,11 +175,13 @@ class Walk:
             R, R_memory = layer(R, account)
             if R_memory is not None:
                 memory = R_memory if memory is None else memory + R_memory
+        R = self.target_norm(R, account)
         account.target += self.rule.relevance(R, self.target).sum((2, 3))
         assert memory is not None  # a decoder has layers, and every layer answers to the memory
         R = self.encoder_norm(memory, account)
         for layer in reversed(self.encoder):
             R, _ = layer(R, account)
+        R = self.source_norm(R, account)
         account.source += self.rule.relevance(R, self.source).sum((2, 3))
         return account
 
@@ -153,14 +190,22 @@ def top_logits(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where there is a position."""
     memory, bias = model.encode(batch.source)
     x = model.decode(memory, bias, batch.target_in)  # (B, T, D)
-    best, real = best_tokens(x, model.output.weight, batch, model.target_specials.padding)
-    return (x * model.output.weight[best]).sum(-1) * real, real
+    weight, bias = weight_and_bias(model.output, x.dtype)
+    best, real = best_tokens(x, weight, bias, batch, model.target_specials.padding)
+    return ((x * weight[best]).sum(-1) + bias[best]) * real, real
+
+
+def weight_and_bias(module: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The bias is 0 where the module has none."""
+    weight = module.weight.to(dtype)
+    return weight, weight.new_zeros(len(weight)) if module.bias is None else module.bias.to(dtype)
 
 
 @torch.no_grad()
-def best_tokens(states: Tensor, weight: Tensor, batch: Batch, padding: int) -> tuple[Tensor, Tensor]:
-    """Return the ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, False at padding. states (B, T, D), weight (V, D)."""
+def best_tokens(states: Tensor, weight: Tensor, bias: Tensor, batch: Batch, padding: int) -> tuple[Tensor, Tensor]:
+    """Return the ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, False at padding. states (B, T, D), weight (V, D), bias
+    (V,)."""
     real = batch.target_out != padding
     best = torch.zeros_like(batch.target_out)
-    best[real] = torch.cat([(part @ weight.T).argmax(1) for part in states[real].split(CHUNK)])
+    best[real] = torch.cat([(part @ weight.T + bias).argmax(1) for part in states[real].split(CHUNK)])
     return best, real

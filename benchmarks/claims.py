@@ -20,6 +20,8 @@ class Findings:
     """The tables that prune.py and fit.py --dynamics wrote to the folder of one base. A table is empty if its command was not run."""
 
     name: str
+    metric: str = "bleu"  # that decides, as columns name it
+    title: str = "BLEU"
     curves: dict[str, list[Row]] = field(default_factory=dict)  # gradient, ablation, ...; gradient-cross: that kind alone
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each curve: its fingerprint
     chosen: dict[str, Row] = field(default_factory=dict)  # of each curve: how far validation lets it go, and what that gives on test
@@ -64,7 +66,7 @@ def at_share(rows: Sequence[Row], share: float, column: str) -> float:
 
 
 def few_heads_matter(findings: Findings) -> Verdict | None:
-    counts = significance_counts(findings.one, "bleu_difference")["raw"]
+    counts = significance_counts(findings.one, f"{findings.metric}_difference")["raw"]
     if "enc-self" not in counts:
         return None
     encoder, heads = counts["enc-self"], counts["all"]
@@ -78,9 +80,9 @@ def few_heads_matter(findings: Findings) -> Verdict | None:
 def some_removals_improve(findings: Findings) -> Verdict | None:
     if not findings.one:
         return None
-    counts = significance_counts(findings.one, "bleu_difference")
+    counts = significance_counts(findings.one, f"{findings.metric}_difference")
     raw, holm = (counts[adjusted]["all"]["improve"] for adjusted in ("raw", "holm"))
-    return Verdict((f"{raw} removals improve BLEU at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0))
+    return Verdict((f"{raw} removals improve {findings.title} at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0))
 
 
 def one_head_is_enough(findings: Findings) -> Verdict | None:

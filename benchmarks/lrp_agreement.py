@@ -22,12 +22,12 @@ def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
     from analysis.lrp import Aggregation, relevance
     from configs.analyze import AnalyzeConfig
 
-    analysed = AnalysedModel.open(AnalyzeConfig(runs=[run], sentences=options.sentences, data_dir=options.data_dir), print)
-    model = analysed.translator.model
+    analysed = AnalysedModel.open(AnalyzeConfig(sources=[run], sentences=options.sentences, data_dir=options.data_dir), print)
+    model = analysed.predictor.model
     aggregations: list[Aggregation] = ["step", "sum"]
     shares: dict[tuple[str, str], Any] = {}
     for rule, aggregation in product(options.rules, aggregations):
-        shares[rule, aggregation] = relevance(model, analysed.batches(), rule=rule, aggregation=aggregation).share
+        shares[rule, aggregation] = relevance(model, analysed.batches("relevance"), rule=rule, aggregation=aggregation).share
     pairs = [((rule, "step"), (rule, "sum")) for rule in options.rules]
     pairs += [((a, "step"), (b, "step")) for a, b in combinations(options.rules, 2)]
     rows = [row for a, b in pairs for row in compare_shares(a, shares[a], b, shares[b])]

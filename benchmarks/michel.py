@@ -27,9 +27,11 @@ def read_findings(path: Path) -> "Findings":
     """The tables of one base's folder. Raises ValueError if there is no run, or nothing of prune.py in it."""
     from benchmarks.claims import Findings
     from runfolder.folder import RunFolder
+    from tasks import task_of
 
     folder = RunFolder.open(path)
-    findings = Findings(folder.path.resolve().name)
+    metric = task_of(folder.config()).metrics[0]
+    findings = Findings(folder.path.resolve().name, metric.name, metric.title)
     for file in sorted((folder / "curves").glob("*.csv")):
         rows = read_table(folder, f"curves/{file.name}")
         about = folder.read_json(f"curves/{file.stem}.json")
@@ -98,7 +100,8 @@ def curves_part(findings: "Findings", names: Sequence[str], title: str) -> list[
     curves = {name: findings.curves[name] for name in names if name in findings.curves}
     rows = []
     for step in sorted({round(row["closed_share"], 1) for curve in curves.values() for row in curve}):
-        means = ([at_share(curve, step, column) for column in ("test_bleu", "test_bleu_difference")] for curve in curves.values())
+        columns = (f"test_{findings.metric}", f"test_{findings.metric}_difference")
+        means = ([at_share(curve, step, column) for column in columns] for curve in curves.values())
         rows.append([f"{step:.0%}", *(f"{value:.2f} ({difference:+.2f})" for value, difference in means)])
     return section(title, ["closed", *curves], rows)
 
@@ -106,25 +109,27 @@ def curves_part(findings: "Findings", names: Sequence[str], title: str) -> list[
 def chosen_part(findings: "Findings") -> list[str]:
     rows = []
     for name, chosen in findings.chosen.items():
-        interval = f"{chosen['test_bleu_difference_low']:+.2f} to {chosen['test_bleu_difference_high']:+.2f}"
+        main = f"test_{findings.metric}"
+        interval = f"{chosen[f'{main}_difference_low']:+.2f} to {chosen[f'{main}_difference_high']:+.2f}"
         closed = f"{chosen['heads_closed']} ({chosen['closed_share']:.0%})"
-        rows.append([name, closed, f"{chosen['test_bleu']:.2f}", f"{chosen['test_bleu_difference']:+.2f}", interval])
+        rows.append([name, closed, f"{chosen[main]:.2f}", f"{chosen[f'{main}_difference']:+.2f}", interval])
     title = "The most heads closed without a significant loss on validation (p >= .01), and what that costs on test"
-    return section(title, ["order", "closed", "test BLEU", "difference", "95%"], rows)
+    return section(title, ["order", "closed", f"test {findings.title}", "difference", "95%"], rows)
 
 
 def one_part(findings: "Findings") -> list[str]:
     from pruning.ablation import significance_counts
 
-    counts = significance_counts(findings.one, "bleu_difference")
+    difference = f"{findings.metric}_difference"
+    counts = significance_counts(findings.one, difference)
     rows = []
     for kind in ("all", *KINDS) if findings.one else ():
         kind_rows = [row for row in findings.one if kind in ("all", row["kind"])]
         if not kind_rows:
             continue
         raw, holm = counts["raw"][kind], counts["holm"][kind]
-        worst, best = (choose(kind_rows, key=lambda row: row["bleu_difference"]) for choose in (min, max))
-        extremes = [f"{row['bleu_difference']:+.2f} ({row['site']}.{row['head']})" for row in (worst, best)]
+        worst, best = (choose(kind_rows, key=lambda row: row[difference]) for choose in (min, max))
+        extremes = [f"{row[difference]:+.2f} ({row['site']}.{row['head']})" for row in (worst, best)]
         rows.append([kind, raw["tested"], raw["significant"], raw["improve"], holm["significant"], *extremes])
     head = ["kind", "heads", "p < .01", "of these better without", "p < .01 (Holm)", "lowest", "highest"]
     return section("Every head removed alone, test set", head, rows)
@@ -168,10 +173,10 @@ def dynamics_part(findings: "Findings") -> list[str]:
     return section("While the base is trained: validation BLEU, and the share of it that is kept", head, rows)
 
 
-def write_copies(path: Path, out: Path) -> int:
-    """The tables, figures and their provenance, as they are; returns how many files."""
+def write_copies(path: Path, out: Path, more: Sequence[str] = ()) -> int:
+    """The tables, figures and their provenance, as they are, and files of `more` patterns; returns how many files."""
     count = 0
-    for pattern in COPIED:
+    for pattern in dict.fromkeys((*COPIED, *more)):
         for file in sorted(path.glob(pattern)):
             if NOT_COPIED in file.stem:
                 continue

@@ -19,7 +19,8 @@ from data.batch import Batch
 from data.special_tokens import SpecialTokens
 from lightning_modules.schedules import inverse_sqrt
 from models.attention import MultiHeadAttention
-from models.transformer import Transformer, sinusoids
+from models.positions import sinusoids
+from models.transformer import Transformer
 
 PADDING = SpecialTokens().padding
 
@@ -50,7 +51,7 @@ class TorchTransformer(nn.Module):
                 module.dropout = config.attention_dropout  # nn.Transformer gives it the residuals'
         self.output = nn.Linear(config.d_model, vocab, bias=False)
         self.output.weight = self.embedding.weight
-        self.register_buffer("sinusoids", sinusoids(config.max_positions, config.d_model), persistent=False)
+        self.register_buffer("sinusoids", sinusoids(config, config.max_positions), persistent=False)
         self.sinusoids: Tensor
 
     def embed(self, ids: Tensor) -> Tensor:

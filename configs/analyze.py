@@ -5,21 +5,26 @@ from pathlib import Path
 from typing import Literal
 
 from configs.schema import KINDS, REQUIRED, check_ranges, setting
+from configs.source import SourceOptions
 
 WHAT = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]  # analysis/analyses.py has one entry for each
+MOST_EXAMPLES = 50  # sentences of --examples-from: the attention of all heads makes the page large
 LABELS = ["nsubj", "dobj", "amod", "advmod"]  # those of Voita et al. 2019
 
 
 @dataclass(frozen=True)
-class AnalyzeConfig:
+class AnalyzeConfig(SourceOptions):
     """`analyze.py`: what the heads of a trained model do, and which of them pruning leaves (Voita et al. 2019).
 
     python analyze.py runs/toy-en-de-l0-0.01-s1
     python analyze.py runs/toy-en-de-none-s1 --siblings
+    python analyze.py runs/toy-en-de-none-s1 --examples-from my-lines.en      (the page draws attention on your own sentences)
     python analyze.py runs/multi30k-en-de-none-s1 --what syntax --parses spacy:en_core_web_sm
     """
 
-    runs: list[str] = setting(REQUIRED, "run folders on one base: the base itself, or runs with gates, which stand for it", positional=True)
+    sources: list[str] = setting(
+        REQUIRED, "run folders on one base: the base itself, or runs with gates, which stand for it", positional=True
+    )
     siblings: bool = setting(False, "also the finished runs with gates that lie beside RUNS and have the same base")
     what: list[str] = setting([], f"analyses, comma-separated: {', '.join(WHAT)}; default all that can be done", items=WHAT)
     parses: str | None = setting(
@@ -41,15 +46,17 @@ class AnalyzeConfig:
     lrp_aggregation: Literal["step", "sum"] = setting(
         "step", "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the steps first, for less time"
     )
-    examples: int = setting(3, "sentences whose attention the report draws", at_least=0)
-    data_dir: str | None = setting(None, "folder with local copies of named corpora; default the run's own")
+    examples: int = setting(3, "sentences of the text whose attention the report draws", at_least=0)
+    examples_from: str | None = setting(
+        None, f"draw it on these source sentences of yours instead, a file of up to {MOST_EXAMPLES} lines, as the model translates them"
+    )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(False, "repeat analyses that are there already with the same settings")
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if not self.runs:
-            raise ValueError("RUNS: expected at least one run folder, got none")
+        if not self.sources:
+            raise ValueError("SOURCES: expected at least one run folder, got none")
         for flag, given, what in (
             ("--parses", self.parses is not None, "syntax"),
             ("--labels", bool(self.labels), "syntax"),
@@ -63,5 +70,5 @@ class AnalyzeConfig:
             raise ValueError(f"--text has no translations, so enc-self attention alone is looked at; --kinds is {','.join(self.kinds)}")
         if self.out is not None and (Path(self.out).name != self.out or self.out in ("", "..")):
             raise ValueError(f"--out: expected the name of a folder inside RUN/analysis, got {self.out!r}")
-        if self.system not in (None, "base") and len(self.runs) > 1:
-            raise ValueError(f"--system {self.system} looks at one run's own model; expected one run, got {len(self.runs)}")
+        if self.system not in (None, "base") and len(self.sources) > 1:
+            raise ValueError(f"--system {self.system} looks at one run's own model; expected one run, got {len(self.sources)}")

@@ -28,6 +28,7 @@ from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Na
 
 from configs.did_you_mean import did_you_mean
 from configs.fields import SPELT, Setting, all_settings, shortened, to_dict
+from configs.printable import printable
 from configs.yaml_file import ConfigError, load_yaml
 
 C = TypeVar("C")
@@ -49,7 +50,7 @@ def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
         raise SystemExit(0) from None
     except ConfigError as error:
-        print(f"{prog}: error: {error}\n(see `python {prog} --help`)", file=sys.stderr)
+        print(printable(f"{prog}: error: {error}\n(see `python {prog} --help`)"), file=sys.stderr)
         raise SystemExit(2) from None
 
 

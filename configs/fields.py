@@ -25,15 +25,17 @@ def setting(
     choices: Iterable[str] | None = None,
     positional: bool = False,
     instead_of: str | None = None,
+    added: bool = False,
 ) -> Any:
     """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or `choices` of a name.
 
     Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a list, any number; with
-    REQUIRED as default they must be given. instead_of: another setting, whose flag may not stand beside this one's."""
+    REQUIRED as default they must be given. instead_of: another setting, whose flag may not stand beside this one's. added: there were runs
+    before this setting, so at its default it is no part of a run's hash."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {words: limit for words, limit in limits.items() if limit is not None}
     metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
-    metadata["instead_of"] = instead_of
+    metadata |= {"instead_of": instead_of, "added": added}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -55,9 +57,9 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
             inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
             if not inside:
                 expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
-                raise ValueError(f"{flag}: expected a number {expected}, got {value:.10g}")
+                raise ValueError(f"{flag}: expected a number {expected}, got {value:.15g}")
         choices = field.metadata.get("choices")
-        if choices is not None and value not in choices:
+        if choices is not None and value is not None and value not in choices:
             raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}")
         if items is not None:
             unknown = [item for item in value if item not in items]
@@ -124,7 +126,7 @@ class Setting:
 def all_settings(config_class: type, prefix: str = "", group: str = "") -> Iterator[Setting]:
     """Yield all leaves of a configuration class and the dataclasses nested in it, in the order of the source."""
     hints = typing.get_type_hints(config_class)
-    for field in dataclasses.fields(config_class):
+    for field in sorted(dataclasses.fields(config_class), key=lambda field: bool(field.kw_only)):  # those of all scripts come last
         hint, name = hints[field.name], prefix + SPELT.get(field.name, field.name)
         if dataclasses.is_dataclass(hint):
             yield from all_settings(typing.cast(type, hint), f"{name}.", name)
@@ -145,6 +147,12 @@ def to_dict(config: Any) -> dict[str, Any]:
         value = getattr(config, field.name)
         result[SPELT.get(field.name, field.name)] = to_dict(value) if dataclasses.is_dataclass(value) else value
     return result
+
+
+def to_hash(config: Any) -> dict[str, Any]:
+    """`to_dict` without the settings that were `added` later and have their default: what a run's hash is made of."""
+    left_out = {f.name for f in dataclasses.fields(config) if f.metadata.get("added") and getattr(config, f.name) == f.default}
+    return {name: value for name, value in to_dict(config).items() if name not in left_out}
 
 
 def shortened(value: Any) -> str:

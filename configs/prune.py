@@ -8,13 +8,14 @@ from typing import Literal
 
 from configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
 from configs.scores import SCORES
+from configs.source import SourceOptions
 
 ORDERS = list(SCORES)
 USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
 
 
 @dataclass(frozen=True)
-class PruneConfig:
+class PruneConfig(SourceOptions):
     """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al. 2019).
 
     python prune.py runs/toy-en-de-none-s1 --by gradient,random
@@ -47,7 +48,6 @@ class PruneConfig:
     beam: int = setting(1, "beam width; 1 is greedy", at_least=1)
     valid_sentences: int = setting(0, "validation pairs to translate, 0 for all", at_least=0)
     test_sentences: int = setting(0, "test pairs to translate, 0 for all", at_least=0)
-    data_dir: str | None = setting(None, "folder with local copies of named corpora; default the run's own")
     seed: int = setting(1, "first seed of the random orders", at_least=0, at_most=LARGEST_SEED)
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(False, "repeat what is there already: scores, curves and tables of the same name are replaced")

@@ -4,11 +4,12 @@ A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lam
 """
 
 from dataclasses import dataclass, field, fields, make_dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 from configs.fields import REQUIRED, check_ranges, setting
 from configs.methods import METHODS
+from configs.source import ForeignOptions
 from configs.systems import all_systems, default_systems
 from configs.tasks import TASKS
 
@@ -16,6 +17,12 @@ __all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
 
 KINDS = ["enc-self", "dec-self", "cross"]
 GATES = [*METHODS, "none"]
+POSITIONS = {
+    "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
+    "sinusoidal-halves": "the same numbers, all sines first",
+    "tensor2tensor": "all sines first, frequencies 10000^(-i / (D / 2 - 1))",
+    "learned": "a table",
+}
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 
 
@@ -29,13 +36,40 @@ class ModelConfig:
     encoder_layers: int = setting(2, "encoder layers", at_least=1)
     decoder_layers: int = setting(2, "decoder layers", at_least=1)
     norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
-    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "position vectors")
+    positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned"] = setting(
+        "sinusoidal", f"position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}"
+    )
     max_positions: int = setting(256, "longest sequence, in tokens (rows of the learned table)", at_least=2)
     embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
         "tied", "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: target and output"
     )
     dropout: float = setting(0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1)
     attention_dropout: float = setting(0.0, "probability of dropping an attention weight", at_least=0, below=1)
+    # What models of other libraries have. At their defaults these are not part of a run's hash (runfolder/fingerprint.py).
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "activation of the feed-forward layers", added=True)
+    decoder_heads: int = setting(0, "attention heads of the decoder's sites, 0 for as many as `heads`", at_least=0, added=True)
+    decoder_ffn: int = setting(0, "width of the decoder's feed-forward layers, 0 for as wide as `ffn`", at_least=0, added=True)
+    decoder_norm: Literal["same", "pre", "post"] = setting("same", "layer norms of the decoder, where they are not as `norm`", added=True)
+    final_norm: Literal["both", "encoder", "decoder", "none"] = setting("both", "pre-norm stacks with a norm at their end", added=True)
+    norm_eps: float = setting(1e-5, "added to the variance in layer norms", above=0, added=True)
+    first_position: int = setting(0, "number of the first position in sinusoids", at_least=0, added=True)
+    embedding_scale: bool = setting(True, "multiply embeddings by sqrt(d_model)", added=True)
+    embedding_norm: bool = setting(False, "layer norm of the sum of embedding and position", added=True)
+    output_bias: bool = setting(False, "a bias on the logits", added=True)
+    decoder_mixer: Literal["attention", "ssru"] = setting(
+        "attention", "what mixes the decoder's own positions: self-attention, or an SSRU, which has no heads (Kim et al. 2019)", added=True
+    )
+
+    @property
+    def heads_of_decoder(self) -> int:
+        return self.decoder_heads or self.heads
+
+    def norm_of(self, stack: str) -> str:
+        """pre or post. stack: encoder, decoder."""
+        return self.norm if stack == "encoder" or self.decoder_norm == "same" else self.decoder_norm
+
+    def has_final_norm(self, stack: str) -> bool:
+        return self.norm_of(stack) == "pre" and self.final_norm in ("both", stack)
 
 
 @dataclass(frozen=True)
@@ -110,17 +144,24 @@ class SearchConfig:
     batch_tokens: int = setting(8000, "source pieces, padding counted, times beam, translated at once", at_least=1)
 
 
+def check_runs(runs: str) -> None:
+    """Raises ValueError where --runs, or a folder above it, is a file."""
+    if file := next((path for path in (Path(runs), *Path(runs).parents) if path.is_file()), None):
+        raise ValueError(f"--runs: expected the folder of all runs, got the file {file}")
+
+
 @dataclass(frozen=True)
-class FitConfig:
+class FitConfig(ForeignOptions):
     """`fit.py`: train a base model, put gates on its heads, compare.
 
     python fit.py --gate l0 --lambda 0.01
     python fit.py --config configs/multi30k.yaml --lambda 0.03
     python fit.py --data my-text --src en --tgt fr --lambda 0.02      (my-text/train.en, train.fr, valid.en, ...)
     python fit.py --base runs/toy-en-de-none-s1 --lambda 0.05         (another setting on a finished base)
+    python fit.py --config configs/sst2.yaml --encoder bert-base-uncased --data my-labels      (label TAB sentence: train.tsv, ...)
     """
 
-    data: str = setting("toy", "a named corpus (toy, multi30k) or a folder with {train,valid,test}.{src,tgt} files, plain or .gz")
+    data: str | None = setting("toy", "a named corpus (toy, multi30k) or a folder with {train,valid,test}.{src,tgt} files, plain or .gz")
     data_dir: str | None = setting(None, "folder that holds local copies of named corpora, searched before downloading")
     src: str = setting("en", "source language: the files' suffix")
     tgt: str = setting("de", "target language: the files' suffix")
@@ -128,6 +169,7 @@ class FitConfig:
     valid_files: list[str] = setting([], "explicit validation files: SOURCE TARGET")
     test_files: list[str] = setting([], "explicit test files: SOURCE TARGET")
     task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
+    encoder: str | None = setting(None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub")
     gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
     lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0)
     heads: int = setting(0, "heads kept open in total, for methods that are told their number; 0 for none such", at_least=0)
@@ -167,11 +209,16 @@ class FitConfig:
         check_ranges(self)
         self._check_gate()
         self._check_name()
+        check_runs(self.runs)
+        if self.encoder is not None and self.task == "translation":
+            raise ValueError("--encoder is for --task classify; leave it out, or give both")
         model, text = self.model, self.text
         if model.d_model % model.heads:
             cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
             raise ValueError(f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; take {cure}")
-        if model.positions == "sinusoidal" and model.d_model % 2:
+        if model.d_model % model.heads_of_decoder:
+            raise ValueError(f"--model.decoder-heads: expected a divisor of --model.d-model {model.d_model}, got {model.decoder_heads}")
+        if model.positions != "learned" and model.d_model % 2:
             raise ValueError(f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or --model.positions learned")
         if text.max_length + 1 > model.max_positions:
             raise ValueError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from configs.schema import REQUIRED, check_ranges, setting
+from configs.schema import REQUIRED, check_ranges, check_runs, setting
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class SweepConfig:
         check_ranges(self)
         if self.name is not None:
             check_file_name(self.name)
-        if Path(self.runs).is_file():
-            raise ValueError(f"--runs: expected the folder of all runs, got the file {self.runs}")
+        check_runs(self.runs)
 
     @property
     def folder(self) -> Path:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from configs.schema import REQUIRED, check_ranges, setting
+from configs.source import ForeignOptions
 
 
 @dataclass(frozen=True)
-class TranslateConfig:
+class TranslateConfig(ForeignOptions):
     """`translate.py`: lines in, lines out, in order, from any run.
 
     echo "The old dog sleeps." | python translate.py runs/toy-en-de-l0-0.01-s1

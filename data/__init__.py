@@ -4,11 +4,12 @@ once; batches are in data.batching and data.corpus, vocabularies in data.vocab."
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from configs.did_you_mean import did_you_mean
 from data.named import multi30k
-from data.parallel import Corpus, DataError, read_files, read_folder
+from data.parallel import Corpus, DataError, folder_files, read_files, read_folder
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
@@ -19,9 +20,17 @@ def _toy(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed:
     return toy_corpus(src=src, tgt=tgt, data_dir=data_dir, seed=seed)
 
 
+def _binarised(place: str, *, src: str | None, tgt: str | None, whole_words: bool = True) -> Corpus:
+    from data.fairseq_data import read_binarised  # here, because a tokenizer comes with it
+
+    return read_binarised(place, src=src, tgt=tgt, whole_words=whole_words)
+
+
 # name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default; a loader ignores what it has
 # no use for.
 CORPORA: dict[str, Callable[..., Corpus]] = {"toy": _toy, "multi30k": multi30k}
+# prefix -> loader(place, src=, tgt=) -> Corpus of other programs' files: --data PREFIX:PLACE
+CORPUS_FILES: dict[str, Callable[..., Corpus]] = {"fairseq": _binarised, "fairseq-pieces": partial(_binarised, whole_words=False)}
 
 
 def load_corpus(
@@ -37,9 +46,9 @@ def load_corpus(
 ) -> Corpus:
     """Return the corpus that --data and the flags about files name.
 
-    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called toy); then a folder, as
-    given or inside data_dir. seed: of corpora that are generated; it does not follow the training seed, so that the text stays the same.
-    Raises DataError at an unknown name."""
+    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called toy), or PREFIX:PLACE with a
+    prefix in CORPUS_FILES; then a folder, as given or inside data_dir. seed: of corpora that are generated; it does not follow the
+    training seed, so that the text stays the same. Raises DataError at an unknown name."""
     if train_files or valid_files or test_files:
         return read_files(train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt)
     if data is None:
@@ -48,10 +57,24 @@ def load_corpus(
         )
     if str(data) in CORPORA:
         return CORPORA[str(data)](src=src, tgt=tgt, data_dir=data_dir, seed=seed)
+    prefix, colon, place = str(data).partition(":")
+    if colon and prefix in CORPUS_FILES:
+        return CORPUS_FILES[prefix](place, src=src, tgt=tgt)
+    return read_folder(corpus_folder(data, data_dir), src=src, tgt=tgt)
+
+
+def check_text(data: str | Path, *, data_dir: str | Path | None, src: str | None, tgt: str | None) -> None:
+    """Raises DataError where --data is neither a name in CORPORA nor a folder with the files of this pair of languages. Reads none."""
+    if str(data) not in CORPORA and str(data).partition(":")[0] not in CORPUS_FILES:
+        folder_files(corpus_folder(data, data_dir), src=src, tgt=tgt)
+
+
+def corpus_folder(data: str | Path, data_dir: str | Path | None) -> Path:
+    """The folder of a corpus, as given or inside data_dir. Raises DataError if there is none."""
     folders = [Path(data)] + ([Path(data_dir) / data] if data_dir is not None else [])
     for folder in folders:
         if folder.is_dir():
-            return read_folder(folder, src=src, tgt=tgt)
+            return folder
     where = " or ".join(str(folder) for folder in folders)
     raise DataError(
         f"no corpus named {str(data)!r}{did_you_mean(str(data), list(CORPORA))} and no folder {where}; "

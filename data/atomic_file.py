@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +23,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     `file.name`. Raises OSError, naming `path`, if the file cannot be made or the disk is full."""
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    remove_leftovers(path.parent, path.name)
     try:
         temporary.unlink(missing_ok=True)
         file = temporary.open("xb")  # x: fails at a name that somebody else made in the meantime
@@ -39,3 +42,27 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files, of one file or of all in a folder, whose process was killed before it could. Files of other users and
+    of processes that still run stay, and so do links."""
+    if os.name != "posix":  # elsewhere nothing says harmlessly whether a process runs
+        return
+    pattern = re.compile(rf"{'.+' if name is None else re.escape(name)}\.([0-9]{{1,9}})\.part", re.DOTALL)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):  # gone in the meantime, or not to be removed
+            if (match := pattern.fullmatch(path.name)) and not is_running(int(match[1])):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+                    path.unlink()
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True

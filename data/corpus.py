@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
@@ -76,6 +76,8 @@ class TranslationData(pl.LightningDataModule):
     train_sentences takes the first so many training pairs (0: all). Epoch k has the same batches in the same order whether the run came to
     it or resumed there."""
 
+    split_class: ClassVar[type[EncodedSplit]] = EncodedSplit
+
     def __init__(
         self,
         *,
@@ -94,21 +96,20 @@ class TranslationData(pl.LightningDataModule):
         train = corpus.train
         if train_sentences:
             train = ParallelText(train.sources[:train_sentences], train.targets[:train_sentences], train.skipped)
-        self._splits = {
-            "train": self._encode(train, "training", skip_long=True),
-            "valid": self._encode(corpus.valid, "validation", skip_long=True),
-        }
+        texts = {"train": (train, "training"), "valid": (corpus.valid, "validation")}
+        # a corpus may lack a split; who asks for it is told
+        self._splits = {name: self._encode(text, words, skip_long=True) for name, (text, words) in texts.items() if len(text)}
 
     @property
     def train_pairs(self) -> list[Pair]:
         """(source pieces, target pieces) of every training pair that is used."""
-        return self._splits["train"].pairs
+        return self.split("train").pairs
 
     @property
     def report(self) -> dict[str, Any]:
         """What result.json says of the text: pairs, skipped pairs, pieces and unknown pieces, and the sizes of the vocabularies."""
         return {
-            **{name: _count(self._splits[name]) for name in ("train", "valid")},
+            **{name: _count(self.split(name)) for name in ("train", "valid")},
             "test": {"pairs": len(self.corpus.test), "skipped": dict(self.corpus.test.skipped)},
             "vocabulary": {"source": len(self.source_vocab), "target": len(self.target_vocab), "normalization": NORMALIZATION},
         }
@@ -122,19 +123,19 @@ class TranslationData(pl.LightningDataModule):
     def sampler(self, *, world: int = 1, rank: int = 0) -> TokenBatches:
         """The training batches' sampler; its `steps` is the number of optimiser steps in an epoch."""
         options = {"max_tokens": self.max_tokens, "seed": self.seed, "accumulate": self.accumulate}
-        return self._splits["train"].sampler(**options, world=world, rank=rank)
+        return self.split("train").sampler(**options, world=world, rank=rank)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         world, rank = self._world()
         sampler = self.sampler(world=world, rank=rank)
         if self.trainer is not None:
             sampler.set_epoch(self.trainer.current_epoch)
-        return _loader(self._splits["train"], sampler)
+        return _loader(self.split("train"), sampler)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the ranks' batches together."""
         world, rank = self._world()
-        split = self._splits["valid"]
+        split = self.split("valid")
         return _loader(split, split.sampler(max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False))
 
     def batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
@@ -146,7 +147,7 @@ class TranslationData(pl.LightningDataModule):
         pairs = list(zip(self.source_vocab.encode(text.sources), self.target_vocab.encode(text.targets), strict=True))
         specials = self.source_vocab.specials, self.target_vocab.specials
         if not skip_long:
-            return EncodedSplit(pairs, list(range(len(pairs))), dict(text.skipped), *specials)
+            return self.split_class(pairs, list(range(len(pairs))), dict(text.skipped), *specials)
         numbers = [i for i, (source, target) in enumerate(pairs) if max(len(source), len(target)) <= self.max_length]
         if not numbers:
             raise DataError(
@@ -156,7 +157,7 @@ class TranslationData(pl.LightningDataModule):
         skipped = dict(text.skipped)
         if len(numbers) < len(pairs):
             skipped[f"longer than {self.max_length} pieces"] = len(pairs) - len(numbers)
-        return EncodedSplit([pairs[i] for i in numbers], numbers, skipped, *specials)
+        return self.split_class([pairs[i] for i in numbers], numbers, skipped, *specials)
 
     def _world(self) -> tuple[int, int]:
         return (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)

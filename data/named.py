@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import os
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import BinaryIO
 
 from configs.did_you_mean import did_you_mean
 from data.atomic_file import atomic_file
+from data.file_digest import file_digest
 from data.parallel import Corpus, DataError, ParallelText, read_pairs
 
 MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -35,6 +37,7 @@ MULTI30K_SHA256 = {
     "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
     "test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
 }
+LARGEST, PATIENCE = 2**25, 600.0  # bytes and seconds of one download; the largest published file has less than a megabyte
 
 
 def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
@@ -82,7 +85,7 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
     sha256, target = MULTI30K_SHA256[file], root / "multi30k" / file
     for path in (target, root / file):
         if path.is_file():
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            found = file_digest(path)
             if found != sha256:
                 raise DataError(
                     f"{path} is not the published multi30k file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; "
@@ -119,14 +122,18 @@ def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
 
 def _stream(url: str, file: BinaryIO, *, label: str) -> str:
     """Copy the bytes of a URL to `file` and return their SHA-256; standard error shows how far it is. Raises OSError if they break off."""
-    sha = hashlib.sha256()
+    sha, until = hashlib.sha256(), time.monotonic() + PATIENCE
     with urllib.request.urlopen(url, timeout=30) as reply:
         expected = int(reply.headers.get("Content-Length") or 0)
         received = 0
-        while block := reply.read(1 << 16):
+        while block := reply.read1(1 << 16):  # what there is: `read` waits for all of it, however slowly it comes
             file.write(block)
             sha.update(block)
             received += len(block)
+            if received > LARGEST:
+                raise OSError(f"it sends more than {LARGEST / 1e6:.0f} MB, which no published file has")
+            if time.monotonic() > until:
+                raise OSError(f"it has sent {received:,} bytes in {PATIENCE / 60:.0f} minutes, which is too slow")
             if sys.stderr.isatty():
                 print(f"\rdownloading {label}: {received / 1e6:.2f} of {expected / 1e6:.2f} MB", end="", file=sys.stderr, flush=True)
     if expected and received < expected:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from pathlib import Path
 from configs.did_you_mean import did_you_mean
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}  # names a folder may use, the first one found wins
+
+SMALL, LARGEST_RATIO = 2**26, 100  # bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
 
 
 class DataError(ValueError):
@@ -52,10 +55,15 @@ class Corpus:
     extra: dict[str, ParallelText] = field(default_factory=dict)
 
     def split(self, name: str) -> ParallelText:
-        """Return the split train, valid or test, or the extra test set of this name. Raises DataError at any other name."""
+        """Return the split train, valid or test, or the extra test set of this name. Raises DataError at any other name, or where the text
+        has no such split."""
         splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
         if name not in splits:
             raise DataError(f"{self.name} has no split {name!r}{did_you_mean(name, list(splits))}; it has {', '.join(splits)}")
+        if not len(splits[name]):
+            raise DataError(
+                f"{self.name} has no {name} text, which is needed here; it has {', '.join(s for s in splits if len(splits[s]))}"
+            )
         return splits[name]
 
     def digest(self) -> str:
@@ -139,10 +147,20 @@ def read_files(
 
 
 def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corpus:
-    """Return the corpus of a folder with {train,valid,test}.{src,tgt}, plain or .gz; the validation files may also be called val or dev.
+    """Return the corpus of a folder. Raises DataError as `folder_files` does, and where a file cannot be read."""
+    folder = Path(folder)
+    files = folder_files(folder, src=src, tgt=tgt)
+    texts = {split: read_pairs(*files[split], skip_empty=split != "test") for split in SPLIT_NAMES}
+    about = f"parallel text in {folder}, {src} to {tgt}"
+    name = folder.resolve().name
+    return Corpus(texts["train"], texts["valid"], texts["test"], name=name, description=about, src=src or "", tgt=tgt or "")
+
+
+def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str, tuple[Path, Path]]:
+    """Return the source and the target file of every split of a folder with {train,valid,test}.{src,tgt}, plain or .gz; the validation
+    files may also be called val or dev.
 
     Raises DataError, which lists what the folder has, if a language or a split is missing."""
-    folder = Path(folder)
     found = _files_by_split(folder)
     languages = sorted(set().union(*(by_language.keys() for by_language in found.values())))
     if not languages:
@@ -155,16 +173,15 @@ def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corp
         if language not in languages:
             hint = did_you_mean(language, languages)
             raise DataError(f"{folder} has no file for language {language!r}{hint}; it has {', '.join(languages)}")
-    texts = {}
+    files = {}
     for split, names in SPLIT_NAMES.items():
         name = next((n for n in names if {src, tgt} <= found.get(n, {}).keys()), None)
         if name is None:
             present = ", ".join(sorted(path.name for n in names for path in found.get(n, {}).values())) or "none"
             expected = " or ".join(f"{n}.{src} and {n}.{tgt}" for n in names)
             raise DataError(f"{folder} has no {split} text for {src}-{tgt}: expected {expected}, plain or .gz; found {present}")
-        texts[split] = read_pairs(found[name][src], found[name][tgt], skip_empty=split != "test")
-    about = f"parallel text in {folder}, {src} to {tgt}"
-    return Corpus(texts["train"], texts["valid"], texts["test"], name=folder.resolve().name, description=about, src=src, tgt=tgt)
+        files[split] = found[name][src], found[name][tgt]
+    return files
 
 
 def _files_by_split(folder: Path) -> Mapping[str, Mapping[str, Path]]:
@@ -178,20 +195,40 @@ def _files_by_split(folder: Path) -> Mapping[str, Mapping[str, Path]]:
     return found
 
 
+def no_file(path: Path) -> DataError:
+    """The error for a file that is not there: it names what is."""
+    if not path.parent.is_dir():
+        return DataError(f"no file {path}: there is no folder {path.parent}")
+    entries = sorted(entry.name for entry in path.parent.iterdir())
+    names = ", ".join(entries[:12]) + (", ..." if len(entries) > 12 else "")
+    return DataError(f"no file {path}{did_you_mean(path.name, entries)}; {path.parent} has {names or 'no files'}")
+
+
 def _read_bytes(path: Path) -> bytes:
     try:
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        if not path.parent.is_dir():
-            raise DataError(f"no file {path}: there is no folder {path.parent}") from None
-        entries = sorted(entry.name for entry in path.parent.iterdir())
-        names = ", ".join(entries[:12]) + (", ..." if len(entries) > 12 else "")
-        raise DataError(f"no file {path}{did_you_mean(path.name, entries)}; {path.parent} has {names or 'no files'}") from None
+        raise no_file(path) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; expected a text file, plain or .gz") from error
     if raw.startswith(b"\x1f\x8b"):
         try:
-            return gzip.decompress(raw)
+            return _unpacked(raw, path)
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(f"{path} is a damaged gzip file ({error}); copy or download it again") from error
     return raw
+
+
+def _unpacked(raw: bytes, path: Path) -> bytes:
+    """The content of a gzip file. Raises DataError where it grows beyond what text does: memory would end first."""
+    most, blocks, size = max(SMALL, LARGEST_RATIO * len(raw)), [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+        while block := file.read(2**20):
+            blocks.append(block)
+            size += len(block)
+            if size > most:
+                raise DataError(
+                    f"{path} has {len(raw):,} bytes and unpacks to more than {most / 2**20:,.0f} MiB; expected text, which grows tenfold "
+                    "at most; if this is right, unpack it (gunzip --keep) and give the plain file"
+                )
+    return b"".join(blocks)

@@ -163,7 +163,7 @@ def systems_in(run: "RunFolder", names: dict[Path, str]) -> Iterator[tuple[str, 
         weights = (run.path / system["weights"]).resolve()
         if weights.name == "best.pt" and weights.parent in names:
             own = weights.parent == run.path.resolve()
-            yield name, system | {"weights": "best.pt" if own else f"../{names[weights.parent]}/best.pt"}
+            yield name, {"weights": "best.pt" if own else f"../{names[weights.parent]}/best.pt", "xi": system["xi"]}
 
 
 def without_repeats(text: str) -> str:

@@ -1,6 +1,8 @@
 """Callbacks of a stage: checkpoints, the test of convergence, the history of the gates, and lines on its progress."""
 
-import sys
+import multiprocessing
+import os
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,15 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import RichProgressBar
 
 from data.atomic_file import atomic_file
 from gates import GateBank
 from lightning_modules.loggers import MetricsFile
 from lightning_modules.module import StageModule
-from models.checkpoint import save_file
+from models.checkpoint import load_file, save_file
 from models.progress import minutes, say
 from runfolder.folder import RunFolder
+
+RESUMED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "epoch", "global_step")  # of a whole last.pt
 
 
 class Remembers(pl.Callback):
@@ -40,7 +43,8 @@ class Checkpoints(Remembers):
 
     remembered = ("best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens", "steps", "stopped")
 
-    def __init__(self, folder: RunFolder, *, best: str, last: str, monitor: str):
+    def __init__(self, folder: RunFolder, *, stage: str, best: str, last: str, monitor: str):
+        self.origin = {"run_hash": folder.run_hash(), "stage": stage}  # what goes on from another's checkpoint would be neither run
         self.folder, self.best_name, self.last_name, self.monitor = folder, best, last, monitor
         self.best = float("inf")
         self.best_epoch = -1
@@ -51,6 +55,23 @@ class Checkpoints(Remembers):
         self.steps = 0
         self.stopped: str | None = None  # why the stage ended before its last epoch
         self._begin = 0.0
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["origin"] = self.origin
+
+    def check_last(self, module: pl.LightningModule) -> str:
+        """The path of the checkpoint to resume from. Raises ValueError where it is broken, of another run or stage, or of another model;
+        one of an earlier version, which does not say its run, is taken at its word."""
+        path = self.folder / self.last_name
+        content = load_file(path)
+        if missing := [key for key in RESUMED if key not in content]:
+            raise self.folder.foreign(self.last_name, f"it holds no {', '.join(missing)}")
+        if (origin := content.get("origin", self.origin)) != self.origin:
+            raise ValueError(f"{path} was written by {origin}, and this is {self.origin}; bring its own back, or begin again with --fresh")
+        shapes = ({name: tensor.shape for name, tensor in state.items()} for state in (content["state_dict"], module.state_dict()))
+        if next(shapes) != next(shapes):
+            raise self.folder.foreign(self.last_name, "its weights are not those of the model that is trained")
+        return str(path)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._begin = time.perf_counter()
@@ -135,8 +156,9 @@ class StageLog(pl.Callback):
 
     MEASURED_STEPS = 20  # before the estimate
 
-    def __init__(self, stage: str, steps_per_epoch: int):
-        self.stage, self.steps = stage, steps_per_epoch
+    def __init__(self, stage: str, place: str, steps_per_epoch: int):
+        """place: which stage of how many it is, for the first line."""
+        self.stage, self.place, self.steps = stage, place, steps_per_epoch
         self._first = 0.0
         self._seen = 0
 
@@ -146,10 +168,10 @@ class StageLog(pl.Callback):
             self._first = time.perf_counter()
         if self._seen == 3 + self.MEASURED_STEPS:
             seconds_per_step = (time.perf_counter() - self._first) / self.MEASURED_STEPS
-            epochs = (trainer.max_epochs or 0) - trainer.current_epoch
+            epochs = f"{trainer.max_epochs} epoch{'s' * (trainer.max_epochs != 1)} of {self.steps} steps"
             left = ((trainer.max_epochs or 0) * self.steps - trainer.global_step) * trainer.accumulate_grad_batches
             if trainer.is_global_zero:
-                say(f"{self.stage}: {epochs} epochs of {self.steps} steps, about {minutes(seconds_per_step * left)} and the validations")
+                say(f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left and the validations")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -164,6 +186,16 @@ class StageLog(pl.Callback):
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
 
 
-def progress_bar() -> list[pl.Callback]:
-    """Return Rich's progress bar on a terminal, and nothing where the output is a log file."""
-    return [RichProgressBar(leave=False)] if sys.stdout.isatty() else []
+class EndWithParent(pl.Callback):
+    """Ends the processes of several devices where the one that started them is killed: they would train on, watched by nobody."""
+
+    def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+        parent = multiprocessing.parent_process()
+        if trainer.world_size > 1 and parent is not None:
+            threading.Thread(target=end_after, args=[parent], daemon=True).start()
+
+
+def end_after(parent: Any) -> None:
+    """Wait until the parent has ended, however it ended, then end this process at once: the others of its group wait for its numbers."""
+    parent.join()
+    os._exit(1)

@@ -42,12 +42,18 @@ class MetricsFile(StageNumbers):
         self.rows: dict[int, dict[str, Any]] = {}
         self.before: list[dict[str, Any]] = []  # rows of other stages
         if self.path.is_file():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                for row in csv.DictReader(file):
-                    if row["stage"] == stage:
-                        self.rows[int(row["step"])] = {key: value for key, value in row.items() if value != ""}
-                    else:
-                        self.before.append(row)
+            try:
+                self.read(stage)
+            except (KeyError, TypeError, ValueError, csv.Error) as error:
+                raise ValueError(f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on without it") from error
+
+    def read(self, stage: str) -> None:
+        with self.path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["stage"] == stage:
+                    self.rows[int(row["step"])] = {key: value for key, value in row.items() if value != ""}
+                else:
+                    self.before.append(row)
 
     def forget_from(self, first_step: int) -> None:
         """Drop the rows from `first_step` (counted from 0) on, which a resumed run will log again."""

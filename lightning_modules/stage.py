@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytorch_lightning as pl
@@ -13,9 +13,10 @@ from pytorch_lightning.loggers import Logger
 from configs.schema import StageConfig
 from data.corpus import TranslationData
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import Checkpoints, GateHistory, StageLog, progress_bar
+from lightning_modules.callbacks import Checkpoints, EndWithParent, GateHistory, StageLog
 from lightning_modules.loggers import make_loggers
 from lightning_modules.module import StageModule
+from lightning_modules.stage_bar import stage_bar
 from models.checkpoint import load_file
 from runfolder.convergence import is_converged
 from runfolder.folder import RunFolder
@@ -56,6 +57,12 @@ class StageResult:
     tokens_per_second: float
     stopped: str | None
 
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "StageResult":
+        """The result that `to_json` wrote; keys that this version does not know are left out."""
+        known: dict[str, Any] = {field.name: content.get(field.name) for field in fields(cls)}
+        return cls(**known)
+
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
 
@@ -68,6 +75,7 @@ def run_stage(
     machine: Machine,
     stage: StageConfig,
     *,
+    place: str = "stage 1 of 1",
     prefix: str = "",
     resume: bool = False,
     watchers: Sequence[pl.Callback] = (),
@@ -75,13 +83,14 @@ def run_stage(
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    Files in the run folder begin with `prefix`. `resume` goes on after the last whole epoch if there is one. watchers: callbacks that find
-    the weights that are validated in place in their on_validation_end; what they do there is not counted as training time. loggers: where
-    numbers go beside metrics.csv and TensorBoard."""
+    place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`. `resume` goes on after the last
+    whole epoch if there is one. watchers: callbacks that find the weights that are validated in place in their on_validation_end; what they
+    do there is not counted as training time. loggers: where numbers go beside metrics.csv and TensorBoard."""
     gated = module.gating is not None
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
-    checkpoints = Checkpoints(folder, best=best, last=last, monitor=module.monitor)
-    callbacks: list[pl.Callback] = [checkpoints, *watchers, StageLog(name, data.sampler(world=machine.devices).steps), *progress_bar()]
+    checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor)
+    log = StageLog(name, place, data.sampler(world=machine.devices).steps)
+    callbacks: list[pl.Callback] = [checkpoints, *watchers, log, *stage_bar(f"{name}, {place}"), EndWithParent()]
     if stage.average > 0:
         callbacks.insert(1 + len(watchers), AverageWeights(stage.average))
     if gated:
@@ -102,9 +111,9 @@ def run_stage(
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=any("Progress" in type(callback).__name__ for callback in callbacks),
+        enable_progress_bar=False,  # StageBar is ours
     )
-    again = str(folder / last) if resume and (folder / last).is_file() else None
+    again = checkpoints.check_last(module) if resume and (folder / last).is_file() else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
     try:
         trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
@@ -136,9 +145,12 @@ def strategy(devices: int, gated: bool) -> str:
 
 
 def load_best(module: StageModule, folder: RunFolder, best: str) -> None:
-    """Put the best checkpoint's weights, and gates where it has them, into the module's model."""
+    """Put the best checkpoint's weights, and gates where it has them, into the module's model. Raises ValueError where they do not fit."""
     content = load_file(folder / best)
-    module.model.load_state_dict({**content["model"], **content["gates"]})
+    try:
+        module.model.load_state_dict({**content["model"], **content["gates"]})
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise folder.foreign(best, f"its weights are not those of the stage ({' '.join(str(error).split())[:200]})") from error
     module.model.eval()
 
 

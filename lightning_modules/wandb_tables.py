@@ -17,7 +17,7 @@ from runfolder.folder import RunFolder
 from runfolder.row import ResultRow
 from runfolder.source import Lines
 
-PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs")  # settings that may be paths
+PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs", "encoder")  # settings that may be paths
 RECORDED = ("commit", "device", "versions")  # facts of the process that trained the run
 SENTENCES = 50  # number of test sentences in the table of translations
 FILES = {"gates.json": "gates", **{f"{method.removed}.pt": "model" for method in METHODS.values()}, "report.html": "report"}  # -> artifact

@@ -58,11 +58,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grad_h * grads[0], None if grad_w is None else grad_w * grads[0], None, None, None, None, None
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, *, padding: int, smoothing: float = 0.0) -> Tensor:
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, *, padding: int, smoothing: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
     """Label-smoothed cross-entropy in nats, summed over the target tokens that are not padding: a scalar.
 
-    hidden (B, T, D) decoder states, weight (V, D) output projection, targets (B, T) ids. Equals F.cross_entropy(hidden @ weight.T, ...,
-    label_smoothing=smoothing, reduction="sum", ignore_index=padding). Under autocast the products run in its type, the softmax in fp32."""
+    hidden (B, T, D) decoder states, weight (V, D) and bias (V,) output projection, targets (B, T) ids. Equals
+    F.cross_entropy(F.linear(hidden, weight, bias), ..., label_smoothing=smoothing, reduction="sum", ignore_index=padding). Under autocast
+    the products run in its type, the softmax in fp32."""
+    if bias is not None:  # as one more column, whose input is 1
+        hidden, weight = F.pad(hidden, (0, 1), value=1.0), torch.cat([weight, bias[:, None]], dim=1)
     real = targets != padding
     h, y = hidden[real], targets[real]
     device = h.device.type

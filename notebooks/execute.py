@@ -31,7 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             target = Path(given.to) / f"{source.stem}.ipynb"
             write(executed_notebook(source), target)
             print(f"{target}: {target.stat().st_size:,} bytes", flush=True)
-    except (ValueError, OSError, CellExecutionError) as error:
+    except CellExecutionError as error:  # its text is the whole cell and its traceback
+        mistake = error.evalue if error.ename == "ValueError" else error
+        print(f"notebooks/execute.py: error: {source.name}: {mistake}", file=sys.stderr)
+        return 1
+    except (ValueError, OSError) as error:
         print(f"notebooks/execute.py: error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -49,7 +53,8 @@ def executed_notebook(source: Path, *, cwd: Path = HERE) -> Any:
     """The notebook with new outputs, run in a fresh kernel in the folder `cwd`. Raises CellExecutionError where a cell fails."""
     notebook = nbformat.read(source, as_version=4)
     resources = {"metadata": {"path": str(cwd)}}
-    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources, record_timing=False).execute()
+    options = {"timeout": SECONDS, "record_timing": False, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel itself
+    NotebookClient(notebook, kernel_name="python3", resources=resources, **options).execute()
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"  # the same notebook gives the same file
     notebook.metadata.get("language_info", {}).pop("version", None)

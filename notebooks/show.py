@@ -1,10 +1,12 @@
-"""What the notebooks show: tables as Markdown, which a reader of the file can still read, and the figures of report/ as pictures."""
+"""What the notebooks show: tables as Markdown, which a reader of the file can still read, the figures of report/ as pictures, and one line
+for a mistake such as a HEADGATES_RUN that is not there."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from IPython import get_ipython
 from IPython.display import Image, Markdown
 
 import report.drawing
@@ -30,3 +32,12 @@ def picture(draw: Callable[..., None], *args: Any, **options: Any) -> Image:
     with TemporaryDirectory() as folder:
         draw(*args, path=Path(folder) / "figure", **options)
         return Image((Path(folder) / "figure.png").read_bytes())
+
+
+def in_one_line(shell: Any, kind: type[BaseException], error: BaseException, *_: Any, **__: Any) -> list[str]:
+    """What IPython prints of a ValueError, which in this code is the user's mistake and says what to do; others keep their traceback."""
+    return [str(error)]
+
+
+if (shell := get_ipython()) is not None:
+    shell.set_custom_exc((ValueError,), in_one_line)

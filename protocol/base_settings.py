@@ -5,6 +5,7 @@ from typing import Any
 
 from configs.fields import to_dict
 from configs.schema import FitConfig, ModelConfig
+from configs.source import is_foreign
 from models.progress import say
 from runfolder.folder import RunFolder
 from runfolder.source import find_run
@@ -16,7 +17,9 @@ VOCABULARY = ("vocab_size", "joint")  # the other settings of text.* are of batc
 def open_base(config: FitConfig) -> RunFolder:
     """The base of --base. Raises ValueError unless it is a finished run without gates."""
     path = str(config.base)
-    folder = find_run(path, config.runs)
+    if is_foreign(path) and all(getattr(config, name) == getattr(FitConfig(), name) for name in TEXT):
+        raise ValueError(f"--base {path} has no text of its own: give --data, --src and --tgt, or explicit files")
+    folder = find_run(path, config)
     folder.check_finished()
     if folder.config().get("gate", "none") != "none":
         raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
@@ -44,9 +47,14 @@ def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:
     for name, value in ours["train"].items():
         if value != default["train"][name] and value != theirs.get("train", {}).get(name, value):
             say(f"ignored: --train.{name.replace('_', '-')} {value}; {base.path} is trained already, with {theirs['train'][name]}")
+    for name in ("task", "encoder"):
+        check_setting(name, ours[name], theirs.get(name, default[name]), default[name], base)
+        changed[name] = theirs.get(name, default[name])
     known = {each.name for each in fields(ModelConfig)}
     taken = {name: text[name] for name in VOCABULARY if name in text}
     new_model = ModelConfig(**{name: value for name, value in model.items() if name in known})
+    if ours["text"]["max_length"] == default["text"]["max_length"]:  # a base of fewer positions has shorter pairs
+        taken["max_length"] = min(default["text"]["max_length"], new_model.max_positions - 1)
     return replace(config, model=new_model, text=replace(config.text, **taken), **changed)
 
 

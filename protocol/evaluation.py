@@ -45,7 +45,7 @@ class Evaluation:
 
         weights, xi: the checkpoint of the system and the values of its gates, None without gates. open_heads: those of the gated sites,
         numbered as before any removal; at other sites every head that was not removed is open. facts: further fields of the row."""
-        self.folder.add_system(system, weights, None if xi is None else xi.to_json())
+        self.folder.add_system(system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files)
         begin = time.perf_counter()
         outputs = self.task.predict(predictor, self.test[0])
         seconds = time.perf_counter() - begin
@@ -90,7 +90,7 @@ class Evaluation:
         """Add a row with the outputs of the system `other` of `folder`."""
         outputs = self.outputs(folder, other)
         row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
-        self.folder.add_system(row.system, weights, None if xi is None else xi.to_json())
+        self.folder.add_system(row.system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files)
         self.add_scored(row, outputs)
 
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ class Evaluation:
         if system in rows and rows[system].evaluation == self.fingerprint:
             self.copy_row(rows[system], run, system, run / "best.pt", None)
             return
-        predictor = self.task.load_predictor(run.path, run / "best.pt", settings)
+        predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
         self.add(system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {})
 
     def count_different_lines(self, system: str, other: str) -> int:
@@ -125,7 +125,7 @@ class Evaluation:
         row.reference = self.reference
         for name, measure in row.measures.items():
             for column in COMPARED:
-                setattr(measure, column, comparison[f"{name}_{column}"])
+                setattr(measure, column, comparison.get(f"{name}_{column}"))
         if "base" in self.scored:
             row.p_value_vs_base = compare(self.scored[row.system], self.scored["base"], self.counts)[f"{row.metric}_p_value"]
 

@@ -1,10 +1,13 @@
 """How the scripts end: with an exit code, and with one line on stderr where they cannot go on."""
 
+import errno
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from configs.printable import printable
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
@@ -15,11 +18,19 @@ def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -
         with kill_as_interrupt():
             return run() or 0
     except (ValueError, OSError) as error:
-        print(f"{script}: error: {error}", file=sys.stderr)
+        print(error_line(script, error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"{script}: interrupted; {interrupted}", file=sys.stderr)
+        print(printable(f"{script}: interrupted; {interrupted}"), file=sys.stderr)
         return 130
+
+
+def error_line(script: str, error: Exception) -> str:
+    """What the user is told of an error, printable on any terminal; of a full disk, with what to do."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = f"cannot write {error.filename or 'all of its output'}: {error.strerror}; free some space and repeat the command"
+    return printable(f"{script}: error: {text}")
 
 
 @contextmanager

@@ -206,10 +206,11 @@ class Experiment:
             evaluation.repeat(method.removed, method.exact, folder / "best.pt", because="no head is closed")
             return
         detach(predictor.model)
-        remove(predictor.model, ~open_heads)
+        remove(predictor.model, ~open_heads, leave_one=True)  # of an attention that cannot run without any
         weights = folder / f"{method.removed}.pt"
         self.task.save_model(weights, predictor)
-        row = evaluation.add(method.removed, weights, predictor, heads_left(predictor.model))
+        still_open = HeadMap(dict(heads_left(predictor.model)) | dict(open_heads))  # what stays in the weights may be closed
+        row = evaluation.add(method.removed, weights, predictor, still_open)
         row.lines_unlike_masked = evaluation.count_different_lines(method.removed, method.exact)
         if row.lines_unlike_masked:
             lines = f"{row.lines_unlike_masked} of {len(self.text.test[0])} lines"
@@ -239,6 +240,16 @@ class Experiment:
             evaluation.add(row, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())
 
     # ---------------------------------------------------------------- stages
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages in their order, finished ones too; a base that --base names is none."""
+        systems = self.config.systems
+        names = [] if self.named_base is not None else ["base"]
+        if self.config.gate == "none":
+            return names
+        names += ["base-continued"] if "base-continued" in systems else []
+        return [*names, "gates", *(row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED))]
 
     def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
         """Return the folder of the run with this fingerprint, and whether the run is finished already."""
@@ -281,7 +292,7 @@ class Experiment:
         """Train a stage and return its result; a stage whose result is on disk is not run again."""
         record = folder / f"{prefix}stage.json"
         if record.is_file():
-            result = StageResult(**folder.read_json(record.name))
+            result = StageResult.from_json(folder.read_json(record.name))
             load_best(module, folder, result.weights)
             module.model.to(best_device())
             return result
@@ -290,6 +301,7 @@ class Experiment:
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
         followed: Any = {"loggers": self.tracker.loggers(name), "watchers": [*watchers, *self.tracker.watchers(name)]}
+        followed["place"] = f"stage {self.stages.index(name) + 1} of {len(self.stages)}"
         result = run_stage(name, module, data, folder, self.machine, stage, prefix=prefix, resume=self.config.resume, **followed)
         module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())
@@ -297,7 +309,7 @@ class Experiment:
         say(
             f"{name}: best epoch {result.best_epoch + 1} of {result.epochs}, "
             f"validation loss {result.losses[result.best_epoch]:.4f}{end}, "
-            f"{minutes(result.seconds)} of training, {result.tokens_per_second:,.0f} target tokens/s"
+            f"{minutes(result.seconds)} of training, {result.tokens_per_second:,.0f} {self.task.unit}/s"
         )
         return result
 

@@ -1,6 +1,5 @@
 """What the stages of one configuration work on: the text, its batches, the test lines, and fresh copies of a base."""
 
-from pathlib import Path
 from typing import Any
 
 from configs.fields import to_dict
@@ -14,13 +13,14 @@ from tasks.base import Predictor
 
 
 class ExperimentText:
-    """prefix: `<data>-<src>-<tgt>`, how the names of its runs begin; test: the source and reference lines that are evaluated."""
+    """prefix: how the names of its runs begin, `<data>-<src>-<tgt>` for translation; test: the source and reference lines that are
+    evaluated."""
 
     def __init__(self, config: FitConfig):
         self.config, self.settings = config, to_dict(config)
         self.task = task_named(config.task)
         self.corpus = self.task.load_text(self.settings)
-        self.prefix = f"{'files' if config.train_files else Path(config.data).name}-{config.src}-{config.tgt}"
+        self.prefix, _ = self.task.run_words(self.settings)
         self.test: Lines = (self.corpus.test.sources, self.corpus.test.targets)
         if config.test_sentences:
             self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
@@ -42,7 +42,7 @@ class ExperimentText:
 
     def load(self, base: RunFolder) -> Predictor:
         """A fresh copy of a base's best model, with the settings of this configuration."""
-        predictor = self.task.load_predictor(base.path, base / "best.pt", self.settings)
+        predictor = self.task.load_predictor(base.path, base.weights_of(base.own_system()), self.settings)
         predictor.model.to(best_device())
         return predictor
 

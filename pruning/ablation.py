@@ -21,7 +21,7 @@ from models.progress import Report
 from pruning.ablated_stats import AblationScores, fingerprint, score_ablations
 from pruning.dense_model import DenseModel
 from pruning.scores import beam_of
-from pruning.significance import LEVEL, SEED, TEST, Scored, compare_many, half_sample_p_values, holm
+from pruning.significance import LEVEL, P_VALUES, SEED, TEST, Scored, compare_many, half_sample_p_values, holm
 from runfolder.source import Lines
 from runfolder.table import Row, read_table, write_table
 
@@ -129,7 +129,7 @@ def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row
     row = {main: system.main, f"{main}_difference": compared[f"{main}_difference"], "difference_low": low, "difference_high": high}
     for metric in base.metrics[1:]:
         row |= {metric.name: system[metric.name], f"{metric.name}_difference": system[metric.name] - base[metric.name]}
-    return row | {"p_value": compared[f"{main}_p_value"], "p_sacrebleu": compared[f"{main}_p_sacrebleu"]}
+    return row | {p: compared[f"{main}_{p}"] for p in P_VALUES if f"{main}_{p}" in compared}
 
 
 def significance_counts(rows: Sequence[Row], difference: str) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def read_or_make_table(
     `name`.json has another fingerprint otherwise, unless `fresh`."""
     folder = dense.folder
     if (folder / f"{name}.json").is_file() and not fresh:
-        theirs = folder.read_json(f"{name}.json").get("made_of", {})
+        theirs = folder.read_json(f"{name}.json").get("made_of") or {}
         other = [key for key in made_of if theirs.get(key) != made_of[key]]
         if not other:
             report(f"{name}: made already with the same settings (--fresh repeats it)")

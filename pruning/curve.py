@@ -23,7 +23,7 @@ from gates import KINDS, HeadMap, attach, detach, find_sites
 from models.progress import Report
 from pruning.dense_model import DenseModel
 from pruning.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
-from pruning.significance import LEVEL, TEST, Scored, compare, resample_counts, score
+from pruning.significance import LEVEL, P_VALUES, TEST, Scored, compare, resample_counts, score
 from runfolder.source import BATCH_TOKENS, prediction_settings
 from runfolder.table import Row, read_table, write_table
 
@@ -96,7 +96,7 @@ def split_columns(split: str, system: Scored, reference: Scored, counts: Any) ->
         if metric is system.metrics[0]:
             low, high = compared[f"{name}_difference_ci95"]
             row |= {f"{name}_difference": compared[f"{name}_difference"], f"{name}_difference_low": low, f"{name}_difference_high": high}
-            row |= {f"{name}_{p}": compared[f"{name}_{p}"] for p in ("p_value", "p_sacrebleu")}
+            row |= {f"{name}_{p}": compared[f"{name}_{p}"] for p in P_VALUES if f"{name}_{p}" in compared}
     return {f"{split}_{name}": value for name, value in row.items()}
 
 
@@ -112,12 +112,12 @@ def curve(
     record = {"settings": made_of, "finished": False, **dense.facts}
     if (dense.folder / f"curves/{name}.json").is_file() and not config.fresh:
         record = dense.folder.read_json(f"curves/{name}.json")
-        if other := [key for key in made_of if record.get("settings", {}).get(key) != made_of[key]]:
+        if other := [key for key in made_of if (record.get("settings") or {}).get(key) != made_of[key]]:
             path = dense.folder / f"curves/{name}.json"
             raise ValueError(f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew")
-        if record["finished"] or (dense.folder / f"curves/{name}.csv").is_file():
+        if record.get("finished") or (dense.folder / f"curves/{name}.csv").is_file():
             rows = read_table(dense.folder, f"curves/{name}.csv")
-        if record["finished"]:
+        if record.get("finished"):
             report(f"{name}: finished, same settings; --fresh repeats it")
             return name, rows
         report(f"{name}: {len(rows)} finished steps are there, the rest follows")
@@ -283,7 +283,7 @@ def choose_step(rows: Sequence[Row]) -> Row:
         if len(group) == seeds and all(row[f"valid_{main}_p_value"] >= LEVEL or row[f"valid_{main}_difference"] >= 0 for row in group)
     ]
     group = steps[max(kept)]  # closing nothing is never significant
-    compared = ("_low", "_high", "_p_value", "_p_sacrebleu", "_difference")
+    compared = ("_low", "_high", "_difference", *(f"_{p}" for p in P_VALUES))
     others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(compared)]
     averaged = [f"valid_{main}", f"test_{main}", f"test_{main}_difference", *(name for name in others if name != f"test_{main}")]
     mean = {name: sum(row[name] for row in group) / len(group) for name in averaged}

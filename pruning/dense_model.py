@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from configs.prune import PruneConfig
-from data import load_corpus
 from data.batch import Batch
 from data.parallel import digest_lines, read_pairs
 from data.vocab import Vocabulary
@@ -49,7 +48,7 @@ class DenseModel:
         finished, or its text has changed since."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        source = open_source(config.source, dense=True, data_dir=config.data_dir, finished=True)
+        source = open_source(config.source, dense=True, options=config, finished=True)
         if isinstance(source.predictor, Translator):
             source.predictor.search = replace(source.predictor.search, beam=config.beam)
         valid, test = source.lines("valid", config.valid_sentences), source.lines("test", config.test_sentences)
@@ -61,9 +60,8 @@ class DenseModel:
     def other(self, corpus: str) -> tuple[str, Lines]:
         """The name and the test lines of another corpus, between the run's languages. Raises ValueError if there is none, or the run's
         vocabularies do not know its script."""
-        config = self.source.config
-        found = load_corpus(corpus, data_dir=self.source.data_dir, src=config.get("src"), tgt=config.get("tgt"))
-        return found.name, self.encodable(found.name, found.test.sources, found.test.targets)
+        name, text = self.source.task.other_text(self.source.config | {"data_dir": self.source.data_dir}, corpus)
+        return name, self.encodable(name, text.sources, text.targets)
 
     def other_files(self, source: str, reference: str) -> tuple[str, Lines]:
         """The same for two aligned files; the name is that of the source file and its folder."""
@@ -90,9 +88,8 @@ class DenseModel:
         """The first --test-sentences lines. Raises ValueError if the vocabularies cannot encode them."""
         count = self.test_sentences or None
         lines = list(sources[:count]), list(references[:count])
-        for side, vocab, text in zip(
-            ("source", "reference"), (self.translator.source_vocab, self.translator.target_vocab), lines, strict=True
-        ):
+        predictor = self.source.predictor if hasattr(self.source.predictor, "source_vocab") else self.translator
+        for side, vocab, text in zip(("source", "reference"), (predictor.source_vocab, predictor.target_vocab), lines, strict=True):
             share = unknown_share(vocab, text)
             if share > MOST_UNKNOWN:
                 config = self.source.config

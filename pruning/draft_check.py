@@ -48,8 +48,9 @@ class Drafts:
         self.memory = model.encoder(model.embed(source, "source"), self.bias, trace=self.encoder)
         self.hidden = model.decoder(model.embed(self.target_in, "target"), self.memory, self.bias, trace=self.decoder)  # (B, T, D)
         positions = torch.arange(1, self.target.shape[1] + 1, device=source.device)
-        # beyond the draft there is nothing to check, and at a row's limit the end is forced, whatever the model prefers
-        self.settled = (self.target == self.specials.padding) | (positions >= self.limits[:, None])  # (B, T)
+        # beyond the draft there is nothing to check; at a row's limit its end is forced, and so may its beginning be
+        forced = positions <= len(self.specials.forced)
+        self.settled = (self.target == self.specials.padding) | (positions >= self.limits[:, None]) | forced  # (B, T)
         self.find_candidates(farthest)
 
     def find_candidates(self, farthest: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from configs.registry import imported
 from configs.scores import SCORES, Score
-from gates import KINDS, HeadMap
+from gates import KINDS, HeadMap, find_sites
 from models.progress import Report, say
 from runfolder.source import Lines, Source
 
@@ -51,9 +51,18 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
     earlier = f"scores/gradient-{source.corpus.digest()}{f'-{request.sentences}' if request.sentences else ''}"  # fit.py's until 0.1
     for file in (request.file, *([earlier] if score.from_gradients and request.absolute == "sentence" else [])):
         if (source.folder / f"{file}.json").is_file() and not request.fresh:
-            return HeadMap.load(source.folder / f"{file}.json")
+            return stored_scores(source, f"{file}.json", request.kinds)
     scores = compute_scores(score, request)
     source.folder.write_json(f"{request.file}.json", scores.to_json())
+    return scores
+
+
+def stored_scores(source: Source, file: str, kinds: Sequence[str] | None) -> HeadMap:
+    """The scores in a file of the run folder. Raises ValueError where it lacks heads of the source's model."""
+    scores = HeadMap.load(source.folder / file)
+    for site in find_sites(source.predictor.model):
+        if site.heads and (kinds is None or site.kind in kinds) and site not in scores:
+            raise source.folder.foreign(file, f"it has no scores of the {site.heads} heads of {site.name}")
     return scores
 
 
@@ -114,7 +123,7 @@ def text_suffix(source: Source) -> list[str]:
     """Parts of a file name that tell the source's text from the one its run was trained on; none if they are the same."""
     recorded = source.folder.config() if (source.folder / "config.yaml").is_file() else source.config
     own, settings = recorded.get("text", {}), source.config.get("text", {})
-    trained_on = (source.folder.result() or {}).get("data", {}).get("text_digest")
+    trained_on = ((source.folder.result() or {}).get("data") or {}).get("text_digest")
     digest = source.corpus.digest()
     parts = [] if trained_on in (None, digest) else [f"text{digest}"]
     return parts + [f"{name}{settings[name]}" for name in ("train_sentences", "max_length") if settings.get(name) != own.get(name)]

@@ -2,9 +2,11 @@
 
 Koehn 2004. `p_value` is two-sided. `sacrebleu_p_value` is what `sacrebleu.significance` prints (Moses' script), to rounding: it is called
 two-sided too, but counts one tail of the centred samples, so that under a true null it falls below .05 in about 10% of the comparisons.
+Where a metric says of each line whether it is right, McNemar's exact test stands beside them.
 Letters: R resamples, N sentences, M statistics of a sentence.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from tasks.metrics import BLEU, CHRF, Floats, Metric
 SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
 LEVEL = 0.01  # of significance, the paper's
 TEST = "paired bootstrap, two-sided"  # stands in every table's fingerprint: tables of another test are not read as ours
+P_VALUES = ("p_value", "p_sacrebleu", "p_mcnemar")  # of a difference; the last where lines are right or wrong
 AT_ONCE = 4_000_000  # draws held at once: 32 MB an array
 TRANSLATION = (BLEU, CHRF)
 
@@ -140,6 +143,22 @@ def half_sample_p_values(systems: Sequence[Scored], reference: Scored, *, resamp
     return shares
 
 
+def mcnemar_column(metric: Metric, system: Scored, reference: Scored) -> dict[str, float]:
+    """McNemar's p of a difference, where the metric says of every line whether it is right; else nothing."""
+    name = metric.name
+    if not metric.right_or_wrong:
+        return {}
+    return {f"{name}_p_mcnemar": mcnemar_p_value(system.statistics[name][:, 0], reference.statistics[name][:, 0])}
+
+
+def mcnemar_p_value(system: Floats, reference: Floats) -> float:
+    """Exact two-sided p of the lines that one system alone has right, (N,) 1 or 0 each: under the null each system has half of them
+    (McNemar 1947; the binomial test). 1 where there are none."""
+    alone = int(np.sum(system > reference)), int(np.sum(system < reference))
+    tail = sum(math.comb(sum(alone), k) for k in range(min(alone) + 1))
+    return min(1.0, tail / 2 ** (sum(alone) - 1)) if sum(alone) else 1.0
+
+
 def compare(system: Scored, reference: Scored, counts: Floats) -> dict[str, Any]:
     """Differences system - reference in every metric, with 95% intervals and p-values on the resamples `counts` (R, N)."""
     out: dict[str, Any] = {}
@@ -148,6 +167,7 @@ def compare(system: Scored, reference: Scored, counts: Floats) -> dict[str, Any]
         ours = metric.resampled(counts @ system.statistics[name])
         theirs = metric.resampled(counts @ reference.statistics[name])
         out |= {f"{name}_ci95": interval(ours)} | difference_columns(name, system[name] - reference[name], ours, theirs)
+        out |= mcnemar_column(metric, system, reference)
     return out
 
 
@@ -182,7 +202,9 @@ def compare_many(systems: Sequence[Scored], reference: Scored, *, resamples: int
             row[chunk] = resampled(sums + (change @ by_sentence[lines]).T) if len(lines) else theirs[chunk]
         begin = chunk.stop
     return [
-        {f"{name}_ci95": interval(row)} | difference_columns(name, system.main - reference.main, row, theirs)
+        {f"{name}_ci95": interval(row)}
+        | difference_columns(name, system.main - reference.main, row, theirs)
+        | mcnemar_column(reference.metrics[0], system, reference)
         for row, system in zip(ours, systems, strict=True)
     ]
 

@@ -30,6 +30,7 @@ function attentionPart(head) {
     "Attention",
     el("div", { class: "bar" }, sentences, el("div", { class: "switch", role: "group", "aria-label": "drawing" }, drawings)),
     svg(WIDTH, height, { class: "attention f-" + head.family.id, role: "img", "aria-label": words }, drawn),
+    el("p", { class: "note" }, `Your own sentences, one a line of a file: python analyze.py runs/${data.run ?? "RUN"} --examples-from FILE`),
   );
 }
 

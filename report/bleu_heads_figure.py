@@ -61,7 +61,7 @@ def draw_bleu_heads(rows: Sequence[Row], path: str | Path, *, title: str = "", p
             axes_list[0].tick_params(labelbottom=False)
             axes_list[1].set_title("all systems", fontsize=8.5, color=SOFT.light)
         totals = sorted({int(number(row["heads_total"])) for row in shown})
-        axes_list[-1].set_xlabel(f"open heads, of {totals[0]}" if len(totals) == 1 else "open heads")
+        axes_list[-1].set_xlabel(f"open heads{f', of {totals[0]}' if len(totals) == 1 else ''} (fewer to the right)")
         if panel:
             draw_heads(figure.add_subplot(grid[:, 1]), panel)
         figure.legend(handles=legend_handles(shown, bases), loc="outside lower center", ncols=6 if panel else 3, handlelength=2.2)
@@ -104,9 +104,10 @@ def lowest(rows: Sequence[Row]) -> float:
 
 
 def across(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return the limits of open heads, the most on the left: what is closed grows to the right here, in curves and on the report page."""
     heads = column(rows, "heads_open")
     room = 0.07 * max(float(np.ptp(heads)), 4.0)
-    return float(heads.min()) - room, float(heads.max()) + room
+    return float(heads.max()) + room, float(heads.min()) - room
 
 
 # ---------------------------------------------------------------- systems

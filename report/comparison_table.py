@@ -27,6 +27,8 @@ def comparison_table(run: RunFolder) -> None:
         figures = ["heads", *kinds, first, "95%", *others, "difference", "95%", "p"]
     else:
         figures = ["heads", "+".join(kind[0] for kind in kinds), first, *others, "diff.", "95%", "p"]
+    if any(row.main.p_mcnemar is not None for row in rows):
+        figures.append("McNemar")
     title = f"{run.path}: test set, differences against {reference}"
     table = columns(title, ["system"], figures, (cells(row, kinds, reference, wide=wide) for row in rows))
     if not wide:
@@ -46,9 +48,9 @@ def cells(row: ResultRow, kinds: list[str], reference: str, *, wide: bool) -> li
     first = [row.system, f"{row.heads_open}/{row.heads_total}", *(by_kind if wide else ["+".join(by_kind)]), f"{main.value:.2f}"]
     first += [interval_text(main.ci95, ".1f")] * wide + [f"{measure.value:.2f}" for measure in others]
     if row.system == reference or main.difference is None:
-        return [*first, "ref." if not wide else "reference", "", ""]
-    p_value = "" if main.p_value is None else f"{main.p_value:.3f}"
-    return [*first, f"{main.difference:+.2f}", interval_text(main.difference_ci95, "+.2f" if wide else "+.1f"), p_value]
+        return [*first, "ref." if not wide else "reference", "", "", *([""] if main.p_mcnemar is not None else [])]
+    p_values = ["" if main.p_value is None else f"{main.p_value:.3f}", *([] if main.p_mcnemar is None else [f"{main.p_mcnemar:.3f}"])]
+    return [*first, f"{main.difference:+.2f}", interval_text(main.difference_ci95, "+.2f" if wide else "+.1f"), *p_values]
 
 
 def warnings_of(rows: list[ResultRow], config: dict[str, Any], reference: str) -> list[str]:
@@ -68,7 +70,9 @@ def warnings_of(rows: list[ResultRow], config: dict[str, Any], reference: str) -
             )
         if row.is_base and stage:
             if stage["converged"] is None or len(stage["losses"]) <= EPOCHS:
-                lines.append(f"{row.system}: {len(stage['losses'])} epochs are too few to say whether it is converged")
+                count = len(stage["losses"])
+                epochs = f"{count} epochs are" if count > 1 else "1 epoch is"
+                lines.append(f"{row.system}: {epochs} too few to say whether it is converged")
             elif not stage["converged"]:
                 fell = f"its validation loss still fell by 0.5% over the last {EPOCHS} epochs"
                 lines.append(f"{row.system} is not converged: {fell}; train it for longer")

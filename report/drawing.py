@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
+from data.atomic_file import atomic_file
 from report.palette import SOFT
 
 Row = Mapping[str, Any]
@@ -49,8 +50,10 @@ def drawing(path: str | Path, *, size: tuple[float, float], title: str) -> Itera
         if title:
             figure.suptitle(fill(title, int(8.5 * size[0])), x=0.01, ha="left", fontsize=13)  # 8.5 letters an inch
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path.with_name(path.name + ".png"), dpi=DOTS_PER_INCH, metadata={"Software": None})
-        figure.savefig(path.with_name(path.name + ".svg"), metadata={"Date": None, "Creator": None})
+        with atomic_file(path.with_name(path.name + ".png")) as file:
+            figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+        with atomic_file(path.with_name(path.name + ".svg")) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def number(value: Any) -> float:

@@ -4,7 +4,6 @@ relevance and sentences.
 Every update reads the folders again; results of analyses come from the cards.json of the last `analyze.py` on the same weights.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ def update_pages(run: RunFolder, report: Report, *, data_dir: str | None = None,
     data_dir, corpus: those of the calling command, so that the text need not be found and read again. A page that cannot be made is
     reported and raises nothing: a training that has ended must not fail for it."""
     try:
-        config = AnalyzeConfig(runs=[str(run.path)], siblings=True, data_dir=data_dir)
+        config = AnalyzeConfig(sources=[str(run.path)], siblings=True, data_dir=data_dir)
         analysed = AnalysedModel.open(config, lambda text: None, corpus=corpus)
         return write_pages(analysed, current_report_data(analysed), [run, analysed.base])
     except (ValueError, OSError) as error:
@@ -47,14 +46,14 @@ def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[Ru
 
 
 def result_sentence(run: RunFolder) -> str | None:
-    """What came out of a run, in one sentence: languages, text, heads and score; None where it was never evaluated."""
+    """What came out of a run, in one sentence: text, languages, heads and score; None where it was never evaluated."""
     own = next((row for row in run.rows() if row.system == run.own_system()), None)
     if own is None:
         return None
     config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
     title = next((metric.title for metric in task_of(config).metrics if metric.name == own.metric), own.metric)
-    languages = f"{config.get('src')} to {config.get('tgt')}"
-    sentence = f"{corpus}, {languages}: with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
+    _, what = task_of(config).run_words(config)
+    sentence = f"{corpus}, {what}: with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
     if own.main.difference is not None and own.system != own.reference:
         sentence += f", {own.main.difference:+.2f} ({interval_text(own.main.difference_ci95)}) against {own.reference}"
     lines = own.evaluation.get("sentences")
@@ -74,12 +73,10 @@ def current_report_data(analysed: AnalysedModel) -> dict[str, Any]:
 
 def last_report_data(analysed: AnalysedModel) -> dict[str, Any]:
     """The cards.json that analyze.py wrote of these weights, empty where there is none. Raises ValueError if the file is broken."""
-    path = analysed.folder / f"{analysed.results_folder}/cards.json"
-    if not path.is_file():
+    file = f"{analysed.results_folder}/cards.json"
+    if not (analysed.folder / file).is_file():
         return {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        same = data["settings"]["weights"] == analysed.weights
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is broken ({error}); `python analyze.py {analysed.folder.path} --fresh` makes it again") from error
-    return data if same and isinstance(data, dict) else {}
+    data: dict[str, Any] = analysed.folder.read_json(file, cure=f"`python analyze.py {analysed.folder.path} --fresh` makes it again")
+    if not all(isinstance(card, dict) and {"site", "head", *FROM_ANALYSES} <= card.keys() for card in data["heads"]):
+        raise analysed.folder.foreign(file, "a head has no card as analyze.py makes it")
+    return data if data["settings"].get("weights") == analysed.weights else {}

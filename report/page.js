@@ -97,13 +97,15 @@ function plainly(item) {
 
 const GLOSSARY = [
   ["head", "one of the attention functions that a layer runs side by side; the layer adds up what they say"],
-  ["gate", "a learned number in [0, 1] that a head's output is multiplied by: open at 1, closed at 0"],
+  ["gate", "a learned number in [0, 1] that a head's output is multiplied by"],
+  ["open, shut", "an open head takes part; a shut (closed) one says nothing: its gate is 0, or it was removed"],
   ["λ (lambda)", "the price of an open head in training, in nats of loss per target token: a larger one closes more heads"],
   [METRIC, "of the translations of the test set, on which nothing was trained or chosen"],
   ["95% and p", "paired bootstrap over test sentences, two-sided; Holm: adjusted for all heads tested. The luck of training is not in them"],
   ["base-continued", "the base trained on without gates for as many steps as the gates: what more training gains is not theirs"],
   ["untrained", "heads closed in the finished base, which was not trained on; greedy-finetuned was, as long as the gates"],
-  ["best offset, chance", "the share that a head would reach by always looking at one distance, or at random; a role must beat it"],
+  ["score of a role", "the share of the words that the role is about for which the head's largest weight is where the role says"],
+  ["baseline of a role", "what a head would score by always looking at one distance (the best fixed offset), or by chance; a role must beat it"],
 ];
 
 // A link that saves what `make` gives under this name when it is clicked.

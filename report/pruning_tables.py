@@ -61,9 +61,18 @@ def one_table(dense: DenseModel, rows: Sequence[Row], *, most: int = 10) -> None
     )
     show(columns(title, ["kind"], ["heads", "raw p", "Holm", "better without (raw)"], by_kind))
     farthest = sorted(rows, key=lambda row: -abs(row[difference]))[:most]
-    heads = ([f"{row['site']}.{row['head']}", *ablation_cells(row, metric.name), f"{row['changed_share']:.0%}"] for row in farthest)
+    mcnemar = ["McNemar"] if rows and "p_mcnemar" in rows[0] else []
+    heads = (
+        [
+            f"{row['site']}.{row['head']}",
+            *ablation_cells(row, metric.name),
+            *(f"{row['p_mcnemar']:.4f}" for _ in mcnemar),
+            f"{row['changed_share']:.0%}",
+        ]
+        for row in farthest
+    )
     title = f"the {len(farthest)} heads that change {metric.title} most"
-    show(columns(title, ["head"], [metric.title, *ABLATION, "lines changed"], heads))
+    show(columns(title, ["head"], [metric.title, *ABLATION, *mcnemar, "lines changed"], heads))
 
 
 def all_but_one_table(dense: DenseModel, rows: Sequence[Row]) -> None:

@@ -110,7 +110,7 @@ def head_cards(analysed: AnalysedModel, results: Mapping[str, AnalysisResult], r
 
 def sites_of(analysed: AnalysedModel) -> list[HeadSite]:
     """Return the sites of the kinds that were analysed."""
-    return [site for site in find_sites(analysed.translator.model) if site.kind in analysed.config.kinds and site.heads]
+    return [site for site in find_sites(analysed.predictor.model) if site.kind in analysed.config.kinds and site.heads]
 
 
 def ablation_rows(analysed: AnalysedModel) -> list[Row]:
@@ -150,18 +150,21 @@ class KeepAttention:
 
 
 def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
-    """Sentences of about the median length with every head's attention weights, (H, L, S) by site, rounded to 3 digits.
+    """Sentences of about the median length, or all of --examples-from, with every head's attention, (H, L, S) by site, rounded to 3 digits.
 
     source: its pieces and the end; target: what the decoder reads (queries and keys of its self-attention); produced: what it writes (the
     queries of cross attention)."""
-    split, translator = analysed.data.split(analysed.split), analysed.translator
+    split, predictor = analysed.data.split(analysed.examples_split), analysed.predictor
+    lengths = [len(source) for source, _ in split.pairs]
+    own = analysed.config.examples_from is not None
     examples = []
-    for i in near_median_length([len(source) for source, _ in split.pairs], analysed.config.examples):
+    for i in range(len(lengths)) if own else near_median_length(lengths, analysed.config.examples):
         kept = KeepAttention()
-        observe_attention(translator.model, [split[([i], len(split.pairs[i][1]) + 1)]], [kept], kinds=analysed.config.kinds)
+        observe_attention(predictor.model, [split[([i], len(split.pairs[i][1]) + 1)]], [kept], kinds=analysed.config.kinds)
         weights = {site.name: np.round(w[0].double().cpu().numpy(), 3).tolist() for site, w in sorted(kept.batches[0].weights.items())}
-        source, target = translator.source_vocab.pieces(split.pairs[i][0]), translator.target_vocab.pieces(split.pairs[i][1])
-        pieces = {"source": [*source, "</s>"], "target": ["<s>", *target], "produced": [*target, "</s>"]}
+        end = predictor.source_vocab.specials.end
+        source, target = predictor.source_vocab.pieces([*split.pairs[i][0], end]), predictor.target_vocab.pieces(split.pairs[i][1])
+        pieces = {"source": source, "target": ["<s>", *target], "produced": [*target, "</s>"]}
         examples.append({"number": split.numbers[i], **pieces, "weights": weights})
     return examples
 
@@ -235,7 +238,7 @@ def finished_curve_settings(base: RunFolder, name: str) -> dict[str, Any] | None
     if not (base / f"curves/{name}.json").is_file() or not (base / f"curves/{name}.csv").is_file():
         return None
     content = base.read_json(f"curves/{name}.json")
-    settings: dict[str, Any] = content.get("settings", {}) if isinstance(content, dict) and content.get("finished") else {}
+    settings: dict[str, Any] = content.get("settings") or {} if content.get("finished") else {}
     return settings if settings.get("kinds") == list(KINDS) else None
 
 

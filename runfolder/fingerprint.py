@@ -2,19 +2,21 @@
 
 from typing import Any
 
-from configs.fields import to_dict
+from configs.fields import to_dict, to_hash
 from configs.methods import METHODS
 from configs.schema import FitConfig
 from data import Corpus
 from data.parallel import digest_lines
+from tasks import task_named
 
 CONTINUED = "continued"  # in a gate's place: the base trained on without gates
 
 
 def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
     """All that a base model depends on: the text itself, not where it lies."""
-    settings = {name: to_dict(getattr(config, name)) for name in ("model", "text", "train")}
+    settings = {name: to_hash(getattr(config, name)) for name in ("model", "text", "train")}
     fingerprint = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": config.devices} | task(config)
+    fingerprint |= task_named(config.task).made_of(config)
     if config.dynamics:  # pruned on the way: only a base that is trained anew can be
         names = ("dynamics_sentences", "dynamics_valid_sentences")
         fingerprint |= {"dynamics": sorted(config.dynamics), **{name: getattr(config, name) for name in names}}

@@ -6,13 +6,27 @@ config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json met
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from configs.did_you_mean import did_you_mean
+from configs.json_file import Kind, load_json
 from configs.yaml_file import load_yaml
 from data.atomic_file import atomic_file
+from data.file_digest import check_digests, file_digest
 from runfolder.row import ResultRow
+
+CURE = "repeat the command that writes it with --fresh"
+# a part of a file's name -> what its readers rely on: keys and their types
+KEYS: Mapping[str, Mapping[str, Kind]] = {
+    "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
+    "stage.json": {"weights": str, "epochs": int, "steps": int, "best_epoch": int, "losses": list, "seconds": int | float},
+    "curves/": {"settings": dict | None, "finished": bool | None},
+    "ablation/": {"made_of": dict | None},
+    "cards.json": {"settings": dict, "heads": list},
+    "analysis/": {"settings": dict, "head_maps": dict, "facts": dict, "tables": list},
+}
 
 
 class RunFolder:
@@ -49,21 +63,18 @@ class RunFolder:
             warnings.warn(str(error), stacklevel=2)
             return None
 
-    def read_json(self, name: str, shape: type = dict) -> Any:
-        """The content of a JSON file. Raises ValueError where there is none, where it is broken, or where it is no `shape`."""
+    def read_json(self, name: str, shape: type = dict, *, cure: str = CURE) -> Any:
+        """The content of a JSON file. Raises ValueError where there is none, where it is broken, where it is no `shape`, or where it lacks
+        the KEYS of its kind."""
+        keys = next((keys for part, keys in KEYS.items() if part in name), None)
         try:
-            content = json.loads((self / name).read_text(encoding="utf-8"))
+            return load_json(self / name, shape, keys, cure=cure)
         except FileNotFoundError:
             raise ValueError(f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"{self / name} is broken ({error}); repeat the run with --fresh") from error
-        if not isinstance(content, shape):
-            raise self.foreign(name, f"it holds a {type(content).__name__}, not a {shape.__name__}")
-        return content
 
     def foreign(self, name: str, why: str) -> ValueError:
-        """The error for a file that is whole, but not what fit.py writes."""
-        return ValueError(f"{self / name} is not what fit.py writes: {why}; repeat the run with --fresh")
+        """The error for a file that is whole, but holds something else than our commands write."""
+        return ValueError(f"{self / name} is not what this program writes: {why}; {CURE}")
 
     def write_json(self, name: str, content: Any) -> None:
         self.write_text(name, json.dumps(content, indent=1) + "\n")
@@ -80,10 +91,7 @@ class RunFolder:
 
     def rows(self) -> list[ResultRow]:
         """The systems of result.json, in its order; none while no stage has ended."""
-        rows = (self.result() or {}).get("rows", [])
-        if not isinstance(rows, list):
-            raise self.foreign("result.json", f"its rows are a {type(rows).__name__}, not a list")
-        return [ResultRow.from_json(row) for row in rows]
+        return [ResultRow.from_json(row) for row in (self.result() or {}).get("rows") or []]
 
     def own_system(self) -> str:
         """What the run was made for: its base, or its gates made exactly 0 or 1."""
@@ -99,16 +107,26 @@ class RunFolder:
             raise ValueError(f"{self.path} is not finished; the command in its command.txt with --resume continues it")
 
     def systems(self) -> dict[str, dict[str, Any]]:
-        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None}."""
+        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None, "sha256": digests}."""
         systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
         for name, system in systems.items():
             if not (isinstance(system, dict) and isinstance(system.get("weights"), str) and isinstance(system.get("xi"), dict | None)):
                 raise self.foreign("systems.json", f"{name} has no weights, or gates that are no map of heads")
         return systems
 
-    def add_system(self, name: str, weights: Path, xi: dict[str, list[Any]] | None) -> None:
+    def weights_of(self, name: str) -> Path:
+        """The checkpoint of a system. Raises ValueError where it or the tokenizer is not the file that the system was recorded with; older
+        runs, which recorded no digests, are taken at their word."""
+        system = self.systems()[name]
+        check_digests(self.path, system.get("sha256"), cure="copy it again, or repeat the run with --fresh")
+        return self / system["weights"]
+
+    def add_system(self, name: str, weights: Path, xi: dict[str, list[Any]] | None, *, tokenizer: str = "vocab*") -> None:
+        """Record a system with the digests of its files. tokenizer: the pattern of the tokenizer's files."""
         systems = self.systems() if (self / "systems.json").is_file() else {}
-        systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi}
+        files = [path for path in (weights, *sorted(self.path.glob(tokenizer))) if path.is_file()]
+        digests = {os.path.relpath(path, self.path): file_digest(path) for path in files}
+        systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi, **({"sha256": digests} if digests else {})}
         self.write_json("systems.json", systems)
 
 

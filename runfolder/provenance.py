@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-# the folders of an absolute path, alone or within a word (--data-dir=/a/b, "/a/b/c.en,/a/b/c.de"); not of ../a/b or http://a/b
-_FOLDERS = re.compile(r"(?<![\w.~:/])/[^,'\"\s]*/")
+# the folders of an absolute path, alone or within a word (--data-dir=/a/b, "/a/b/c.en,/a/b/c.de", marian:/a/b); not of ../a/b or http://a/b
+_FOLDERS = re.compile(r"(?<![\w.~/])(?!(?<=:)//)/[^,'\"\s]*/")
 _PACKAGES = ("torch", "pytorch-lightning", "sentencepiece", "sacrebleu", "numpy")
 
 

@@ -5,19 +5,21 @@ In the file the numbers of a metric stand flat beside the others: `bleu`, `bleu_
 A file without `_p_sacrebleu` is older than the two-sided p: what it calls p is sacreBLEU's, and is read as that.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
-COMPARED = ("ci95", "difference", "difference_ci95", "p_value", "p_sacrebleu")  # what a comparison adds to a metric
+COMPARED = ("ci95", "difference", "difference_ci95", "p_value", "p_sacrebleu", "p_mcnemar")  # what a comparison adds to a metric
 
 
 @dataclass
 class Measure:
     """One metric of a system on the test set, and its difference from the reference of the comparison.
 
-    p_value: two-sided, paired bootstrap. p_sacrebleu: what sacreBLEU prints for the same comparison (pruning.significance)."""
+    p_value: two-sided, paired bootstrap. p_sacrebleu: what sacreBLEU prints for the same comparison (pruning.significance). p_mcnemar:
+    of McNemar's test, for a metric that says of each line whether it is right."""
 
     value: float
     signature: str
@@ -26,6 +28,7 @@ class Measure:
     difference_ci95: Interval | None = None
     p_value: float | None = None
     p_sacrebleu: float | None = None
+    p_mcnemar: float | None = None
 
     def columns(self, metric: str) -> dict[str, Any]:
         """Under the names of result.json; what is not known is left out."""
@@ -101,7 +104,8 @@ class ResultRow:
         for metric in metric_names(row):
             columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
             columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
-            measures[metric] = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
+            measure = measures[metric] = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
+            check_numbers(metric, [measure.value, *(measure.ci95 or ()), *(measure.difference_ci95 or ())])
         if measures and (main := next(iter(measures.values()))).p_value is None:
             main.p_value = main_p_value
         for measure in measures.values():
@@ -112,6 +116,13 @@ class ResultRow:
         if not measures:
             raise ValueError("no metric with its signature")
         return cls(**plain_values, measures=measures, others=rest)
+
+
+def check_numbers(metric: str, values: Iterable[Any]) -> None:
+    """Raise ValueError at a value that is no finite number: nothing is better or worse than it, so no table could order it."""
+    for value in values:
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{metric} is {value}, expected a finite number")
 
 
 def metric_names(row: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from configs.cli import config_hash, to_yaml
 from configs.schema import FitConfig
+from data.atomic_file import remove_leftovers
 from models.progress import say
 from runfolder.folder import RunFolder, find_runs
 
@@ -98,6 +99,8 @@ def claim_run(
             raise ValueError(f"{folder.path} is no run folder, so --fresh does not empty it; give --name another name")
         shutil.rmtree(folder.path)
     folder.path.mkdir(parents=True, exist_ok=True)
+    for place, _, _ in os.walk(folder.path):
+        remove_leftovers(Path(place))
     recorded: dict[str, Any] = {"run_hash": wanted}
     if base is not None:
         recorded |= {"base_hash": base.run_hash()}

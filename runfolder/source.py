@@ -18,6 +18,7 @@ import torch
 
 from configs.did_you_mean import did_you_mean
 from configs.registry import imported
+from configs.source import SOURCES, ForeignOptions, SourceOptions, foreign_options, is_foreign
 from data import Corpus
 from data.batch import Batch
 from data.corpus import TranslationData
@@ -31,7 +32,6 @@ from tasks.base import Task
 
 BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
 Lines = tuple[list[str], list[str]]  # source and reference lines
-SOURCES: dict[str, str] = {}  # prefix -> "module:function" of what reads PLACE: f(place) -> models.foreign.ForeignModel
 
 
 @dataclass
@@ -91,14 +91,15 @@ def open_source(
     dense: bool = False,
     finished: bool = False,
     device: str | None = None,
-    data_dir: str | None = None,
+    options: ForeignOptions | None = None,
 ) -> Source:
     """Open a trained model.
 
     system: the run's own unless given: l0 of a run with gates, base of a base. dense: a run with gates stands for its base, the model
     before any gate touched it. finished: a run that has not ended is refused. device: the first GPU if there is one, else the CPU, unless
-    given. data_dir: the run's own unless given. Raises ValueError if the run or the system does not exist, or its files are broken."""
-    folder = find_run(source)
+    given. options: of a model of another library, its text, and the folder of corpora where it is not the run's own. Raises ValueError if
+    the run or the system does not exist, or its files are broken."""
+    folder = find_run(source, options)
     folder = dense_run(folder) if dense else folder
     if finished:
         folder.check_finished()
@@ -108,21 +109,38 @@ def open_source(
         raise ValueError(f"run {folder.path} has no system {name!r}{did_you_mean(name, systems)}; it has {', '.join(sorted(systems))}")
     config = folder.config()
     task = task_of(config)
-    predictor = task.load_predictor(folder.path, folder / systems[name]["weights"], config)
+    predictor = task.load_predictor(folder.path, folder.weights_of(name), config)
     model: Any = predictor.model.to(device or best_device())
     if systems[name]["xi"] is not None:
         xi = HeadMap.from_json(systems[name]["xi"])
         attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
         model.eval()
+    data_dir = getattr(options, "data_dir", None)
     return Source(folder, name, task, predictor, config, data_dir if data_dir is not None else config.get("data_dir"))
 
 
-def find_run(source: str | Path, root: str | Path = "runs") -> RunFolder:
-    """The run folder of a SOURCE; what a foreign model became lies in `root`. Raises ValueError if there is none, naming the nearest."""
-    prefix, colon, location = str(source).partition(":")
-    if colon and prefix in SOURCES:
-        return foreign_run(prefix, imported(SOURCES[prefix])(location), root)
+def find_run(source: str | Path, options: ForeignOptions | None = None) -> RunFolder:
+    """The run folder of a SOURCE; what a foreign model became lies in the options' `runs`. Raises ValueError if there is none, naming the
+    nearest, or if a run is given options that are for other libraries' models."""
+    options = options or SourceOptions()
+    given, text = foreign_options(options), text_settings(options)
+    prefix, _, location = str(source).partition(":")
+    if is_foreign(source):
+        foreign = imported(SOURCES[prefix])(location, options)
+        return foreign_run(prefix, foreign, getattr(options, "runs", "runs"), given, text)
+    if given or (text and isinstance(options, SourceOptions)):
+        flag = f"--{next(iter(given or text)).replace('_', '-')}"
+        raise ValueError(
+            f"{flag} is for models of other libraries ({', '.join(SOURCES)}); {source} is a run, which has its own: leave it out"
+        )
     return RunFolder.open(source)
+
+
+def text_settings(options: ForeignOptions) -> dict[str, Any]:
+    """The settings that name the text of a model of another library; none where it is given none."""
+    names = ("data", "src", "tgt", "train_files", "valid_files", "test_files", "data_dir")
+    given = {name: value for name in names if (value := getattr(options, name, None))}
+    return given if given.keys() & {"data", "train_files"} else {}
 
 
 def prediction_settings(source: Source) -> dict[str, Any]:
@@ -146,7 +164,7 @@ def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
     Raises ValueError if it is not there, or is not the text that the run was trained on."""
     settings = folder.config()
     corpus = task_of(settings).load_text(settings if data_dir is None else settings | {"data_dir": data_dir})
-    digest = (folder.result() or {}).get("data", {}).get("text_digest")
+    digest = ((folder.result() or {}).get("data") or {}).get("text_digest")
     if digest not in (None, corpus.digest()):  # runs from before it was recorded are taken at their word
         raise ValueError(
             f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest {corpus.digest()}, then {digest}); "

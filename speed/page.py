@@ -34,49 +34,48 @@ def in_order(rows: Iterable[Row], name: str) -> list[Any]:
 
 
 def findings(report: Report) -> list[str]:
-    """Sentences on what is saved, where removing heads helps and where it does not, and what masks cost.
-
-    Removal does not help in a setting where the dense model was as fast in any round, that is where the ratio's range reaches down to 1."""
+    """Sentences on what is saved, in how many settings the model without its closed heads is faster and slower, and what masks cost."""
     words = {name: system["words"] for name, system in report["systems"].items()}
     removed = [row for row in report["rows"] if row["system"] == "removed"]
     shares, heads = [row["saved_share"] for row in removed], report["heads"]
     low, high = min(shares), max(shares)
     sentences = [
-        f"{heads['closed']} of {heads['total']} heads are gone, and with them {percent(low)} to {percent(high)} of the multiply-adds: if "
-        f"time went with these, removed would be {1 / (1 - low):.2f} to {1 / (1 - high):.2f} times as fast as dense."
+        f"{heads['closed']} of {heads['total']} attention heads are removed. That saves {percent(low)} to {percent(high)} of the "
+        f"multiply-adds; a model whose time went with these would be {1 / (1 - low):.2f} to {1 / (1 - high):.2f} times as fast."
     ]
     for system in [name for name in words if name.startswith("removed")]:
         rows = [row for row in report["rows"] if row["system"] == system]
         sentences.append(f"{words[system]}: {verdict(rows, words[report['systems'][system]['against']])}")
-    masked = [row["speedup"] for row in report["rows"] if row["system"] == "masked"]
-    faster = sum(speedup["lowest"] > 1 for speedup in masked)
+    masked = [row for row in report["rows"] if row["system"] == "masked"]
+    over_masked = between([row["speedup_over_masked"] for row in removed])
     sentences.append(
-        f"{words['masked']}: with closed heads that stay in the weights it is {between(masked)} as fast as {words['dense']}, and faster in "
-        f"every round in {faster} of {len(masked)} settings. Removed translates as it does, "
-        f"{between([row['speedup_over_masked'] for row in removed])} as fast."
+        f"{words['masked']}: {verdict(masked, words['dense'])} Removed, with the same outputs, runs at {over_masked} its speed."
     )
     return sentences
 
 
 def verdict(rows: Sequence[Row], against: str) -> str:
-    """Where `rows`, of one system, are faster than its dense twin, called `against`, and where they are not."""
-    strong, weak = ([row for row in rows if (row["speedup"]["lowest"] > 1) is faster] for faster in (True, False))
-    much = between([row["speedup"] for row in strong]) if strong else ""
-    if not weak:
-        return f"faster than {against} in every round of all {len(rows)} settings, {much} as fast."
-    by_setting: dict[tuple[int, int], list[str]] = {}  # (beam, batch) -> "short 0.98 (0.95 to 1.02)" for each length
-    for row in weak:
-        by_setting.setdefault((row["beam"], row["batch"]), []).append(f"{row['length']} {interval_text(row['speedup'])}")
-    settings = "; ".join(f"beam {beam}, batch {batch}: {', '.join(lengths)}" for (beam, batch), lengths in by_setting.items())
-    slower = sum(row["speedup"]["highest"] < 1 for row in weak)
-    text = f"removal does not help in {len(weak)} of {len(rows)} settings, where {against} is as fast in some round ({slower} of them: in "
-    return text + f"every round): {settings}." + (f" In the others it is {much} as fast." if strong else " It helps nowhere.")
+    """In how many settings `rows`, of one system, are faster than its dense twin, called `against`, and in how many slower.
+
+    It counts as faster or slower where all rounds agree: one round that says otherwise may be all that the machine's other work left."""
+    faster, slower = (
+        sum(decided) for decided in zip(*((r["speedup"]["lowest"] > 1, r["speedup"]["highest"] < 1) for r in rows), strict=True)
+    )
+    return (
+        f"faster than {against} in {faster} of {len(rows)} settings and slower in {slower}; in the other {len(rows) - faster - slower} the "
+        f"rounds do not agree. It runs at {between([row['speedup'] for row in rows])} the speed of {against}."
+    )
 
 
 def between(ratios: Sequence[Row]) -> str:
     """The lowest, the highest and the median of the medians."""
     medians = [ratio["median"] for ratio in ratios]
     return f"{min(medians):.2f} to {max(medians):.2f} times (median {statistics.median(medians):.2f})"
+
+
+def verb(report: Report) -> str:
+    """What the systems do with a sentence."""
+    return "translate" if report.get("searches", True) else "label"
 
 
 def percent(share: float) -> str:
@@ -97,13 +96,15 @@ def page(report: Report, figure: str) -> str:
     lines = [
         f"# How fast is {report['run']}?",
         "",
-        f"{report['device']}, {report['threads']} threads, on the CPU, fp32 but where int8 is said. Test sentences of {report['corpus']} "
-        f"by their source pieces ({lengths}). Medians of {setup['repeats']} rounds, after one of warm-up, in which all systems translate "
-        "the same sentences in turns; in brackets the lowest and the highest.",
+        f"Measured on {report['device']}, on the CPU with {report['threads']} threads, in fp32 unless int8 is said. The sentences are test "
+        f"sentences of {report['corpus']} by length in source pieces ({lengths}). All systems {verb(report)} the same sentences in turns, "
+        f"{setup['repeats']} rounds after one of warm-up. Numbers are medians of the rounds, with the lowest and the highest in brackets.",
         "",
         f"![Sentences per second against the batch size]({figure})",
         "",
         "## Where pruning helps, and where it does not",
+        "",
+        *WORDS_USED,
         "",
         *(f"- {sentence}" for sentence in report["findings"]),
         *(f"- {words} is left out: {why}" for words, why in report["left_out"].items()),
@@ -111,25 +112,32 @@ def page(report: Report, figure: str) -> str:
         "## The systems",
         "",
         *systems_table(report),
-        "Memory is the largest resident set of a fresh process that loads the system and translates one batch of every setting, the "
-        "largest last. What the interpreter, torch and the runtime take before anything is loaded is in the column beside it"
+        f"Memory is the largest resident set of a fresh process that loads the system and {verb(report)}s one batch of every setting, "
+        "the largest last. What the interpreter, torch and the runtime take before anything is loaded is in the column beside it"
         f"{bare_words(report)}.",
         "",
     ]
     for beam in in_order(report["rows"], "beam"):
-        lines += [f"## Sentences per second, beam {beam}, all lengths", "", *speed_table(report, beam)]
-    lines += ["## How much of what the multiply-adds promise is reached", "", *PROMISE, "", *gains_table(report)]
+        of_beam = f", beam {beam}" if report.get("searches", True) else ""
+        lines += [f"## Sentences per second{of_beam}, all lengths", "", *speed_table(report, beam)]
+    promise = PROMISE.format(searched=SEARCHED if report.get("searches", True) else "")
+    lines += ["## How much of what the multiply-adds promise is reached", "", promise, "", *gains_table(report)]
     lines += ["## Every number", "", *all_table(report)]
     made_by = f"`{report['command']}`, commit {report['commit']}, {report['date']}, "
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     return "\n".join([*lines, made_by + versions, ""])
 
 
-PROMISE = [
-    "ideal: dense over removed, in multiply-adds of the sentences as they were translated (the two models translate some differently). "
-    "Then, for each engine, how many times as fast removed is as dense, and the share of the ideal: of the time that would be saved if "
-    "time went with the multiply-adds, the part that is.",
+WORDS_USED = [
+    "*dense* is the whole model. *masked* computes the closed heads too, and then sets what they say to 0. *removed* no longer has their "
+    "weights. A setting is a beam width, a sentence length and a batch size; every setting stands in the tables below.",
 ]
+PROMISE = (
+    "ideal: how many times as fast removed would be if time went with the multiply-adds{searched}. Then, for each engine, how many times "
+    "as fast removed is as dense, and which share of the time that the ideal saves is saved in fact (1 is all of it; below 0, removed is "
+    "slower)."
+)
+SEARCHED = ", which are counted for the sentences as each of the two models translated them"
 
 
 def systems_table(report: Report) -> list[str]:
@@ -215,7 +223,7 @@ def draw(report: Report, path: str | Path) -> None:
             axes.set_yscale("log")
             axes.set_xticks(batches, labels=[str(batch) for batch in batches])
             axes.minorticks_off()
-            axes.set_title("greedy" if beam == 1 else f"beam {beam}")
+            axes.set_title("" if not report.get("searches", True) else "greedy" if beam == 1 else f"beam {beam}")
             axes.set_xlabel("sentences at once")
             axes.grid(True, color=RULE.light, linewidth=0.8)
             axes.set_axisbelow(True)

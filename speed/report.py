@@ -8,11 +8,11 @@ same test sentences in turns, in one process with one number of threads, on the 
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.progress import say
+from models.progress import minutes, say
 from speed.measure import alternate, load_average, median_and_range, ratio_by_round
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def report_cells(plan: Plan, sources: Sequence[str], by_length: Mapping[str, Seq
     ]
 
 
-def estimate(opened: Mapping[str, "LineTranslator"], cells: Sequence[ReportCell], rounds: int) -> float:
-    """Estimated seconds of the report: each system translates one sentence and eight of a middle length, and the rest is extrapolated."""
-    total = 0.0
+def expected_seconds(opened: Mapping[str, "LineTranslator"], cells: Sequence[ReportCell], rounds: int) -> list[float]:
+    """Expected seconds of every cell: each system translates one sentence and eight of a middle length, and the rest is extrapolated."""
+    expected = [len(opened) * (1 + rounds) * PAUSE] * len(cells)
     lengths = list(dict.fromkeys(cell.length for cell in cells))
     for beam in dict.fromkeys(cell.beam for cell in cells):
         lines = next(cell.sentences for cell in cells if (cell.beam, cell.length) == (beam, lengths[len(lengths) // 2]))
@@ -140,11 +140,18 @@ def estimate(opened: Mapping[str, "LineTranslator"], cells: Sequence[ReportCell]
                 system.translate_n_best(batch, beam=beam)
                 seconds.append(clock() - begin)
             each_more = max(0.0, (seconds[2] - seconds[1]) / 7)
-            for cell in cells:
+            for number, cell in enumerate(cells):
                 if cell.beam == beam:
                     one = seconds[1] + (cell.batch - 1) * each_more
-                    total += one * (len(cell.batches) * (1 + rounds) + 1)  # and once where memory is measured
-    return total + len(opened) * (START_UP + len(cells) * rounds * PAUSE)
+                    expected[number] += one * (len(cell.batches) * (1 + rounds) + 1)  # and once where memory is measured
+    return expected
+
+
+def time_left(expected: Sequence[float], done: int, took: float, systems: int) -> str:
+    """How long the cells after the first `done`, which took so many seconds, and the memory of all systems will take, in words. What was
+    expected is corrected by what the first ones took: on a busy machine all take longer."""
+    slower = took / sum(expected[:done])
+    return f"about {minutes(slower * (sum(expected[done:]) + systems * START_UP))} left"
 
 
 def multiply_adds(system: "System", timed: TimedTranslation) -> int:
@@ -154,6 +161,9 @@ def multiply_adds(system: "System", timed: TimedTranslation) -> int:
     total = 0
     for lines, translations in zip(timed.cell.batches, timed.translations, strict=True):
         source = 1 + max(map(len, timed.system.source_vocab.encode(lines)))
+        if hasattr(system.model, "multiply_adds"):  # one pass, without search
+            total += system.model.multiply_adds(len(lines), source)
+            continue
         steps = [max(hypothesis.tokens for hypothesis in n_best) for n_best in translations]
         total += sum(decoding(system.model, source=source, steps=steps, beam=timed.cell.beam).values())
     return total
@@ -226,19 +236,22 @@ def report(config: "ExportConfig") -> Path:
     its text has changed, or there is a report already and `--fresh` is not given."""
     import torch
 
-    from runfolder.folder import RunFolder
+    from runfolder.source import find_run
     from speed.systems import prepare, text_of
+    from tasks import task_of
 
-    folder = RunFolder.open(config.source)
+    folder = find_run(config.source, config)
     out = Path(config.out) if config.out else folder / "speed"
     if (out / "report.json").is_file() and not config.fresh:
         raise ValueError(f"{out} holds a speed report already; --fresh measures anew, --out takes another folder")
-    plan, load = Plan.from_config(config), load_average()
+    plan, load, searches = Plan.from_config(config), load_average(), task_of(folder.config()).searches
+    if not searches:
+        plan = replace(plan, beams=[1])
     threads = config.threads or torch.get_num_threads()
     test, text = text_of(folder, config.data_dir)
     say(f"{folder.path}: speed report; its systems are loaded and exported first")
     with tempfile.TemporaryDirectory() as scratch:
-        systems, left_out = prepare(folder, Path(scratch), test, threads=threads)
+        systems, left_out = prepare(folder, Path(scratch), test, threads=threads, closed=config.closed)
         for label, reason in left_out.items():
             say(f"{label} is left out: {reason}")
         measured = measure(systems, plan, test)
@@ -247,7 +260,15 @@ def report(config: "ExportConfig") -> Path:
     left = heads_left(next(system.model for system in systems if system.name == "removed"))
     heads = {"total": left.heads_total, "closed": left.heads_total - left.count()}
     seed = folder.config().get("seed", 0)
-    numbers = {"run": folder.path.resolve().name, **text, "settings": asdict(plan), "heads": heads, "left_out": left_out, **measured}
+    numbers = {
+        "run": folder.path.resolve().name,
+        "searches": searches,
+        **text,
+        "settings": asdict(plan),
+        "heads": heads,
+        "left_out": left_out,
+        **measured,
+    }
     write(out, numbers | runtime_provenance(threads, seed) | {"load_average_before": load})
     return out
 
@@ -260,15 +281,18 @@ def measure(systems: Sequence["System"], plan: Plan, test: "Lines") -> dict[str,
     pieces = [len(ids) for ids in opened["dense"].source_vocab.encode(test[0])]
     by_length = plan.sentences_by_length(pieces)
     cells = report_cells(plan, test[0], by_length)
-    minutes = estimate(opened, cells, plan.repeats) / 60
-    say(f"{len(systems)} systems, {len(cells)} settings, {plan.repeats} rounds and a warm-up: about {max(1, round(minutes))} min")
+    amount = f"{len(systems)} systems, {len(cells)} settings, {plan.repeats} rounds and a warm-up"
+    say(f"{amount}; how long it takes is measured at the first setting")
+    expected = expected_seconds(opened, cells, plan.repeats)
+    begin = clock()
     rows: list[dict[str, Any]] = []
     for number, cell in enumerate(cells, start=1):
         timed = {name: TimedTranslation(system, cell) for name, system in opened.items()}
         alternate(timed, rounds=plan.repeats)
         rows += cell_rows(systems, timed)
         speeds = ", ".join(f"{row['system']} {row['sentences_per_second']['median']:.0f}" for row in rows[-len(systems) :])
-        say(f"{number}/{len(cells)}  beam {cell.beam}, {cell.length}, batch {cell.batch}: sentences/s: {speeds}")
+        left = time_left(expected, number, clock() - begin, len(systems))
+        say(f"{number}/{len(cells)}  beam {cell.beam}, {cell.length}, batch {cell.batch}: sentences/s: {speeds}; {left}")
     say("peak memory, each system in a fresh process")
     about = {}
     for system in systems:

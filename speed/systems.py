@@ -9,12 +9,15 @@ from typing import Any
 import torch
 
 from configs.methods import GateMethod, method_of
-from models.checkpoint import save_model
-from models.formats import FORMATS, export, open_exported, require_packages, without_gates
+from gates import detach, remove
+from gates.sites import BANK
+from models.formats import FORMATS, export, open_exported, require_packages
 from models.line_translator import LineTranslator
-from models.transformer import Transformer
+from models.translator import Translator
+from pruning.scores import ScoreRequest, closed_by, head_scores
 from runfolder.folder import RunFolder
-from runfolder.source import open_source, run_corpus
+from runfolder.source import Source, open_source, run_corpus
+from speed.one_answer import OneAnswer
 
 ENGINES = {  # suffix of a system's name -> format, options when it is opened, label
     "onnx": ("onnx", {}, "ONNX Runtime"),
@@ -35,7 +38,7 @@ class System:
     name: str
     label: str
     spec: dict[str, Any]
-    model: Transformer
+    model: Any
     parameters: int
     file_bytes: int  # of its weights, and of its graph or program if that is a separate file
 
@@ -50,38 +53,53 @@ class System:
         return None if self.name.startswith("dense") else "-".join(["dense", self.engine]).rstrip("-")
 
 
-def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> tuple[list[System], dict[str, str]]:
-    """Return the systems, exported into `scratch` if they run on another engine; and label -> missing package of those left out.
+def prepare(
+    folder: RunFolder, scratch: Path, test: Lines, *, threads: int, closed: float | None = None
+) -> tuple[list[System], dict[str, str]]:
+    """Return the systems, exported into `scratch` if they run on another engine; and label -> why, of the engines left out: a package is
+    missing, or the export is refused, or fails its parity check.
 
-    Raises ValueError if the run has no gates, a base is gone, or an export does not pass its parity check."""
+    closed: the share of a base's heads, of the lowest gradient importance, that are closed in place of what gates learned.
+    Raises ValueError if the run has no gates or a base is gone."""
     run_systems, method = folder.systems(), method_of(folder.config())
-    compares = "a speed report compares a base with what gates leave of it: give a run of fit.py with gates"
-    if method is None:
+    compares = "a speed report compares a base with what gates leave of it: give a run of fit.py with gates, or --closed SHARE"
+    if closed is not None:
+        folder = removed_run = closed_by_importance(folder, closed, scratch / "run")
+        names = {"dense": "base", "masked": "masked", "removed": "removed"}
+    elif method is None:
         raise ValueError(f"{folder.path} is a base, a run without gates; {compares}")
-    if missing := [system for system in ("base", method.exact) if system not in run_systems]:
+    elif missing := [system for system in ("base", method.exact) if system not in run_systems]:
         raise ValueError(f"{folder.path} has no system {missing[0]!r} (it has {', '.join(run_systems)}); {compares}")
-    removed_run = folder if method.removed in run_systems else removed_alone(folder, method, scratch / "run")
-    translators, systems = {}, []
-    for name, system in {"dense": "base", "masked": method.exact, "removed": method.removed}.items():
+    else:
+        removed_run = folder if method.removed in run_systems else removed_alone(folder, method, scratch / "run")
+        names = {"dense": "base", "masked": method.exact, "removed": method.removed}
+    translators: dict[str, Any] = {}
+    systems = []
+    for name, system in names.items():
         run = removed_run if name == "removed" else folder
-        translators[name] = open_source(run.path, system, device="cpu").translator
+        translators[name] = timed(open_source(run.path, system, device="cpu"))
         spec = {"run": str(run.path.resolve()), "system": system, "threads": threads}
         size = (run / run.systems()[system]["weights"]).stat().st_size
-        model = translators[name].model
+        model = translators[name].predictor.model if isinstance(translators[name], OneAnswer) else translators[name].model
         systems.append(System(name, f"{name}, PyTorch", spec, model, parameters(model), size))
     left_out: dict[str, str] = {}
+    if isinstance(translators["dense"], OneAnswer):
+        return systems, {"every other engine": "exports are of translation models"}
+    both = [system for system in systems if system.name in ("dense", "removed")]
     for suffix, (format, options, label) in ENGINES.items():
+        folders = {exported.name: scratch / f"{exported.name}-{format}" for exported in both}
         try:
             require_packages(FORMATS[format].packages)
+            for exported in both:
+                if not folders[exported.name].is_dir():
+                    lines, references = (side[:PARITY_LINES] for side in test)
+                    facts = {"run": folder.path.name, "system": exported.spec["system"]}
+                    export(translators[exported.name], format, folders[exported.name], lines=lines, references=references, facts=facts)
         except ValueError as error:
             left_out[label] = str(error)
             continue
-        for exported in [system for system in systems if system.name in ("dense", "removed")]:
-            export_folder = scratch / f"{exported.name}-{format}"
-            if not export_folder.is_dir():
-                lines, references = (side[:PARITY_LINES] for side in test)
-                facts = {"run": folder.path.name, "system": exported.spec["system"]}
-                export(translators[exported.name], format, export_folder, lines=lines, references=references, facts=facts)
+        for exported in both:
+            export_folder = folders[exported.name]
             spec = {"exported": str(export_folder.resolve()), "format": format, "options": options, "threads": threads}
             size = weights_size(export_folder)
             name, label_here = f"{exported.name}-{suffix}", f"{exported.name}, {label}"
@@ -91,17 +109,48 @@ def prepare(folder: RunFolder, scratch: Path, test: Lines, *, threads: int) -> t
 
 def removed_alone(folder: RunFolder, method: GateMethod, path: Path) -> RunFolder:
     """A run folder at `path` that holds only the model without closed heads, for a run that has no such system yet."""
-    path.mkdir(parents=True)
-    for file in (*folder.path.glob("vocab*.model"), folder / "config.yaml"):
-        shutil.copyfile(file, path / file.name)
-    weights = path / f"{method.removed}.pt"
-    save_model(weights, without_gates(open_source(folder.path, method.exact, device="cpu").translator).model)
-    alone = RunFolder(path)
-    alone.add_system(method.removed, weights, None)
+    source = open_source(folder.path, method.exact, device="cpu")
+    alone = like(source, path)
+    add_removed(alone, method.removed, source)
     return alone
 
 
-def parameters(model: Transformer) -> int:
+def closed_by_importance(folder: RunFolder, share: float, path: Path) -> RunFolder:
+    """A run folder at `path` with the systems base, masked and removed: a base, and it with this share of its heads closed, those of the
+    lowest gradient importance. A run with gates stands for its base."""
+    source = open_source(folder.path, dense=True, device="cpu")
+    scores = head_scores("gradient", ScoreRequest(source))
+    xi = (~closed_by("gradient", scores, keep=scores.heads_total - round(share * scores.heads_total))).map(lambda row: row.double())
+    alone, weights = like(source, path), source.folder / source.folder.systems()["base"]["weights"]
+    alone.add_system("base", weights, None)
+    alone.add_system("masked", weights, xi.to_json())
+    add_removed(alone, "removed", open_source(path, "masked", device="cpu"))
+    return alone
+
+
+def like(source: Source, path: Path) -> RunFolder:
+    """A new run folder with the settings and the tokenizer of a source's, and without systems."""
+    path.mkdir(parents=True)
+    for file in (*source.folder.path.glob(source.task.tokenizer_files), source.folder / "config.yaml"):
+        shutil.copyfile(file, path / file.name)
+    return RunFolder(path)
+
+
+def add_removed(folder: RunFolder, system: str, source: Source) -> None:
+    """Add a system: the source's model, which is changed, without its closed heads and with fractional gates folded into W_O."""
+    xi = getattr(source.model, BANK).values()
+    detach(source.model)
+    remove(source.model, xi.map(lambda row: row == 0), fold=xi, leave_one=True)
+    source.task.save_model(folder / f"{system}.pt", source.predictor)
+    folder.add_system(system, folder / f"{system}.pt", None)
+
+
+def timed(source: Source) -> LineTranslator:
+    """What is timed of a source: its translator, or what gives one answer for every line."""
+    return source.predictor if isinstance(source.predictor, Translator) else OneAnswer(source.task, source.predictor, ONE_BATCH)
+
+
+def parameters(model: Any) -> int:
     """The number of parameters, without those of gates."""
     return sum(weight.numel() for name, weight in model.named_parameters() if not name.startswith("head_gates."))
 
@@ -109,7 +158,7 @@ def parameters(model: Transformer) -> int:
 def weights_size(folder: Path) -> int:
     """Bytes of an exported folder without its vocabularies and its export.json."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    return sum(path.stat().st_size for path in files if path.name != "export.json" and not path.match("vocab*.model"))
+    return sum(path.stat().st_size for path in files if path.name != "export.json" and not path.match("vocab*"))
 
 
 def open_system(spec: Mapping[str, Any]) -> LineTranslator:
@@ -119,7 +168,7 @@ def open_system(spec: Mapping[str, Any]) -> LineTranslator:
     if "exported" in spec:
         opened = open_exported(spec["exported"], threads=spec["threads"], **spec["options"])
     else:
-        opened = open_source(spec["run"], spec["system"], device="cpu").translator
+        opened = timed(open_source(spec["run"], spec["system"], device="cpu"))
     opened.search = replace(opened.search, batch_tokens=ONE_BATCH)
     return opened
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,11 @@ class FinishedTrial:
     result: dict[str, Any]
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to end this process where the sweep that started it is killed: nobody would watch it any more."""
+def end_with(sweep: int) -> None:
+    """Ask the kernel to end this process where the sweep that started it is killed: nobody would watch it any more. sweep: its number."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    if os.getppid() != sweep:  # killed before the kernel was asked
+        os._exit(1)
 
 
 class Job:
@@ -58,7 +61,7 @@ class Job:
             file.flush()
             self.offset = file.tell()
             streams: Any = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
-            streams["preexec_fn"] = end_with_parent if sys.platform == "linux" else None
+            streams["preexec_fn"] = partial(end_with, os.getpid()) if sys.platform == "linux" else None
             self.process = subprocess.Popen(trial.command, env={**os.environ, **environment}, start_new_session=True, **streams)
 
     @property

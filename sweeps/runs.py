@@ -63,9 +63,11 @@ def finished_run(root: str | Path, wanted_hash: str) -> RunFolder | None:
 
 def own_row(folder: RunFolder) -> dict[str, Any]:
     """Return the columns that a sweep shows of a finished run's own system, which is the base or the system with learned gates."""
-    result = folder.read_json("result.json")
-    (row,) = [row for row in result["rows"] if row["system"] == result["system"]]
-    return {name: row[name] for name in ("system", "heads_open", "heads_total", "heads_by_kind", "bleu", "bleu_ci95", "chrf")}
+    checked = [row.system for row in folder.rows()]
+    if checked.count(folder.own_system()) != 1:
+        raise folder.foreign("result.json", f"its systems are {checked}, and {folder.own_system()} is its own")
+    row = folder.read_json("result.json")["rows"][checked.index(folder.own_system())]
+    return {name: row.get(name) for name in ("system", "heads_open", "heads_total", "heads_by_kind", "bleu", "bleu_ci95", "chrf")}
 
 
 def with_siblings(folders: Sequence[RunFolder], report: Report) -> list[RunFolder]:

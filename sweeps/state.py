@@ -12,12 +12,15 @@ from typing import Any
 
 import yaml
 
+from configs.fields import shortened
+from configs.json_file import load_json
 from configs.yaml_file import load_yaml
 from runfolder.folder import RunFolder
 from sweeps.parameters import Draw
 from sweeps.sweep_file import SweepFile
 
 STATUSES = ("waiting", "running", "done", "failed", "skipped")
+TYPES = {"number": int, "parameters": dict, "run": str | None, "seconds": int | float, "result": dict | None}  # of a record's fields
 DECISIVE_KEYS = ("program", "method", "parameters", "command")  # keys of a sweep file that define its trials
 
 
@@ -39,6 +42,17 @@ class Record:
     def log(self) -> str:
         """The path of its log in the sweep's folder."""
         return f"logs/{self.number:03d}.log"
+
+
+def record_from_json(content: Any) -> Record:
+    """One trial of trials.json. Raises ValueError where it is not what a sweep writes."""
+    try:
+        record = Record(**content)
+        if record.status in STATUSES and all(isinstance(getattr(record, name), kind) for name, kind in TYPES.items()):
+            return record
+    except TypeError:  # no mapping, or other keys
+        pass
+    raise ValueError(f"trials.json has no trial in {shortened(content)}")
 
 
 class SweepState:
@@ -74,9 +88,9 @@ class SweepState:
         cure = f"give this one a --name of its own, or remove {self.folder}"
         try:
             before = load_yaml(self.folder / "sweep.yaml", yaml.SafeLoader)
-            content = json.loads((self.folder / "trials.json").read_text(encoding="utf-8"))
-            seed, old = content["seed"], [Record(**record) for record in content["trials"]]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            content = load_json(self.folder / "trials.json", keys={"seed": int, "trials": list}, cure="it is not what sweep.py writes")
+            seed, old = content["seed"], [record_from_json(record) for record in content["trials"]]
+        except (OSError, ValueError) as error:
             raise ValueError(f"{self.folder} holds no sweep that can continue ({' '.join(str(error).split())}); {cure}") from None
         if {record.status for record in old} <= {"waiting", "skipped"}:
             return  # no trial was started, so there is none to continue

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from configs.schema import FitConfig
 from data import Corpus
 from data.corpus import TranslationData
+from data.parallel import ParallelText
 from tasks.metrics import Metric
 
 
@@ -43,11 +44,28 @@ class Task(ABC):
     units that its loss is a sum over: `target_tokens` in it, `step_tokens` in the whole optimiser step."""
 
     metrics: ClassVar[tuple[Metric, ...]]
+    unit: ClassVar[str] = "target tokens"  # what a batch counts, in words
+    searches: ClassVar[bool] = False  # whether outputs are searched for with a beam
     tokenizer_files: ClassVar[str] = "vocab*"  # of a run folder; runs on a base take them along
 
     @abstractmethod
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         """The text of a configuration (the mapping that config.yaml holds). Raises ValueError where it is not there."""
+
+    def other_text(self, settings: Mapping[str, Any], place: str) -> tuple[str, ParallelText]:
+        """The name and the test lines of another corpus, for a run of these settings. Raises ValueError where it is not there."""
+        files: dict[str, Any] = {"train_files": [], "valid_files": [], "test_files": []}
+        found = self.load_text({**settings, **files, "data": place})
+        return found.name, found.test
+
+    def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
+        """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to de."""
+        text = "files" if settings.get("train_files") else Path(str(settings.get("data"))).name
+        return f"{text}-{settings.get('src')}-{settings.get('tgt')}", f"{settings.get('src')} to {settings.get('tgt')}"
+
+    def made_of(self, config: FitConfig) -> dict[str, Any]:
+        """What a new base depends on beside the text and the settings that all tasks have: plain values."""
+        return {}
 
     @abstractmethod
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
@@ -87,3 +105,8 @@ class Task(ABC):
     @abstractmethod
     def prediction_settings(self, predictor: Any) -> dict[str, Any]:
         """What `predict` depends on beside the model, as result.json records it."""
+
+    def top_logits(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding. Raises ValueError where the
+        task does not say."""
+        raise ValueError(f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its heads")

@@ -1,4 +1,4 @@
-"""What a metric of a task is: sentence statistics that are summed, and the score of their sum. Then BLEU and chrF, by sacreBLEU.
+"""What a metric of a task is: sentence statistics that are summed, and the score of their sum. BLEU and chrF, by sacreBLEU; accuracy.
 
 A corpus score is a function of sums over sentences, so that a bootstrap resamples rows of statistics and scores nothing anew.
 Letters: R resamples, N sentences, M statistics of a sentence.
@@ -20,7 +20,8 @@ class Metric:
     """A score of outputs against references, higher is better.
 
     title: as tables call it. statistics(outputs, references): (N, M), whole numbers. score(sums): the score of summed statistics (M,), to
-    the last digit as its own library gives it. resampled(sums): the same (R,) for many sums (R, M) at once. signature: what made it."""
+    the last digit as its own library gives it. resampled(sums): the same (R,) for many sums (R, M) at once. signature: what made it.
+    right_or_wrong: statistics are 1 where the line is right, and 1; then McNemar's test is given beside the bootstrap."""
 
     name: str
     title: str
@@ -28,6 +29,7 @@ class Metric:
     score: Callable[[Sequence[int]], float]
     resampled: Callable[[Floats], Floats]
     signature: Callable[[], str]
+    right_or_wrong: bool = False
 
 
 # ---------------------------------------------------------------- BLEU and chrF
@@ -88,4 +90,23 @@ CHRF = Metric(
     lambda sums: float(SacreCHRF()._compute_score_from_stats(list(sums)).score),
     resampled_chrf,
     lambda: signature(SacreCHRF()),
+)
+
+
+# ---------------------------------------------------------------- accuracy
+
+
+def right_lines(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+    """(N, 2): 1 where the line is its reference, else 0; and 1."""
+    return np.array([[ours == theirs, 1] for ours, theirs in zip(outputs, references, strict=True)], dtype=np.float64)
+
+
+ACCURACY = Metric(
+    "accuracy",
+    "accuracy",
+    right_lines,
+    lambda sums: 100 * sums[0] / sums[1],
+    lambda sums: 100 * sums[:, 0] / sums[:, 1],
+    lambda: "% of lines that equal their reference",
+    right_or_wrong=True,
 )

@@ -16,10 +16,11 @@ from configs.schema import FitConfig, SearchConfig
 from data import Corpus, load_corpus
 from data.batch import Batch
 from data.corpus import TranslationData, make_vocabs
+from data.vocab import load_vocabs
 from models.checkpoint import architecture, load_model, save_model
 from models.loss import linear_cross_entropy
 from models.transformer import Transformer
-from models.translator import Translator, load_vocabs
+from models.translator import Translator, check_size
 from tasks.base import Task, Validator
 from tasks.metrics import BLEU, CHRF
 
@@ -51,6 +52,7 @@ class Translation(Task):
     """Sentences of one language to sentences of another, by our encoder-decoder Transformer."""
 
     metrics = (BLEU, CHRF)
+    searches = True
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         names = ("data_dir", "src", "tgt", "train_files", "valid_files", "test_files")
@@ -69,6 +71,8 @@ class Translation(Task):
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Translator:
         model = load_model(checkpoint)
         vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
+        for side, pieces, vocab in zip(("source", "target"), (model.source_vocab, model.target_vocab), vocabs, strict=True):
+            check_size(side, pieces, vocab)
         return Translator(model, *vocabs, SearchConfig(**settings.get("search", {})))
 
     def describe(self, model: Any) -> dict[str, Any]:
@@ -93,9 +97,8 @@ class Translation(Task):
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         memory, bias = model.encode(batch.source)
         hidden = model.decode(memory, bias, batch.target_in)
-        return linear_cross_entropy(
-            hidden, model.output.weight, batch.target_out, padding=model.target_specials.padding, smoothing=smoothing
-        )
+        output, padding = model.output, model.target_specials.padding
+        return linear_cross_entropy(hidden, output.weight, batch.target_out, padding=padding, smoothing=smoothing, bias=output.bias)
 
     def validator(self, model: Any) -> TranslationValidator:
         return TranslationValidator(model)

@@ -1,0 +1,62 @@
+"""The progress bar of a stage on a terminal: which stage of how many, which epoch of how many, and how far it is."""
+
+import sys
+from typing import Any
+
+import pytorch_lightning as pl
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+class StageBar(pl.Callback):
+    """One line below the log that goes over the whole stage and leaves with it. Epochs count from 1, as in the log.
+
+    Lightning's own bar counts epochs from 0, starts again at every one, and cuts its text off at 80 columns."""
+
+    def __init__(self, label: str):
+        """label: the stage, and which of how many it is."""
+        self.label = label
+        self.progress: Progress | None = None
+
+    def text(self, trainer: pl.Trainer) -> str:
+        """What stands before the bar."""
+        doing = ", validation" if trainer.validating else ""
+        return f"{self.label}, epoch {trainer.current_epoch + 1} of {trainer.max_epochs}{doing}"
+
+    def show(self, trainer: pl.Trainer, *, at_once: bool = False) -> None:
+        """Bring text and bar up to date, which is seen at the next of a few refreshes a second unless `at_once`."""
+        if self.progress is not None:
+            done = trainer.fit_loop.epoch_loop.total_batch_idx + 1  # of all epochs; after a resume the epochs before it count
+            self.progress.update(self.progress.task_ids[0], completed=done, description=self.text(trainer), refresh=at_once)
+
+    def close(self) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TaskProgressColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, expand=True, transient=True, refresh_per_second=4)
+        self.progress.add_task(self.text(trainer), total=(trainer.max_epochs or 0) * int(trainer.num_training_batches))
+        self.progress.start()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.show(trainer, at_once=True)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        self.show(trainer)
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.show(trainer, at_once=True)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.close()
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        self.close()
+
+
+def stage_bar(label: str) -> list[pl.Callback]:
+    """Return the bar on a terminal, and nothing where the output is a log file."""
+    return [StageBar(label)] if sys.stdout.isatty() else []
