@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, load_pruned, remove, save_pruned
 from gates.hold import group_of
@@ -153,12 +152,6 @@ def heads_removed(family: Family) -> str:
     """The model without heads is the masked model: uneven, in two steps, all heads of a layer, and in its copies."""
     model, batch = family.model(), family.batch(2)
     closed = uneven(model)
-    if not family.removable:
-        before = copy.deepcopy(model.state_dict())
-        with pytest.raises(ValueError, match="can be gated, not removed"):
-            remove(model, closed)
-        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-        return NEVER
     expected, steps, whole = masked(family, model, closed), copy.deepcopy(model), copy.deepcopy(model)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     removed = remove(model, closed)
@@ -180,7 +173,7 @@ def heads_removed(family: Family) -> str:
 
 
 def generates(family: Family) -> str:
-    if not (family.generates and family.removable):
+    if not family.generates:
         return NONE
     model = family.model()
     closed = uneven(model)
@@ -193,7 +186,7 @@ def generates(family: Family) -> str:
 
 
 def saved(family: Family) -> str:
-    if not family.removable or family.library != "transformers":
+    if family.library != "transformers":
         return NONE
     model, batch = family.model(), family.batch(2)
     remove(model, uneven(model))
@@ -209,7 +202,7 @@ def saved(family: Family) -> str:
 
 def even_by_transformers(family: Family) -> str:
     """With the same heads left in every layer, `from_pretrained` alone reads the folder where the config can hold a head's width."""
-    if not family.removable or family.library != "transformers":
+    if family.library != "transformers":
         return NONE
     model, batch = family.model(), family.batch(2)
     remove(model, closing(model, lambda number, layer, head: head == 1))
@@ -227,23 +220,14 @@ def even_by_transformers(family: Family) -> str:
 
 
 def exports(family: Family) -> str:
-    """torch.export takes the model without its heads, or the gated one where none can go."""
+    """torch.export takes the model without its heads."""
     model, batch = family.model(), family.batch(2)
-    if family.removable:
-        remove(model, uneven(model))
-    else:
-        attach(model, gate="mask", xi=uneven(model).map(lambda row: (~row).double()))
+    remove(model, uneven(model))
     model.requires_grad_(False)
     options = {"use_cache": False} if family.generates else {}
-    try:
-        program = torch.export.export(model, (), {**batch, **options}, strict=False)
-    except GuardOnDataDependentSymNode:
-        detach(model)
-        with pytest.raises(GuardOnDataDependentSymNode):  # FSMT's forward branches on its data
-            torch.export.export(model, (), {**batch, **options}, strict=False)
-        return NEVER
-    close(family.output(program.module(), {**batch, **options}), family.output(model, batch))
-    return "yes" if family.removable else "gated"
+    program = torch.export.export(model, (), {**batch, **options}, strict=False)
+    close(family.output(program.module(), {**batch, **options}), family.output(model, {**batch, **options}))
+    return "yes"
 
 
 def attention_weights(family: Family) -> str:
