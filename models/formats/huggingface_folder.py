@@ -252,7 +252,7 @@ def open(folder: Path, threads: int = 0) -> "FolderTranslator":
     family = FAMILIES.get(settings.get("model_type", ""))
     if family is None:
         raise ValueError(f"{folder / 'config.json'} is of another version; export the run again")
-    options = {"dtype": torch.float32, "attn_implementation": "eager"}
+    options: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
     try:
         with quiet():
             if "headgates" in settings:

@@ -186,18 +186,17 @@ def generates(family: Family) -> str:
 
 
 def saved(family: Family) -> str:
-    if family.library != "transformers":
-        return NONE
     model, batch = family.model(), family.batch(2)
     remove(model, uneven(model))
     with tempfile.TemporaryDirectory() as folder:
-        again = load_pruned(save_pruned(model, Path(folder) / "pruned"))
+        new = {} if family.library == "transformers" else {"model": family.build()}
+        again = load_pruned(save_pruned(model, Path(folder) / "pruned"), **new)
     assert type(again) is type(model)
     assert heads_left(again) == heads_left(model)
     assert torch.equal(family.output(again, batch), family.output(model, batch))
     if family.generates:
         assert torch.equal(generated(family, again), generated(family, model))
-    return "yes"
+    return "with `model=`" if new else "yes"
 
 
 def even_by_transformers(family: Family) -> str:
@@ -230,6 +229,23 @@ def exports(family: Family) -> str:
     return "yes"
 
 
+@torch.no_grad()
+def compiles(family: Family) -> str:
+    """torch.compile takes a model without some heads and with gates on those that are left."""
+    model, batch = family.model(), {**family.batch(2), **({"use_cache": False} if family.generates else {})}
+    remove(model, uneven(model))
+    plain = family.output(model, batch)
+    attach(model, gate="mask", xi=HeadMap({site: torch.linspace(0.3, 0.7, site.heads) for site in find_sites(model)}))
+    compiled = torch.compile(model, backend="eager")  # traced and guarded as for any backend, without generating code
+    try:
+        got, expected = family.output(compiled, batch), family.output(model, batch)
+    finally:
+        torch.compiler.reset()
+    close(got, expected)
+    assert (expected - plain).abs().max() > 0.01
+    return "yes"
+
+
 def attention_weights(family: Family) -> str:
     """Asked of a kernel that keeps none, they are refused with the cure; after it they come."""
     if family.library != "transformers":
@@ -258,4 +274,5 @@ COLUMNS: dict[str, Callable[[Family], str]] = {
     "saved, loaded": saved,
     "even: `from_pretrained`": even_by_transformers,
     "torch.export": exports,
+    "torch.compile": compiles,
 }
