@@ -6,7 +6,7 @@ One idea: a gate xi multiplies one head's output, at the input of the output pro
     loss = cross_entropy + lam * bank.penalty()
     closed = bank.closed()                   # HeadMap of bool
     remove(model, closed)                    # the gates are off and the closed heads' weights gone; detach(model) alone leaves no trace
-    save_pruned(model, "pruned")             # a Hugging Face model; load_pruned("pruned") reads it again
+    save_pruned(model, "pruned")             # weights and head numbers; load_pruned("pruned") reads them again
 """
 
 __version__ = "0.1.0"  # pyproject.toml reads it here
