@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 from configs.fields import REQUIRED, check_ranges, setting
+from configs.heads_per_kind import KINDS
 from configs.methods import METHODS
 from configs.source import ForeignOptions
 from configs.systems import all_systems, default_systems
@@ -15,7 +16,6 @@ from configs.tasks import TASKS
 
 __all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
 
-KINDS = ["enc-self", "dec-self", "cross"]
 GATES = [*METHODS, "none"]
 POSITIONS = {
     "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
