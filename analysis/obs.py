@@ -1,7 +1,7 @@
 """Head-wise optimal brain surgeon: what closing a head costs once W_O of the other heads makes up for it as well as it can.
 
-After Hassibi & Stork 1993 (optimal brain surgeon), by heads: at a site y = W z + b, whose inputs have second moments G and whose output's
-gradients have second moments F (site_statistics.py). Closing head h, with the best refit of the heads that stay, adds
+After Hassibi & Stork 1993 (optimal brain surgeon), by heads: at a site y = W z + b, whose inputs have the covariance G and whose output's
+gradients have the second moments F (site_statistics.py). Closing head h, with the best refit of b and of the heads that stay, adds
 
     e_h = N tr(F W_h [(G^-1)_hh]^-1 W_h^T)
 
@@ -46,9 +46,9 @@ def closing_places(costs: dict[HeadSite, list[tuple[int, float]]]) -> HeadMap:
 
 def closing_costs(statistics: SiteStatistics) -> list[tuple[int, float]]:
     """(head, e) of one site's heads, in the order in which they close: always the one with the smallest e."""
-    G = damped(statistics.gram)
+    G = damped(statistics.covariance)
     K = len(G) // statistics.heads
-    Y = statistics.weight @ G  # (D, HK), E[y z^T] without the bias
+    Y = statistics.weight @ G  # (D, HK), the covariance of y and z
     left = list(range(statistics.heads))
     order = []
     while left:
@@ -69,6 +69,6 @@ def head_costs(W: Tensor, inverse: Tensor, F: Tensor, heads: int) -> Tensor:
 
 
 def damped(G: Tensor) -> Tensor:
-    """G with DAMPING of its mean diagonal added to the diagonal; of all zeros, the identity, with which nothing costs anything."""
+    """G with DAMPING of its mean diagonal added to the diagonal; the identity where G is 0."""
     mean = G.diagonal().mean()
     return G + (DAMPING * mean if mean > 0 else torch.ones(())) * torch.eye(len(G), dtype=G.dtype)

@@ -1,22 +1,16 @@
 """Budgets of heads for each kind of attention: `--heads-per-kind enc-self=4,dec-self=8,cross=12` keeps so many of each open.
 
-A setting of this type is a list of KIND=HEADS (`heads_per_kind_setting`); `parse_budget` makes a dict of it and checks what can be known
-without a model, in `__post_init__`; `check_budget` checks it against a model's heads. Kinds that are not named stay whole.
+In a configuration class: `heads_per_kind: list[str] = setting([], ABOUT)`, a list of KIND=HEADS. `parse_budget` makes a dict of it and
+checks what can be known without a model, in `__post_init__`; `check_budget` checks it against a model's heads.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from configs.did_you_mean import did_you_mean
-from configs.fields import setting
 
 KINDS = ["enc-self", "dec-self", "cross"]
-
-
-def heads_per_kind_setting(*, added: bool = False) -> Any:
-    """The field `heads_per_kind: list[str]` of a configuration class. added: as for `setting`."""
-    return setting([], "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole", added=added)
+ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"  # the setting's help
 
 
 def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dict[str, int]:
@@ -45,8 +39,6 @@ def check_budget(budget: Mapping[str, int], totals: Mapping[str, int], *, flag: 
     for kind, keep in budget.items():
         there_are = ", ".join(f"{name} {totals[name]}" for name in KINDS if totals.get(name)) or "none"
         if not totals.get(kind):
-            raise ValueError(
-                f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each kind: {there_are}"
-            )
+            raise ValueError(f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each kind: {there_are}")
         if not 0 <= keep <= totals[kind]:
             raise ValueError(f"{flag}: cannot keep {keep} of {totals[kind]} {kind} heads; heads of each kind: {there_are}")
