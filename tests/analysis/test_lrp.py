@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis import lrp
-from analysis.lrp import RULES, WALK_RULES, Relevance, relevance, relevance_score, share, share_signed
+from analysis.lrp import RULES, WALK_RULES, Relevance, relevance, share, share_signed
 from analysis.lrp_alpha_beta import AlphaBeta
 from analysis.lrp_rules import Gradient, Ratio, Rule
 from analysis.lrp_walk import Walk
@@ -123,13 +123,6 @@ def test_a_sentence_alone_has_the_relevance_it_has_in_a_batch(make_model, rule, 
     whole = relevance(model, batches(), rule=rule, aggregation=aggregation)
     assert_same(relevance(model, batches(1), rule=rule, aggregation=aggregation), whole)
     assert_same(relevance(model, batches(3, PAIRS[::-1]), rule=rule, aggregation=aggregation), whole)
-
-
-def test_the_score_is_the_share_by_size_step_by_step_in_any_batches(make_model):
-    model = make_model().double()
-    share_by_size = relevance(model, batches(), aggregation="step").share
-    for size in (1, 2, len(PAIRS)):
-        torch.testing.assert_close(relevance_score(model, batches(size)).flat(), share_by_size.flat(), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from configs.cli import read
-from configs.fields import setting
 from configs.heads_per_kind import ABOUT, KINDS, check_budget, parse_budget
+from configs.schema import setting
 from gates import headmap
 
 TOTALS = {"enc-self": 24, "dec-self": 24, "cross": 16}
@@ -16,7 +16,7 @@ TOTALS = {"enc-self": 24, "dec-self": 24, "cross": 16}
 class Budgeted:
     """A script with the setting."""
 
-    heads_per_kind: list[str] = setting([], ABOUT)
+    heads_per_kind: list[str] = setting([], ABOUT)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         parse_budget(self.heads_per_kind)

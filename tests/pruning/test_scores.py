@@ -5,12 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from analysis.confidence import confidence
-from analysis.fisher import fisher, rearranged
-from analysis.fluctuation import fluctuation
 from analysis.importance import importance
-from analysis.lrp import relevance
-from analysis.obs import obs
 from analysis.random_score import random_score
 from analysis.weight_norm import weight_norm
 from configs import prune as settings
@@ -142,40 +137,6 @@ def test_a_layer_without_any_importance_is_closed_first():
     assert closed_by("gradient", given, keep=6)[ENC].all()
 
 
-def test_none_and_all_can_be_kept():
-    for name in SCORES:
-        assert closed_by(name, random_scores(), keep=0).count() == 11
-        assert closed_by(name, random_scores(), keep=11).count() == 0
-
-
-def test_budgets_of_each_kind_close_the_lowest_of_the_kind_and_leave_other_kinds_whole():
-    for seed in range(5):
-        scores = random_scores(seed)
-        closed = closed_by("weight-norm", scores, per_kind={"enc-self": 2, "cross": 0})
-        assert list(closed) == list(scores)
-        assert (~closed).by_kind() == {"enc-self": 2, "dec-self": 3, "cross": 0}
-        assert set(scores[ENC].argsort()[:3].tolist()) == set(closed[ENC].nonzero().flatten().tolist())
-    # two layers of one kind share its budget
-    low, high = HeadSite.at("enc-self", 0, 2), HeadSite.at("enc-self", 1, 2)
-    closed = closed_by("weight-norm", HeadMap({low: [1.0, 5.0], high: [3.0, 4.0]}), per_kind={"enc-self": 1})
-    assert (closed[low].tolist(), closed[high].tolist()) == ([True, False], [True, True])
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"per_kind": {"cross": 4}}, "cannot keep 4 of 3 cross heads; heads of each kind: enc-self 5, dec-self 3, cross 3"),
-        ({"per_kind": {"cross": -1}}, "cannot keep -1 of 3 cross heads"),
-        ({"per_kind": {"cros": 1}}, r"no 'cros' heads here \(did you mean 'cross'\?\)"),
-        ({}, "in all, or for each kind, and not both"),
-        ({"keep": 3, "per_kind": {"cross": 1}}, "in all, or for each kind, and not both"),
-    ],
-)
-def test_budgets_that_do_not_fit_are_refused(how, message):
-    with pytest.raises(ValueError, match=message):
-        closed_by("weight-norm", random_scores(), **how)
-
-
 @pytest.mark.parametrize("keep", [-1, 12])
 def test_a_number_that_cannot_be_kept_is_refused(keep):
     with pytest.raises(ValueError, match=f"cannot keep {keep} of 11 heads; expected 0 to 11"):
@@ -210,56 +171,6 @@ def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
     assert head_scores("weight-norm", request_) == weight_norm(model)
     assert head_scores("random", request_) == random_score(model, seed=3)
     assert head_scores("random", replace(request_, seed=4)) != random_score(model, seed=3)
-
-
-def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, request_):
-    """The text has fewer pairs than the samples."""
-    model, task = dense.translator.model, dense.source.task
-    assert head_scores("obs", request_) == obs(model, dense.train_batches(), loss=task.loss)
-    assert head_scores("fisher", request_) == fisher(model, dense.train_batches(), loss=task.loss)
-    assert head_scores("fluctuation", request_) == fluctuation(model, dense.train_batches())
-    assert head_scores("confidence", request_) == confidence(model, dense.train_batches())
-    assert head_scores("lrp", request_) == relevance(model, dense.train_batches(200)).share
-
-
-@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp"])
-def test_the_number_of_pairs_reaches_the_scores_that_read_some(dense, request_, name):
-    asked, usual = [], dense.source.train_batches
-
-    def recorded(sentences=0):
-        asked.append(sentences)
-        return usual(sentences)
-
-    dense.source.train_batches = recorded
-    assert head_scores(name, request_) != head_scores(name, replace(request_, sentences=7))
-    assert asked == [SCORES[name].sample, 7]
-
-
-@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "lrp"])
-def test_a_head_that_writes_nothing_closes_first(dense, request_, name):
-    for number, (site, attention) in enumerate(find_sites(dense.translator.model).items()):
-        before, head = attention.out_proj.weight.detach().clone(), number % site.heads
-        with torch.no_grad():
-            attention.out_proj.weight.unflatten(1, (site.heads, -1))[:, head] = 0
-        scores = head_scores(name, replace(request_, fresh=True))
-        if name == "fluctuation":  # standardised within the site, so nothing is said of others
-            scores = HeadMap({site: scores[site]})
-        assert scores.lowest(1)[site][head]
-        with torch.no_grad():
-            attention.out_proj.weight.copy_(before)
-
-
-def test_a_choice_is_refined_at_its_count_where_the_score_says_how(dense, request_):
-    scores = head_scores("fisher", request_)
-    changed = 0
-    for keep in range(scores.heads_total + 1):
-        plain = closed_by("fisher", scores, keep=keep)
-        refined = closed_by("fisher", scores, keep=keep, request=request_)
-        assert refined == rearranged(dense.translator.model, dense.train_batches(), plain, loss=dense.source.task.loss)
-        assert refined.by_site() == plain.by_site()
-        changed += refined != plain
-    assert changed  # else nothing was tried
-    assert closed_by("obs", scores, keep=3, request=request_) == closed_by("obs", scores, keep=3)
 
 
 def test_random_scores_lie_between_0_and_1(dense):
