@@ -8,6 +8,8 @@ gradients have the second moments F (site_statistics.py). Closing head h, with t
 to the squared error of y, each output direction weighed by what it does to the loss, so that sites can be compared. The head with the
 smallest e over all sites closes first; then its site has the heads that stay, W refitted to y on them (W_S = Y G_S^-1), and new e. Costs
 add up exactly: their sum is the error that the refit of all leaves.
+F is the Fisher information: its gradients are of targets that are drawn from the model's own distribution, not of the references. At the
+references the gradients of a converged model are almost 0 wherever it is sure of them, whatever a change of y would do.
 Letters: H heads, K head width, D model width, N positions, S the heads that stay.
 """
 
@@ -20,16 +22,28 @@ from torch import Tensor, nn
 from analysis.importance import TRANSLATION_LOSS
 from analysis.site_statistics import SiteStatistics, site_statistics
 from gates import HeadMap, HeadSite
+from tasks.translation import Translation
 
+TRANSLATION_DRAW = Translation().drawn
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
 
 
 @torch.no_grad()
-def obs(model: nn.Module, batches: Iterable[Any], *, loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS) -> HeadMap:
+def obs(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
+    draw: Callable[[Any, Any, torch.Generator], Any] = TRANSLATION_DRAW,
+    seed: int = 0,
+) -> HeadMap:
     """Return the place of every head in the order of closing, from 0.
 
-    Sites do not depend on each other, so the heads of some sites alone close in the same order. loss (model, batch): summed over units."""
-    statistics = site_statistics(model, batches, loss=loss)
+    Sites do not depend on each other, so the heads of some sites alone close in the same order. loss (model, batch): summed over units.
+    draw (model, batch, generator): the batch with targets drawn from what the model says. Both are a translation model's unless given.
+    seed: of the targets. Raises ValueError without any batch."""
+    generator = torch.Generator().manual_seed(seed)
+    statistics = site_statistics(model, batches, loss=lambda model, batch: loss(model, draw(model, batch, generator)))
     return closing_places({site: closing_costs(each) for site, each in statistics.items()})
 
 

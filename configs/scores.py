@@ -55,7 +55,7 @@ SCORES: dict[str, Score] = {
     "weight-norm": Score("analysis.weight_norm:weight_norm", "weight-norm", 5),
     "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient", sample=0),
     # a stage's seed is 10 * seed + its number: these end in 9, as no other's does, and 10 seeds lie between them
-    "obs": Score("analysis.obs:obs", "obs", 9, ("loss",), sample=SAMPLE),
+    "obs": Score("analysis.obs:obs", "obs", 9, ("loss", "draw"), sample=SAMPLE),
     "fisher": Score("analysis.fisher:fisher", "fisher", 109, ("loss",), sample=SAMPLE, refine="analysis.fisher:rearranged"),
     "fluctuation": Score("analysis.fluctuation:fluctuation", "fluctuation", 209, ("loss",), sample=SAMPLE),
     "confidence": Score("analysis.confidence:confidence", "confidence", 309, sample=SAMPLE),

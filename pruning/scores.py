@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from analysis.lrp_walk import top_logits
 from configs.heads_per_kind import check_budget
@@ -37,6 +37,11 @@ class ScoreRequest:
     def loss(self) -> Callable[[Any, Any], Tensor]:
         """(model, batch) -> the loss of the source's task, summed over the batch."""
         return self.source.task.loss
+
+    @property
+    def draw(self) -> Callable[[Any, Any, Generator], Any]:
+        """(model, batch, generator) -> the batch with targets drawn from what the model says."""
+        return self.source.task.drawn
 
     @property
     def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
@@ -78,7 +83,7 @@ def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
     """Call the score's function with the fields of the request that it takes."""
     if score.reads_pairs and request.closed is None:
         count = pairs_read(score, request)
-        passes = "forward and backward pass" if {"loss", "logits"} & set(score.takes) else "pass"
+        passes = "forward and backward pass" if score.from_gradients else "pass"
         request.report(f"{request.file}: one {passes} over {f'the first {count:,}' if count else 'the'} training pairs")
     found = call(score.function, score, request)
     assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"

@@ -89,7 +89,7 @@ def test_the_orders_of_later_papers_make_curves_too(base, prune_here):
         scores = HeadMap.load(base / f"scores/{order}-n31.json")
         places = HeadMap.load(base / f"curves/{name}-order.json")
         assert scores.closing_order(HEADS) == places.flat().argsort().tolist()  # the lowest first
-    assert "scores/obs-n31: one forward and backward pass over the first 31 training pairs" in printed
+    assert "scores/obs-n31: one pass over the first 31 training pairs" in printed
     assert "scores/confidence-n31: one pass over the first 31 training pairs" in printed
 
 

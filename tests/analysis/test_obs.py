@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.importance import TRANSLATION_LOSS
-from analysis.obs import DAMPING, closing_costs, closing_places, obs
+from analysis.obs import DAMPING, TRANSLATION_DRAW, closing_costs, closing_places, obs
 from analysis.site_statistics import SiteStatistics, site_statistics
 from gates import HeadSite, find_sites
 from tests.analysis.test_site_statistics import batches, materialised, model, pairs  # noqa: F401 - fixtures
@@ -103,8 +103,25 @@ def test_the_site_whose_next_head_is_cheapest_closes_it():
     assert places[two].tolist() == [4, 1]
 
 
+def references(model, batch, generator):  # noqa: F811
+    """Targets as they are, so that gradients are those of `materialised`."""
+    return batch
+
+
+def test_its_gradients_are_of_targets_drawn_from_the_model_always_the_same_by_seed(model, pairs):  # noqa: F811
+    drawn = []
+
+    def recorded(*arguments):
+        drawn.append(TRANSLATION_DRAW(*arguments))
+        return drawn[-1]
+
+    found = obs(model, batches(pairs, 3), draw=recorded)
+    assert found == obs(model, batches(pairs, 3)) == obs(model, drawn, draw=references)
+    assert any((new.target_out != old.target_out).any() for new, old in zip(drawn, batches(pairs, 3), strict=True))
+
+
 def test_the_order_of_a_model_is_the_greedy_order_over_all_its_sites(model, pairs):  # noqa: F811
-    places = obs(model, batches(pairs, 3))
+    places = obs(model, batches(pairs, 3), draw=references)
     order = places.flat().argsort().tolist()
     assert sorted(places.flat().tolist()) == list(range(places.heads_total))
     flat = [(each, head) for each in places for head in range(each.heads)]
@@ -137,5 +154,5 @@ def test_the_order_of_a_model_is_the_greedy_order_over_all_its_sites(model, pair
 def test_the_heads_of_one_kind_close_in_the_same_order_with_and_without_the_others(model, pairs):  # noqa: F811
     alone = site_statistics(model, batches(pairs, 3), loss=TRANSLATION_LOSS, kinds=["enc-self"])
     order = closing_places({each: closing_costs(found) for each, found in alone.items()})
-    together = obs(model, batches(pairs, 3)).select(["enc-self"])
+    together = obs(model, batches(pairs, 3), draw=references).select(["enc-self"])
     assert together.flat().argsort().tolist() == order.flat().argsort().tolist()
