@@ -12,6 +12,8 @@ from configs.source import SourceOptions
 
 ORDERS = list(SCORES)
 USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
+READS_PAIRS = {name for name, score in SCORES.items() if score.reads_pairs}
+OWN_SAMPLE = [f"{score.sample:,} for {name}" for name, score in SCORES.items() if score.sample]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class PruneConfig(SourceOptions):
     normalise: Literal["l2", "none"] | None = setting(
         None, "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders"
     )
-    sentences: int = setting(0, "training pairs for the gradient's scores, 0 for those of the run", at_least=0)
+    sentences: int = setting(
+        0, f"training pairs that scores read; 0: {', '.join(OWN_SAMPLE)}, those of the run for the gradient's", at_least=0
+    )
     random_seeds: int = setting(5, "curves of the random order", at_least=1)
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
@@ -54,10 +58,13 @@ class PruneConfig(SourceOptions):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        used = USES_GRADIENT & set(self.orders)
-        for flag, given in {"--recompute": self.recompute, "--abs": self.abs != "sentence", "--sentences": self.sentences > 0}.items():
-            if given and not used:
-                raise ValueError(f"{flag} is for gradient scores, but --by is {', '.join(self.orders) or 'empty'}; add --by gradient")
+        asked = ", ".join(self.orders) or "empty"
+        for flag, given in {"--recompute": self.recompute, "--abs": self.abs != "sentence"}.items():
+            if given and not USES_GRADIENT & set(self.orders):
+                raise ValueError(f"{flag} is for gradient scores, but --by is {asked}; add --by gradient")
+        if self.sentences and not READS_PAIRS & set(self.orders):
+            readers = ", ".join(name for name in SCORES if name in READS_PAIRS)
+            raise ValueError(f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add one of them")
         if (self.also or self.also_files) and self.ablate != "one":
             raise ValueError("--also and --also-files repeat --ablate one on another test set; give --ablate one too")
         if len(self.also_files) % 2:

@@ -224,7 +224,7 @@ class Experiment:
         source = self.text.source(base)
         request = ScoreRequest(source, valid=source.lines("valid"), seed=config.seed, sentences=config.greedy_sentences)
         scores = head_scores(score, request).select(config.kinds)
-        closed = closed_by(score, scores, keep=keep)
+        closed = closed_by(score, scores, keep=keep, request=request)
         folder.write_json(f"scores/{record.family or score}.json", scores.to_json())
         xi = (~closed).map(lambda row: row.double())
         predictor = self.text.load(base)

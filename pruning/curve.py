@@ -222,8 +222,10 @@ def curve_fingerprint(order: str, dense: DenseModel, config: PruneConfig, kinds:
     made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds], "significance_test": TEST}
     made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
     made_of |= {"normalise": "l2" if divides_by_norm(order, config) else "none", "weights": source.weights}
+    if score.reads_pairs:
+        made_of["sentences"] = config.sentences or score.sample
     if score.from_gradients:
-        made_of |= {"abs": config.abs, "sentences": config.sentences, "recompute": config.recompute}
+        made_of |= {"abs": config.abs, "recompute": config.recompute}
         if config.abs == "batch":
             made_of["batch_tokens"] = BATCH_TOKENS
     if score.seeded:
@@ -241,7 +243,10 @@ def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
     parts, score = [order], SCORES[order]
     l2 = divides_by_norm(order, config)
     if score.from_gradients:
-        parts += [config.abs] * (config.abs != "sentence") + [f"n{config.sentences}"] * (config.sentences > 0)
+        parts += [config.abs] * (config.abs != "sentence")
+    if score.reads_pairs:
+        parts += [f"n{config.sentences}"] * (config.sentences > 0)
+    if score.from_gradients:
         parts += ["recompute"] * config.recompute
     if l2 != score.l2:
         parts.append("l2" if l2 else "raw")
