@@ -161,7 +161,7 @@ def walk_sites(
         return []
     dense = dense if dense is not None else dense_copy(model, outputs)
     done: list[Refit] = []
-    with SiteWalk(model, forward) as walk, SiteWalk(dense, forward) as dense_walk:
+    with SiteWalk(model, forward) as walk, SiteWalk(dense, forward, fixed=True) as dense_walk:
         first = next(iter(batches), None)
         if first is None:
             raise ValueError(NO_TEXT)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import HeadSite
-from .hold import hold_of, projection
+from .hold import attribute, hold_of, projection, sizes_of
 from .rules import rule_of
 from .sites import find_sites
 
@@ -35,13 +35,15 @@ class Reached(Exception):
 
 
 class SiteWalk:
-    """One walk through one model in evaluation mode. Raises ValueError at a model with gates."""
+    """One walk through one model in evaluation mode. fixed: no W_O will change. Raises ValueError at a model with gates."""
 
-    def __init__(self, model: nn.Module, forward: Forward):
-        self.model, self.forward = model, forward
+    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False):
+        self.model, self.forward, self.fixed = model, forward, fixed
         self.sites = open_sites(model)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
-        paths = {module: path for path, module in model.named_modules()}
+        self.into = {site: linear_projections(module) for site, module in self.sites.items()}
+        self.modules = dict(model.named_modules())
+        paths = {module: path for path, module in self.modules.items()}
         matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
         self.layers = {site: match[0] for site, match in matches.items() if match}  # site -> path of its layer
         self.behind: set[HeadSite] = set()
@@ -55,18 +57,28 @@ class SiteWalk:
     def __enter__(self) -> "SiteWalk":
         self.place = tempfile.TemporaryDirectory(prefix="headgates-")
         self.folder = Path(self.place.name)
+        self.modes = {module: module.training for module in self.modules.values()}
+        self.model.eval()
         return self
 
     def __exit__(self, *_: object) -> None:
         for module in list(self.replaced):
             self.restore(module)
+        for module, mode in self.modes.items():
+            module.training = mode
         self.place.cleanup()
 
     def order(self, batch: Any) -> list[HeadSite]:
         """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or called twice."""
         seen: list[HeadSite] = []
-        handles = [out.register_forward_hook(lambda *_, site=site: seen.append(site)) for site, out in self.outs.items()]
-        run(self.model, batch, self.forward, handles)
+
+        def note(site: HeadSite) -> None:
+            seen.append(site)
+            if len(set(seen)) == len(self.sites):
+                raise Reached
+
+        handles = [out.register_forward_hook(lambda *_, site=site: note(site)) for site, out in self.outs.items()]
+        one_pass(self.model, batch, self.forward, handles)
         for site in self.sites:
             if (times := seen.count(site)) != 1:
                 name = type(self.sites[site]).__name__
@@ -79,7 +91,7 @@ class SiteWalk:
     def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor]:
         """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`; first axes as the model has them.
 
-        All sites before it in the pass must have been left."""
+        All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty: they are about to change."""
         self.number, self.loaded = number, {}
         found: dict[str, Tensor] = {}
 
@@ -90,12 +102,18 @@ class SiteWalk:
             self.keep(site, found["z"], found["y"], output)
             raise Reached
 
-        handles = [self.outs[site].register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
-        modules = dict(self.model.named_modules())
+        out = self.outs[site]
+        handles = [out.register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
         for path in self.finished_layers():
             if path not in self.stored:
-                handles.append(modules[path].register_forward_hook(lambda _, inputs, output, path=path: self.write(path, output)))
-        run(self.model, batch, self.forward, handles)
+                handles.append(self.modules[path].register_forward_hook(lambda _, inputs, output, path=path: self.write(path, output)))
+        if not self.fixed:
+            self.replace(out, lambda z: z.new_empty(*z.shape[:-1], sizes_of(out, rule_of(self.sites[site]))[0]))
+        try:
+            one_pass(self.model, batch, self.forward, handles)
+        finally:
+            if not self.fixed:
+                self.restore(out)
         return found["z"], found["y"]
 
     def leave(self, site: HeadSite) -> None:
@@ -103,11 +121,13 @@ class SiteWalk:
         self.behind.add(site)
         if site in self.replayed:
             self.replace(self.sites[site], lambda *_, **__: self.replay(site))
-        modules = dict(self.model.named_modules())
+            for projection_in in self.into[site]:  # a layer may call these itself
+                self.replace(projection_in, lambda x, to=projection_in: x.new_zeros(1).expand(*x.shape[:-1], to.out_features))
         for path in self.written:
-            self.replace(modules[path], lambda *_, path=path, **__: self.read(stack_of(path)))
+            self.replace(self.modules[path], lambda *_, path=path, **__: self.read(stack_of(path)))
             for inner in [inner for inner in self.replayed if self.layers.get(inner) == path]:
-                self.restore(self.sites[inner])
+                for module in (self.sites[inner], *self.into[inner]):
+                    self.restore(module)
                 self.replayed.remove(inner)
                 for file in self.folder.glob(f"*.{inner.name}.pt"):
                     file.unlink()
@@ -152,13 +172,14 @@ class SiteWalk:
             i for i, each in enumerate(given) if isinstance(each, Tensor) and each.shape == y.shape and each.data_ptr() == y.data_ptr()
         ]
         if len(places) == 1 and site in self.layers:
-            given[places[0]] = z
+            given[places[0]] = y if self.fixed else z
             torch.save((given, places[0], isinstance(output, tuple)), self.file(site.name))
             self.replayed.add(site)
 
     def replay(self, site: HeadSite) -> Any:
         given, place, several = torch.load(self.file(site.name), weights_only=False)
-        given[place] = self.outs[site](given[place])
+        if not self.fixed:
+            given[place] = self.outs[site](given[place])
         return tuple(given) if several else given[0]
 
 
@@ -170,18 +191,32 @@ def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
 
 
 def run(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
-    """One forward pass without gradients and dropout, then the hooks are gone and the model's mode is as before."""
+    """One forward pass in evaluation mode; then the hooks are gone and the modes as before."""
     training = {module: module.training for module in model.modules()}
     try:
+        one_pass(model.eval(), batch, forward, handles)
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+
+
+def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
+    """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone."""
+    try:
         with torch.no_grad():
-            forward(model.eval(), batch)
+            forward(model, batch)
     except Reached:
         pass
     finally:
         for handle in handles:
             handle.remove()
-        for module, mode in training.items():
-            module.training = mode
+
+
+def linear_projections(module: nn.Module) -> list[nn.Linear]:
+    """The attention's projections of queries, keys and values, where they are plain ones of their own."""
+    rule = rule_of(module)
+    found = [attribute(module, name, "a projection") for name in dict.fromkeys((rule.q, rule.k, rule.v)) if name]
+    return [each for each in found if isinstance(each, nn.Linear)]
 
 
 def stack_of(layer: str) -> str:

@@ -70,7 +70,7 @@ def test_afterwards_the_model_is_as_it_was(model, text):
 
 
 def test_padding_is_never_drawn(model, batch):
-    source, target_in = batch
+    _, target_in = batch
     own = at_the_site(model, [batch])[(target_in != 0).flatten()]
     with resampled(model, closing(model, [1]), [batch], forward, positions=lambda *_: target_in != 0):
         found = at_the_site(model, [batch])
