@@ -14,14 +14,14 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from analysis.gate_gradients import Queries, query_tokens
 from configs.closing import CLOSINGS, TARGETS
 from configs.did_you_mean import did_you_mean
 from data.batch import Batch
 from data.parallel import ParallelText
-from gates import HeadMap, fold_mean, repair, resampled, rescale, zero_heads
+from gates import HeadMap, HeadSite, fold_mean, repair, resampled, rescale, zero_heads
 from gates.repair import outputs_of
 from runfolder.source import BATCH_TOKENS, Source
 
@@ -29,18 +29,25 @@ SENTENCES = 1000
 SAMPLE_SEED = 1  # of the sentences that are drawn: the same for every method and every seed
 
 
+def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
+    """(B, L) bool, True at the query positions that are not padding; all queries of a model that writes no target are of its source."""
+    if hasattr(model, "target_specials"):
+        return query_tokens(model, site, batch)
+    return batch.source != model.source_specials.padding
+
+
 @dataclass(eq=False)
 class Calibration:
     """A sample of the run's training text, always the same; read when it is first asked for.
 
     sentences: how many, 0 for all. targets: "reference", or "own" for the model's own greedy translations, so that the source side is
-    enough. seed: of `resample`'s draws. positions: which query positions count; a translation model's unless given."""
+    enough. seed: of `resample`'s draws. positions: which query positions count."""
 
     source: Source
     sentences: int = SENTENCES
     targets: str = "reference"
     seed: int = 1
-    positions: Queries = query_tokens
+    positions: Queries = real_positions
     lines: tuple[list[str], list[str]] | None = field(default=None, repr=False)  # another text in place of the run's
 
     def __post_init__(self) -> None:
