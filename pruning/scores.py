@@ -124,7 +124,7 @@ def closed_by(
     Raises ValueError unless 0 <= keep <= heads, or where `per_kind` has a kind without scores, or more heads than it has."""
     if (keep is None) == (per_kind is None):
         raise ValueError("expected a number of heads to keep: in all, or for each kind, and not both")
-    score, lowest_first = SCORES[name], ranked(name, scores)
+    lowest_first = ranked(name, scores)
     if per_kind is None:
         assert keep is not None
         if not 0 <= keep <= scores.heads_total:
@@ -137,11 +137,17 @@ def closed_by(
             of_kind = lowest_first.select([kind])
             chosen.update(of_kind.lowest(of_kind.heads_total - per_kind.get(kind, of_kind.heads_total)))
         closed = HeadMap(chosen)
-    if score.refine is None or request is None:
+    return closed if request is None else refined(name, closed, request)
+
+
+def refined(name: str, closed: HeadMap, request: ScoreRequest) -> HeadMap:
+    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score does not."""
+    score = SCORES[name]
+    if score.refine is None:
         return closed
-    refined = call(score.refine, score, request, closed)
-    assert refined.by_kind() == closed.by_kind(), f"{score.refine} must close as many heads as before"
-    return refined
+    better = call(score.refine, score, request, closed)
+    assert better.by_kind() == closed.by_kind(), f"{score.refine} must close as many heads as before"
+    return better
 
 
 def step_counts(heads: int, step: float) -> list[int]:
