@@ -13,7 +13,7 @@ __version__ = "0.1.0"  # pyproject.toml reads it here
 
 from .bank import GateBank
 from .base import HeadGate
-from .budget import GateWatch, LambdaBudget, NotANumber
+from .budget import GateWatch, LambdaBudget, NotANumber, TargetBudget
 from .hard_concrete import HardConcrete
 from .headmap import KINDS, HeadMap, HeadSite
 from .hold import SiteRule
@@ -23,6 +23,7 @@ from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
 from .rules import SITE_RULES
 from .sites import attach, detach, find_sites, reattach
+from .subset import Subset
 
 __all__ = [
     "GATES",
@@ -39,6 +40,8 @@ __all__ = [
     "NotANumber",
     "Removed",
     "SiteRule",
+    "Subset",
+    "TargetBudget",
     "attach",
     "detach",
     "find_sites",

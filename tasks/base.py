@@ -67,6 +67,10 @@ class Task(ABC):
         """What a new base depends on beside the text and the settings that all tasks have: plain values."""
         return {}
 
+    def heads_by_kind(self, config: FitConfig) -> dict[str, int] | None:
+        """Kind of attention -> heads of the model of a configuration; None where only the model itself says."""
+        return None
+
     @abstractmethod
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
         """Write what a new base needs beside its weights: its tokenizer."""
@@ -94,6 +98,11 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
+
+    def distilled_loss(self, model: Any, teacher: Any, batch: Any, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+        """Nats, summed over the batch's units: (1 - weight) `loss` + weight temperature^2 KL(teacher || model), both softened by the
+        temperature. Raises ValueError where the task does not say."""
+        raise ValueError(f"{type(self).__name__} has no distillation; leave --distill.weight at 0")
 
     @abstractmethod
     def validator(self, model: Any) -> Validator: ...

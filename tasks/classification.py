@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import SumMetric
@@ -112,6 +113,14 @@ class Classification(Task):
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(model(batch.source), batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
+
+    def distilled_loss(self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+        with torch.no_grad():
+            dense = F.log_softmax(teacher(batch.source) / temperature, dim=-1)
+        logits = model(batch.source)
+        own = F.cross_entropy(logits, batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
+        divergence = F.kl_div(F.log_softmax(logits / temperature, dim=-1), dense, log_target=True, reduction="sum")
+        return (1 - weight) * own + weight * temperature**2 * divergence
 
     def validator(self, model: Classifier) -> LabelValidator:
         return LabelValidator()
