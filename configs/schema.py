@@ -24,7 +24,6 @@ POSITIONS = {
     "tensor2tensor": "all sines first, frequencies 10000^(-i / (D / 2 - 1))",
     "learned": "a table",
 }
-DEFAULT_LAMBDA = 0.01
 LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 
 
@@ -125,7 +124,7 @@ class GateTraining:
         below=1,
     )
     head_start: float = setting(
-        0.0, "how far apart gates start in the order of gradient importance, from the middle to either end; 0: all alike", at_least=0
+        0.0, "how far apart gates start by gradient importance, from the middle of the order to its ends; 0: all alike", at_least=0
     )
     settle_when: Literal["share", "decided"] = setting(
         "share", "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share"
@@ -189,7 +188,7 @@ class FitConfig(ForeignOptions):
     task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
     encoder: str | None = setting(None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub")
     gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
-    lam: float = setting(DEFAULT_LAMBDA, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads")
+    lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads")
     heads: int | None = setting(None, "heads kept open in total; with --gate l0, the price is then steered to that number", at_least=0)
     heads_per_kind: list[str] = heads_per_kind_setting()
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
@@ -273,10 +272,6 @@ class FitConfig(ForeignOptions):
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
             raise ValueError(
                 f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate {', '.join(methods[:-1])} or {methods[-1]}"
-            )
-        if told and self.lam != DEFAULT_LAMBDA:
-            raise ValueError(
-                f"--lambda {self.lam:g} and --heads {self.heads}: a price or a number of heads says how much is closed; give one of them"
             )
         if self.from_scratch and (self.gate == "none" or self.task != "translation"):
             raise ValueError("--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out")

@@ -48,7 +48,7 @@ class TargetBudget:
     all heads to `heads` over `warmup` steps. heads: in all, or by kind, each with a multiplier of its own. m: nats per target token and
     head; stiffness: m per head; rate: m per head and step. Raises ValueError unless these are above 0 and warmup is at least 0."""
 
-    def __init__(self, heads: int | Mapping[str, int], warmup: int = 0, *, stiffness: float = 0.01, rate: float = 0.001):
+    def __init__(self, heads: int | Mapping[str, int], warmup: int = 0, *, stiffness: float = 0.1, rate: float = 0.0002):
         if not (stiffness > 0 and rate > 0 and warmup >= 0):
             raise ValueError(f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, {warmup=}")
         self.heads: dict[str, int] = {"": heads} if isinstance(heads, int) else dict(heads)

@@ -33,7 +33,7 @@ def soft_top_k(scores: Tensor, k: int, temperature: float) -> Tensor:
             tau = (low + high) / 2
             too_many = torch.sigmoid((scores - tau) / temperature).sum() > k
             low, high = torch.where(too_many, tau, low), torch.where(too_many, high, tau)
-        tau = (low + high) / 2
+        tau = high  # the side on which no more than k are open: between two scores, and on neither of them
         z = (scores - tau) / temperature
         weights = torch.softmax(F.logsigmoid(z) + F.logsigmoid(-z), 0)
     tau = tau + (weights * (scores - scores.detach())).sum()  # its value is tau's, its gradient that of the implicit function

@@ -84,6 +84,7 @@ def distilled_cross_entropy(
 
 def of_linear(hidden: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor]:
     """States (N, D) and weight (V, D) whose product is the logits: with a bias as one more column, whose input is 1."""
-    if output.bias is None:
+    bias: Tensor | None = output.bias
+    if bias is None:
         return hidden, output.weight
-    return F.pad(hidden, (0, 1), value=1.0), torch.cat([output.weight, output.bias[:, None]], dim=1)
+    return F.pad(hidden, (0, 1), value=1.0), torch.cat([output.weight, bias[:, None]], dim=1)

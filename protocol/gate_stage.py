@@ -47,13 +47,17 @@ def learn_gates(
 
 
 def head_start(experiment: "Experiment", method: GateMethod, base: RunFolder) -> dict[str, HeadMap]:
-    """Where the gates start, in the order of the heads' gradient importance; nothing where all start alike."""
+    """Where the gates start: `head_start` above or below the middle at the ends of the order by gradient importance, and 0 where, of gates
+    that are told a number, as many are above; nothing where all start alike."""
     config = experiment.config
     if not config.gates.head_start:
         return {}
     scores = head_scores("gradient", experiment.score_request(experiment.text.source(base))).select(config.kinds)
     flat = scores.flat()
-    ranks = flat.argsort().argsort() / max(1, len(flat) - 1) * 2 - 1  # -1 for the least important head, 1 for the most
-    middle = getattr(config.gates, method.starts, 0.0)
-    rows = ranks.split([site.heads for site in scores])
-    return {method.starts: HeadMap({site: middle + config.gates.head_start * row for site, row in zip(scores, rows, strict=True)})}
+    ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the least important head
+    border = len(flat) / 2 if config.heads is None else len(flat) - config.heads
+    starts = config.gates.head_start * (ranks - border) / (len(flat) / 2)
+    if config.heads is None:  # a price has yet to close any
+        starts = starts + getattr(config.gates, method.starts)
+    rows = starts.split([site.heads for site in scores])
+    return {method.starts: HeadMap(dict(zip(scores, rows, strict=True)))}
