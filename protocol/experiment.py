@@ -240,9 +240,8 @@ class Experiment:
 
     def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
         """Return the folder of the run with this fingerprint, and whether the run is finished already."""
-        own: dict[str, Any] = (
-            {} if gate == self.config.gate else {"heads": None, "heads_per_kind": [], "from_scratch": False}
-        )  # of the method alone
+        of_method: dict[str, Any] = {"heads": None, "heads_per_kind": [], "from_scratch": False}
+        own = {} if gate == self.config.gate else of_method  # no settings of a base
         settings = replace(self.config, gate=gate, systems=self.config.systems, **own)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
         return claim_run(self.config, settings, name, fingerprint, **how)

@@ -7,7 +7,7 @@ from gates import HeadMap, attach, detach
 from lightning_modules.gating import Gating, budget_of
 from lightning_modules.stage import freeze_decoder
 from protocol.evaluation import Evaluation
-from pruning.scores import head_scores
+from pruning.scores import head_scores, ranked
 from runfolder.folder import RunFolder
 from tasks.base import Predictor
 
@@ -53,7 +53,7 @@ def head_start(experiment: "Experiment", method: GateMethod, base: RunFolder) ->
     if not config.gates.head_start:
         return {}
     scores = head_scores("gradient", experiment.score_request(experiment.text.source(base))).select(config.kinds)
-    flat = scores.flat()
+    flat = ranked("gradient", scores).flat()  # each layer scaled as greedy pruning does: a raw order would empty whole layers
     ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the least important head
     border = len(flat) / 2 if config.heads is None else len(flat) - config.heads
     starts = config.gates.head_start * (ranks - border) / (len(flat) / 2)

@@ -78,7 +78,7 @@ def test_a_student_that_learns_from_the_teacher_alone_comes_nearer_to_it(transla
 
 
 def test_a_task_without_distillation_says_so(translator, teacher, batch):
-    with pytest.raises(ValueError, match="BagOfWords has no distillation; leave --distill.weight at 0"):
+    with pytest.raises(ValueError, match=r"BagOfWords has no distillation; leave --distill\.weight at 0"):
         Distilling(teacher, DistillConfig(weight=0.5)).loss(BagOfWords(), translator.model, batch, smoothing=0.0)
 
 
