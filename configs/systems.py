@@ -15,5 +15,5 @@ def default_systems(gate: str) -> list[str]:
 
 def all_systems() -> list[str]:
     """Every system that a run may have."""
-    rows = [row for method in METHODS.values() for row in method.rows]
+    rows = [row for method in METHODS.values() for row in (*method.rows, method.scratch)]
     return [*BASES, *rows, *(score.row + end for score in SCORES.values() for end in ("", FINETUNED))]
