@@ -36,7 +36,7 @@ def stage_fingerprint(
     if gate == CONTINUED:  # shared by runs that differ in what follows, and evaluated anew for them
         return fingerprint
     method = METHODS[gate]
-    training = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
+    training: dict[str, Any] = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
     if config.gates.settle_when == "decided":
         training |= {"settle_when": "decided", "patience": config.gates.patience}
     if config.gates.head_start:
