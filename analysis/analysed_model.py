@@ -22,7 +22,7 @@ from gates import KINDS, HeadMap, find_sites
 from models.progress import Report, reported
 from runfolder.folder import RunFolder, dense_run
 from runfolder.provenance import device_name, provenance
-from runfolder.related import GateRun, open_gate_run, siblings
+from runfolder.related import GateRun, is_curve, open_gate_run, siblings
 from runfolder.source import Source, find_run, open_source
 
 TEXT = "text"  # the split that --text makes
@@ -79,7 +79,7 @@ class AnalysedModel:
         base = one_base(folders)
         for folder in [base, *folders]:
             folder.check_finished()
-        gated = [folder for folder in folders if folder.config().get("gate", "none") != "none"]
+        gated = [folder for folder in folders if folder.config().get("gate", "none") != "none" and not is_curve(folder.config())]
         if config.siblings:
             gated += siblings(base, besides=gated, report=report)
         local = SourceOptions(data_dir=config.data_dir)

@@ -12,7 +12,7 @@ from configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from configs.heads_per_kind import KINDS, parse_budget
 from configs.methods import METHODS, TARGETS
 from configs.source import ForeignOptions
-from configs.systems import all_systems, default_systems
+from configs.systems import BASES, all_systems, default_systems
 from configs.tasks import TASKS
 
 __all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
@@ -192,6 +192,11 @@ class FitConfig(ForeignOptions):
     heads: int | None = setting(None, "heads kept open in total; with --gate l0, the price is then steered to that number", at_least=0)
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
+    curve: list[int] = setting([], "numbers of heads, from many to few: each starts from the smaller model of the one before")
+    fewest: bool = setting(False, "a curve down to a sixteenth of the heads; the run's system has the fewest that lose at most --max-drop")
+    max_drop: float = setting(
+        0.3, "accepted loss on validation, in points of the metric that decides; its 95% bound may be 0.7 more", at_least=0
+    )
     from_scratch: bool = setting(
         False, "one more row: the same open heads from random weights, trained as the base, then as long as the gates (Voita et al. 2019)"
     )
@@ -268,7 +273,9 @@ class FitConfig(ForeignOptions):
 
     def _check_gate(self) -> None:
         told = self.gate in METHODS and METHODS[self.gate].steered_by == "heads"
-        if told and self.heads is None:
+        if self.is_curve:
+            self._check_curve()
+        elif told and self.heads is None:
             raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
         if self.heads is not None and not told:
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
@@ -291,10 +298,28 @@ class FitConfig(ForeignOptions):
                 raise ValueError(f"--heads-per-kind {words} adds up to {total}, and --heads is {self.heads}; leave --heads out")
             object.__setattr__(self, "heads", total)  # the class is frozen for everybody else
         target = TARGETS.get(self.gate)
-        if target is not None and self.heads is not None:
+        if target is not None and (self.heads is not None or self.is_curve):
             rows = dict(zip(METHODS[self.gate].rows, METHODS[target].rows, strict=True))
             object.__setattr__(self, "gate", target)
             object.__setattr__(self, "systems", [rows.get(row, row) for row in self.systems])
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether one run goes through many numbers of heads."""
+        return bool(self.curve or self.fewest)
+
+    def _check_curve(self) -> None:
+        flag = "--curve" if self.curve else "--fewest"
+        if self.heads is not None or self.heads_per_kind or self.from_scratch:
+            raise ValueError(f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and --from-scratch out")
+        if self.gate == "none":
+            raise ValueError(f"{flag} trains gates; leave --gate none out")
+        if self.curve != sorted(set(self.curve), reverse=True) or min(self.curve, default=0) < 0:
+            raise ValueError(f"--curve: expected numbers of heads from many to few, each once, got {','.join(map(str, self.curve))}")
+        if others := [row for row in self.systems if row not in BASES]:
+            if self.systems != default_systems(self.gate):
+                raise ValueError(f"{flag} is compared with base and base-continued alone; leave {', '.join(others)} out of --systems")
+            object.__setattr__(self, "systems", list(BASES))
 
     @property
     def told_heads(self) -> int | dict[str, int] | None:

@@ -11,9 +11,9 @@ from configs.schema import FitConfig, GateConfig
 from gates import GateBank, GateWatch, LambdaBudget, TargetBudget
 
 
-def budget_of(method: GateMethod, config: FitConfig) -> LambdaBudget | TargetBudget:
-    """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves."""
-    warmup, told = config.gates.lambda_warmup, config.told_heads
+def budget_of(method: GateMethod, config: FitConfig, told: int | dict[str, int] | None) -> LambdaBudget | TargetBudget:
+    """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves. told: that number."""
+    warmup = config.gates.lambda_warmup
     if method.priced and told is not None:
         return TargetBudget(told, warmup)
     return LambdaBudget(config.lam if method.steered_by == "lambda" else 0.0, warmup)

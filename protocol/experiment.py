@@ -28,6 +28,7 @@ from protocol.evaluation import Evaluation, compare_again
 from protocol.experiment_text import ExperimentText
 from protocol.from_scratch import train_from_scratch
 from protocol.gate_stage import learn_gates
+from protocol.head_curve import head_curve
 from protocol.told_heads import check_told_heads
 from pruning.scores import ScoreRequest, closed_by, head_scores
 from report.fill import PAGE, update_pages
@@ -69,7 +70,8 @@ class Experiment:
                 self.tracker.complete(base, "base", None, self.text.test)
                 return base
             continued = self.continued(base) if "base-continued" in self.config.systems else None
-            run = self.gated(base, continued, METHODS[self.config.gate])
+            method = METHODS[self.config.gate]
+            run = head_curve(self, base, continued, method) if self.config.is_curve else self.gated(base, continued, method)
             self.tracker.complete(run, "gates", base, self.text.test)
             return run
         finally:
@@ -145,8 +147,7 @@ class Experiment:
         """Return the run that trains gates on the converged base, makes them exactly 0 or 1, and compares them with pruning by scores
         at the same number of heads."""
         config = self.config
-        kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
-        kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else kinds
+        kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else self.kinds_words
         name = config.name or f"{self.text.prefix}-{method.name}-{method.steering(config):g}{kinds}-s{config.seed}"
         fingerprint = self.fingerprint_on(base, method.name)
         folder, done = self.claim_folder(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
@@ -178,6 +179,12 @@ class Experiment:
         self.fill_report(folder)
         self.tracker.finish(self.text.test)
         return folder
+
+    @property
+    def kinds_words(self) -> str:
+        """The gated kinds in a run's name; nothing for all."""
+        chosen = [kind for kind in KINDS if kind in self.config.kinds]
+        return "" if len(chosen) == len(KINDS) else "-" + "+".join(chosen)
 
     def score_request(self, source: Source) -> ScoreRequest:
         config = self.config
@@ -235,13 +242,15 @@ class Experiment:
         if self.config.gate == "none":
             return names
         names += ["base-continued"] if "base-continued" in systems else []
+        if self.config.is_curve:
+            return [*names, *(f"{count} heads" for count in self.config.curve)]
         names += ["gates", *(row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED))]
         scratch = METHODS[self.config.gate].scratch
         return [*names, scratch, f"{scratch}, on"] if scratch in systems else names
 
     def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
         """Return the folder of the run with this fingerprint, and whether the run is finished already."""
-        of_method: dict[str, Any] = {"heads": None, "heads_per_kind": [], "from_scratch": False}
+        of_method: dict[str, Any] = {"heads": None, "heads_per_kind": [], "from_scratch": False, "curve": [], "fewest": False}
         own = {} if gate == self.config.gate else of_method  # no settings of a base
         settings = replace(self.config, gate=gate, systems=self.config.systems, **own)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
@@ -296,7 +305,8 @@ class Experiment:
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed
         followed: Any = {"loggers": self.tracker.loggers(name), "watchers": [*watchers, *self.tracker.watchers(name)]}
-        followed["place"] = f"stage {self.stages.index(name) + 1} of {len(self.stages)}"
+        if name in self.stages:  # those of --fewest are known once the model's heads are counted
+            followed["place"] = f"stage {self.stages.index(name) + 1} of {len(self.stages)}"
         result = run_stage(name, module, data, folder, self.machine, stage, prefix=prefix, resume=self.config.resume, **followed)
         module.model.to(best_device())  # the trainer leaves it on the CPU
         folder.write_json(record.name, result.to_json())

@@ -55,7 +55,9 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
     for folder in find_runs(base.path.resolve().parent):
         try:
             config = folder.config()
-            if folder.path in left_out or base_hash is None or config.get("base_hash") != base_hash or method_of(config) is None:
+            if folder.path in left_out or base_hash is None or config.get("base_hash") != base_hash:
+                continue
+            if method_of(config) is None or is_curve(config):
                 continue
             folder.check_finished()
         except ValueError as error:
@@ -63,3 +65,8 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
             continue
         runs.append(folder)
     return runs
+
+
+def is_curve(config: dict[str, Any]) -> bool:
+    """Whether a run went through many numbers of heads, each a smaller model, so that it has no gates of its own to read."""
+    return bool(config.get("curve") or config.get("fewest"))
