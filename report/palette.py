@@ -32,6 +32,11 @@ PINK = Colour("#9c3f86", "#ec9fd4")
 ORANGE = Colour("#b87a00", "#eeb544")
 SKY = Colour("#2f8fc4", "#8fd0f5")
 OLIVE = Colour("#6d5b00", "#dcc64a")
+VIOLET = Colour("#6a3fc0", "#b79cf2")
+TEAL = Colour("#007a87", "#4fd0dc")
+MAROON = Colour("#8c1d40", "#f08aa8")
+BROWN = Colour("#7a4a21", "#d9a574")
+NAVY = Colour("#2b3a8c", "#93a2f5")
 GREY = Colour("#777777", "#8b9099")
 PALE = Colour("#8b9099", "#7b818c")
 
@@ -77,6 +82,16 @@ LOOKS = {  # a method has one colour, whether a curve or a system; what was trai
     "ablation-finetuned": Look(ORANGE, "<", (3, 2)),
     "reverse": Look(GREEN, ">", (9, 3)),
     "reverse-finetuned": Look(GREEN, "8", (3, 2)),
+    "obs": Look(VIOLET, "o", (8, 2)),
+    "obs-finetuned": Look(VIOLET, "D", (2, 1)),
+    "fisher": Look(TEAL, "s", (8, 2)),
+    "fisher-finetuned": Look(TEAL, "P", (2, 1)),
+    "fluctuation": Look(BROWN, "^", (8, 2)),
+    "fluctuation-finetuned": Look(BROWN, "<", (2, 1)),
+    "confidence": Look(MAROON, "d", (8, 2)),
+    "confidence-finetuned": Look(MAROON, "8", (2, 1)),
+    "lrp": Look(NAVY, "X", (8, 2)),
+    "lrp-finetuned": Look(NAVY, "h", (2, 1)),
     "base": Look(GREY, "*"),
     "base-continued": Look(GREY, "h"),
 }

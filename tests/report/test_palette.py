@@ -46,7 +46,7 @@ def test_every_system_kind_and_role_is_named_and_no_two_systems_look_alike():
     assert list(ROLE_COLOURS) == [*FAMILIES, NO_ROLE]
     for one, other in combinations([name for name in LOOKS if name != "gradient"], 2):
         assert LOOKS[one] != LOOKS[other]
-        assert LOOKS[one].marker != LOOKS[other].marker, "told apart in grey too"
+        assert (LOOKS[one].marker, LOOKS[one].dash) != (LOOKS[other].marker, LOOKS[other].dash), "told apart in grey too"
     assert LOOKS["gradient"].colour == LOOKS["greedy"].colour, "greedy prunes by it"
 
 
