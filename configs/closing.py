@@ -25,3 +25,4 @@ CLOSINGS: dict[str, Closing] = {
     "repair": Closing("W_O and its bias are refitted to what the whole site gave, by ridge regression"),
 }
 TARGETS = ("reference", "own")
+LASTING = [name for name, closing in CLOSINGS.items() if closing.permanent]  # those that training can start from

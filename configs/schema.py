@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
+from configs.closing import LASTING
 from configs.fields import REQUIRED, check_ranges, setting
 from configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from configs.heads_per_kind import KINDS, parse_budget
 from configs.methods import METHODS, TARGETS
+from configs.scores import SCORES
 from configs.source import ForeignOptions
 from configs.systems import BASES, all_systems, default_systems
 from configs.tasks import TASKS
@@ -124,12 +126,16 @@ class GateTraining:
         below=1,
     )
     head_start: float = setting(
-        0.0, "how far apart gates start by gradient importance, from the middle of the order to its ends; 0: all alike", at_least=0
+        0.0, "how far apart gates start by a score, from the middle of its order to its ends; 0: all alike", at_least=0
     )
+    head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES)
     settle_when: Literal["share", "decided"] = setting(
         "share", "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share"
     )
     patience: int = setting(60, "steps without a change after which the heads count as decided", at_least=1)
+    close: str = setting(
+        "zero", "once decided: zero, train on; otherwise the weights go back to where they began, closed in this way", choices=LASTING
+    )
 
 
 @dataclass(frozen=True)

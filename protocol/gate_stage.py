@@ -1,7 +1,11 @@
 """The stage of `fit.py` that trains gates on a base and makes them exactly 0 or 1."""
 
+import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
 
 from configs.methods import GateMethod
 from configs.scores import SCORES
@@ -9,8 +13,10 @@ from gates import GateBank, HeadMap, attach, detach, heads_left
 from lightning_modules.gating import Gating, budget_of
 from lightning_modules.stage import StageResult, freeze_decoder
 from protocol.evaluation import Evaluation
+from pruning.closing import Calibration, close_heads
 from pruning.scores import compute_scores, head_scores, ranked
 from runfolder.folder import RunFolder
+from runfolder.source import Source
 from tasks.base import Predictor
 
 if TYPE_CHECKING:
@@ -55,35 +61,63 @@ def train_gates(
 
     told: how many stay open, for methods that are told their number. name, prefix: of the stage, and of its files in the folder."""
     config, model = experiment.config, predictor.model
-    options = method.gate_options(config.gates) | head_start(experiment, method, predictor, base, told)
+    began = experiment.text.source(base)
+    if config.gates.close != "zero" or not is_whole(model):
+        began = replace(began, predictor=with_model(predictor, copy.deepcopy(model)))
+        began.corpus = experiment.text.corpus  # read already
+    options = method.gate_options(config.gates) | head_start(experiment, method, began, told)
     if method.steered_by == "heads":
         options["open_heads"] = told
     bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
     if config.freeze_decoder:
         freeze_decoder(model)
-    gating = Gating(config.gates, budget_of(method, config, told), epochs=config.finetune.epochs, told=method.steered_by == "heads")
+    gating = Gating(
+        config.gates,
+        budget_of(method, config, told),
+        epochs=config.finetune.epochs,
+        told=method.steered_by == "heads",
+        at_settling=None if config.gates.close == "zero" else partial(begin_again, model, began, config.gates.close),
+    )
     module = experiment.finetuning(predictor, base, seed_offset=2, gating=gating)
     return bank, experiment.train(name, module, folder, config.finetune, prefix=prefix)
 
 
-def head_start(
-    experiment: "Experiment", method: GateMethod, predictor: Predictor, base: RunFolder, told: int | dict[str, int] | None
-) -> dict[str, HeadMap]:
-    """Where the gates start: `head_start` above or below the middle at the ends of the order by gradient importance, and 0 where, of gates
-    that are told a number, as many are above; nothing where all start alike. Scores of the base are kept in its folder, those of a model
-    with fewer heads are not."""
+def begin_again(model: Any, began: Source, how: str, bank: GateBank) -> None:
+    """Once the heads are decided: the weights become those that the stage began with, closed as `how` says. What they learned under noise
+    is given up for a refit towards the whole model."""
+    closed = bank.closed()
+    whole = {name: weight.clone() for name, weight in began.model.state_dict().items()}
+    close_heads(began.model, closed, how, Calibration(began))
+    state = model.state_dict()
+    with torch.no_grad():
+        for name, weight in began.model.state_dict().items():
+            state[name].copy_(weight)
+    began.model.load_state_dict(whole)
+
+
+def with_model(predictor: Predictor, model: Any) -> Predictor:
+    other: Any = copy.copy(predictor)
+    other.model = model
+    return cast(Predictor, other)
+
+
+def is_whole(model: Any) -> bool:
+    left = heads_left(model)
+    return left.count() == left.heads_total
+
+
+def head_start(experiment: "Experiment", method: GateMethod, began: Source, told: int | dict[str, int] | None) -> dict[str, HeadMap]:
+    """Where the gates start: `head_start` above or below the middle at the ends of the order by a score, and 0 where, of gates that are
+    told a number, as many are above; nothing where all start alike. Scores of the base are kept in its folder, those of a model with fewer
+    heads are not."""
     config = experiment.config
     if not config.gates.head_start:
         return {}
-    request, left = experiment.score_request(experiment.text.source(base)), heads_left(predictor.model)
-    if left.count() == left.heads_total:
-        scores = head_scores("gradient", request).select(config.kinds)
-    else:
-        request = replace(request, source=replace(request.source, predictor=predictor))
-        scores = compute_scores(SCORES["gradient"], request).select(config.kinds)
-    scores = HeadMap({site: row for site, row in scores.items() if site.heads})
-    flat = ranked("gradient", scores).flat()  # each layer scaled as greedy pruning does: a raw order would empty whole layers
-    ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the least important head
+    by, request = config.gates.head_start_by, experiment.score_request(began)
+    scores = head_scores(by, request) if is_whole(began.model) else compute_scores(SCORES[by], request)
+    scores = HeadMap({site: row for site, row in scores.select(config.kinds).items() if site.heads})
+    flat = ranked(by, scores).flat()  # each layer scaled as pruning by it does: a raw order would empty whole layers
+    ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the head that closes first
     keep = sum(told.values()) if isinstance(told, dict) else told
     border = len(flat) / 2 if keep is None else len(flat) - keep
     starts = config.gates.head_start * (ranks - border) / (len(flat) / 2)

@@ -41,6 +41,9 @@ def stage_fingerprint(
         training |= {"settle_when": "decided", "patience": config.gates.patience}
     if config.gates.head_start:
         training |= {"head_start": config.gates.head_start}
+        training |= {"head_start_by": config.gates.head_start_by} if config.gates.head_start_by != "gradient" else {}
+    if config.gates.close != "zero":
+        training |= {"close": config.gates.close}
     if config.heads_per_kind:
         fingerprint |= {"heads_per_kind": parse_budget(config.heads_per_kind)}
     fingerprint |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
