@@ -32,6 +32,10 @@ def changed(value):
     return not value if isinstance(value, bool) else value * 1.25
 
 
+def changed_number(value):
+    return type(value)(value * 1.25)
+
+
 @pytest.mark.parametrize(("method", "option"), OPTIONS, ids=[f"{method.name}-{option}" for method, option in OPTIONS])
 def test_it_changes_with_every_option_of_a_method(method, option):
     config = settings_of(method.name)
@@ -46,8 +50,10 @@ def test_it_changes_with_every_option_of_a_method(method, option):
 def test_it_changes_with_how_gates_are_trained(method, setting):
     config = settings_of(method)
     config = replace(config, gates=replace(config.gates, settle_when="share" if setting == "settle_when" else "decided"))
-    value = getattr(config.gates, setting)
-    other = {"settle_when": "decided", "head_start": 1.5}.get(setting) or type(value)(value * 1.25)
+    if setting == "head_start_by":
+        config = replace(config, gates=replace(config.gates, head_start=1.5))
+    others = {"settle_when": "decided", "head_start": 1.5, "head_start_by": "obs", "close": "repair"}
+    other = others[setting] if setting in others else changed_number(getattr(config.gates, setting))
     assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
 
 
