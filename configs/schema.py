@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from configs.fields import REQUIRED, check_ranges, setting
 from configs.methods import METHODS
+from configs.scores import score_rows
 from configs.source import ForeignOptions
-from configs.systems import all_systems, default_systems
+from configs.systems import all_systems, default_systems, learned_rows, systems_in_words
 from configs.tasks import TASKS
 
 __all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
@@ -63,6 +64,13 @@ class ModelConfig:
     @property
     def heads_of_decoder(self) -> int:
         return self.decoder_heads or self.heads
+
+    @property
+    def heads_by_kind(self) -> dict[str, int]:
+        """Heads of all sites of each kind."""
+        decoder = self.heads_of_decoder * self.decoder_layers
+        own = decoder if self.decoder_mixer == "attention" else 0
+        return {"enc-self": self.heads * self.encoder_layers, "dec-self": own, "cross": decoder}
 
     def norm_of(self, stack: str) -> str:
         """pre or post. stack: encoder, decoder."""
@@ -172,7 +180,11 @@ class FitConfig(ForeignOptions):
     encoder: str | None = setting(None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub")
     gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
     lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0)
-    heads: int = setting(0, "heads kept open in total, for methods that are told their number; 0 for none such", at_least=0)
+    heads: int = setting(
+        0,
+        "heads kept open in total, for methods that are told their number and, with --gate none, for the rows of scores; 0 for none such",
+        at_least=0,
+    )
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
     freeze_decoder: bool = setting(False, "train gates, encoder and source embeddings only (Voita et al. 2019, section 6.2)")
     base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
@@ -192,7 +204,7 @@ class FitConfig(ForeignOptions):
     dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
     systems: list[str] = setting(
         [],
-        f"rows of the comparison, comma-separated, of {', '.join(all_systems())}; default {', '.join(default_systems('l0'))}",
+        f"rows of the comparison, comma-separated, of {systems_in_words()}; default {', '.join(default_systems('l0'))}",
         items=all_systems(),
     )
     test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
@@ -243,10 +255,36 @@ class FitConfig(ForeignOptions):
         told = self.gate in METHODS and METHODS[self.gate].steered_by == "heads"
         if told and not self.heads:
             raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
-        if self.heads and not told:
+        if self.heads and self.gate == "none":
+            self._check_score_rows()
+        elif self.heads and not told:
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
             cure = f"take --gate {' or '.join(methods)}" if methods else "lower or raise --lambda instead"
             raise ValueError(f"--heads: --gate {self.gate} is not told how many heads stay open; {cure}")
+
+    @property
+    def base_alone(self) -> bool:
+        """Whether a base is all that is made: no gates, and no rows of scores at a number of heads."""
+        return self.gate == "none" and not self.heads
+
+    @property
+    def job(self) -> str:
+        """What the run is called beside others: base, scores or gates."""
+        return "base" if self.base_alone else "scores" if self.gate == "none" else "gates"
+
+    def _check_score_rows(self) -> None:
+        """Of --gate none --heads K."""
+        if learned := [row for row in self.systems if row in learned_rows()]:
+            raise ValueError(f"--gate none learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate")
+        if not score_rows(self.systems):
+            raise ValueError(f"--gate none --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy")
+        if self.base is None and self.task == "translation":  # of a base that is there, its own model says it
+            self.check_heads(sum(count for kind, count in self.model.heads_by_kind.items() if kind in self.kinds))
+
+    def check_heads(self, total: int) -> None:
+        """Raises ValueError where more heads are to stay open than there are (`total`, of the chosen kinds)."""
+        if self.heads > total:
+            raise ValueError(f"--heads: cannot keep {self.heads} of {total} heads of {', '.join(self.kinds)} open; give at most {total}")
 
     def _check_dynamics(self) -> None:
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]

@@ -13,7 +13,7 @@ import torch
 
 from configs.methods import METHODS, GateMethod
 from configs.schema import FitConfig, StageConfig
-from configs.scores import FINETUNED, SCORES, score_rows
+from configs.scores import FINETUNED, score_rows
 from gates import KINDS, HeadMap, LambdaBudget, attach, detach, heads_left, remove
 from lightning_modules.dynamics import NAME as DYNAMICS
 from lightning_modules.dynamics import Dynamics, read_rows
@@ -25,7 +25,7 @@ from models.progress import minutes, say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.evaluation import Evaluation, compare_again
 from protocol.experiment_text import ExperimentText
-from pruning.scores import ScoreRequest, closed_by, head_scores
+from protocol.score_rows import add_score_rows, check_closings, scored_run
 from report.fill import PAGE, update_pages
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
@@ -44,6 +44,7 @@ class Experiment:
         if self.named_base is not None:
             config = with_base_settings(config, self.named_base)
         self.config = config
+        check_closings(config.systems)
         self.precision = resolve_precision(config.precision)
         self.machine = Machine(config.devices, self.precision, config.logger)
         if config.threads:
@@ -60,12 +61,15 @@ class Experiment:
         """Return the finished run of the configuration, trained now unless it is there already."""
         try:
             base = self.base()
-            if self.config.gate == "none":
+            if self.config.base_alone:
                 self.tracker.complete(base, "base", None, self.text.test)
                 return base
-            continued = self.continued(base) if "base-continued" in self.config.systems else None
-            run = self.gated(base, continued, METHODS[self.config.gate])
-            self.tracker.complete(run, "gates", base, self.text.test)
+            if self.config.gate == "none":
+                run = scored_run(self, base)
+            else:
+                continued = self.continued(base) if "base-continued" in self.config.systems else None
+                run = self.gated(base, continued, METHODS[self.config.gate])
+            self.tracker.complete(run, self.config.job, base, self.text.test)
             return run
         finally:
             self.tracker.close()
@@ -76,12 +80,12 @@ class Experiment:
         config = self.config
         if self.named_base is not None:
             return self.named_base
-        name = config.name if config.name and config.gate == "none" else f"{self.text.prefix}-none-s{config.seed}"
+        name = config.name if config.name and config.base_alone else f"{self.text.prefix}-none-s{config.seed}"
         fingerprint = base_fingerprint(config, self.text.corpus, self.precision)
-        folder, done = self.claim_folder(name, fingerprint, gate="none", fresh=config.fresh and config.gate == "none")
+        folder, done = self.claim_folder(name, fingerprint, gate="none", fresh=config.fresh and config.base_alone)
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
-            if config.gate == "none":
+            if config.base_alone:
                 self.evaluate_again(folder)
                 compare_again(folder, self.task, self.text.test)
                 self.fill_missing_report(folder)
@@ -151,21 +155,12 @@ class Experiment:
             return folder
         self.tracker.open(folder, "gates", base)
         predictor = self.text.load(base)
-        evaluation = self.evaluation(folder, predictor)
-        for system, run in {"base": base, "base-continued": continued}.items():
-            if run is not None:
-                evaluation.borrow(system, run, self.text.settings)
-        evaluation.choose_reference()
+        evaluation = self.bases_evaluated(folder, predictor, base, continued)
         open_heads = self.learn_gates(method, predictor, folder, evaluation)
         if method.removed in config.systems:
             self.remove_closed_heads(method, folder, predictor, open_heads, evaluation)
-        for score, rows in score_rows(config.systems).items():
-            if continued is not None and open_heads.count() == open_heads.heads_total:
-                for row in rows:
-                    other, run = ("base", base) if row == SCORES[score].row else ("base-continued", continued)
-                    evaluation.repeat(row, other, run / "best.pt", because="no head is closed")
-            else:
-                self.pruned_by_score(score, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
+        keep, total = open_heads.count(), open_heads.heads_total
+        add_score_rows(self, folder, base, continued, keep=keep, total=total, evaluation=evaluation)
         self.write_result(folder, evaluation, system=method.exact)
         self.fill_report(folder)
         self.tracker.finish(self.text.test)
@@ -216,29 +211,6 @@ class Experiment:
             lines = f"{row.lines_unlike_masked} of {len(self.text.test[0])} lines"
             say(f"{method.removed}: {lines} are not those of {method.exact}: sums in another order, at near ties")
 
-    def pruned_by_score(
-        self, score: str, rows: list[str], folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation
-    ) -> None:
-        """Close all but `keep` of the gated kinds' heads on the base, lowest scores first; then fine-tune as long as the gates were."""
-        config, record = self.config, SCORES[score]
-        source = self.text.source(base)
-        request = ScoreRequest(source, valid=source.lines("valid"), seed=config.seed, sentences=config.greedy_sentences)
-        scores = head_scores(score, request).select(config.kinds)
-        closed = closed_by(score, scores, keep=keep)
-        folder.write_json(f"scores/{record.family or score}.json", scores.to_json())
-        xi = (~closed).map(lambda row: row.double())
-        predictor = self.text.load(base)
-        attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
-        if record.row in rows:
-            evaluation.add(record.row, base / "best.pt", predictor, ~closed, xi=xi)
-        if (row := record.row + FINETUNED) in rows:
-            if config.freeze_decoder:
-                freeze_decoder(predictor.model)
-            module = self.module(predictor, config.finetune, seed_offset=record.finetune_seed)
-            result = self.train(row, module, folder, config.finetune, prefix=f"{row}-")
-            (folder / f"{row}-last.pt").unlink(missing_ok=True)
-            evaluation.add(row, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())
-
     # ---------------------------------------------------------------- stages
 
     @property
@@ -246,14 +218,18 @@ class Experiment:
         """The names of the stages in their order, finished ones too; a base that --base names is none."""
         systems = self.config.systems
         names = [] if self.named_base is not None else ["base"]
-        if self.config.gate == "none":
+        if self.config.base_alone:
             return names
         names += ["base-continued"] if "base-continued" in systems else []
-        return [*names, "gates", *(row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED))]
+        names += ["gates"] if self.config.gate != "none" else []
+        return [*names, *(row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED))]
 
-    def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
-        """Return the folder of the run with this fingerprint, and whether the run is finished already."""
-        heads = self.config.heads if gate == self.config.gate else 0  # of the method alone: a base is not told a number
+    def claim_folder(
+        self, name: str, fingerprint: dict[str, Any], *, gate: str, scored: bool = False, **how: Any
+    ) -> tuple[RunFolder, bool]:
+        """Return the folder of the run with this fingerprint, and whether the run is finished already. scored: it is that of the scores at
+        a number of heads; like a base it has no gates, but a base is not told a number."""
+        heads = self.config.heads if scored or gate == self.config.gate != "none" else 0
         settings = replace(self.config, gate=gate, heads=heads, systems=self.config.systems)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
         return claim_run(self.config, settings, name, fingerprint, **how)
@@ -317,6 +293,15 @@ class Experiment:
 
     def evaluation(self, folder: RunFolder, predictor: Predictor) -> Evaluation:
         return Evaluation(folder, self.task, self.text.test, self.task.prediction_settings(predictor))
+
+    def bases_evaluated(self, folder: RunFolder, predictor: Predictor, base: RunFolder, continued: RunFolder | None) -> Evaluation:
+        """The comparison of a run on a base, which begins with the rows of the bases."""
+        evaluation = self.evaluation(folder, predictor)
+        for system, run in {"base": base, "base-continued": continued}.items():
+            if run is not None:
+                evaluation.borrow(system, run, self.text.settings)
+        evaluation.choose_reference()
+        return evaluation
 
     def finish_ungated(self, folder: RunFolder, system: str, predictor: Predictor, result: StageResult) -> None:
         """Evaluate a model without gates and close its run."""

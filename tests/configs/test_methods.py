@@ -50,7 +50,7 @@ def test_no_two_methods_have_an_option_of_the_same_name():
 
 def test_no_two_rows_of_a_comparison_have_the_same_name():
     rows = [*BASES, *(row for method in METHODS.values() for row in method.rows)]
-    rows += [score.row + end for score in SCORES.values() for end in ("", FINETUNED)]
+    rows += [score.row + way + end for score in SCORES.values() for way in ("", "-mean", "-rescale", "-repair") for end in ("", FINETUNED)]
     assert len(set(rows)) == len(rows)
     assert all_systems() == rows
 
