@@ -38,8 +38,8 @@ from tasks.base import Predictor
 class Experiment:
     """Finds or trains the runs that one configuration asks for."""
 
-    def __init__(self, config: FitConfig):
-        """Raises ValueError where --base is no finished base, or a setting contradicts it."""
+    def __init__(self, config: FitConfig, text: ExperimentText | None = None):
+        """text: that of the configuration, where it has been read already. Raises ValueError where --base is no finished base, or a setting contradicts it."""
         self.named_base = None if config.base is None else open_base(config)
         if self.named_base is not None:
             config = with_base_settings(config, self.named_base)
@@ -51,7 +51,7 @@ class Experiment:
             torch.set_num_threads(config.threads)
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
         self.tracker = make_tracker(config, self.facts)
-        self.text = ExperimentText(config)
+        self.text = ExperimentText(config) if text is None else text.with_settings(config)
         self.task = self.text.task
         self.locks = RunLocks()
 
