@@ -141,7 +141,7 @@ class Comparison:
     def make_here(self, planned: PlannedPoint) -> None:
         """Make the run of a point in this process: for points without training, of which a process of their own would take longer to start
         than to make them. Raises ValueError or OSError as fit.py."""
-        command = {"runs": self.config.runs, "logger": self.config.logger, "resume": True, "unique": True}
+        command: dict[str, Any] = {"runs": self.config.runs, "logger": self.config.logger, "resume": True, "unique": True}
         Experiment(replace(planned.point.config(self.shared), **command), self.text).run()
 
     def keep_scores(self, planned: Sequence[PlannedPoint]) -> None:

@@ -7,6 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,9 @@ class Evaluation:
             return
         predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
         row = self.add(system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {})
-        kept.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in self.outputs(self.folder, system)))
-        kept.write_json("row.json", row.to_json())
+        with suppress(OSError):  # a base may be another user's
+            kept.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in self.outputs(self.folder, system)))
+            kept.write_json("row.json", row.to_json())
 
     def count_different_lines(self, system: str, other: str) -> int:
         """Return the number of test lines for which two systems of this run have different outputs."""

@@ -39,7 +39,8 @@ class Experiment:
     """Finds or trains the runs that one configuration asks for."""
 
     def __init__(self, config: FitConfig, text: ExperimentText | None = None):
-        """text: that of the configuration, where it has been read already. Raises ValueError where --base is no finished base, or a setting contradicts it."""
+        """text: that of the configuration, where it has been read already. Raises ValueError where --base is no finished base, or a
+        setting contradicts it."""
         self.named_base = None if config.base is None else open_base(config)
         if self.named_base is not None:
             config = with_base_settings(config, self.named_base)

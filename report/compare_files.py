@@ -5,7 +5,9 @@ compare.json: {"title", "base", "base_hash", "metric", what made the table, "sum
 """
 
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -62,6 +64,23 @@ def in_order(compared: Compared) -> list[Group]:
     """The bases, then by training, heads (the most first) and score (the best first)."""
     bases = [compared.base, *compared.continued.values()]
     return bases + sorted(compared.groups, key=lambda group: (group.epochs, -group.heads, -group.mean, group.label))
+
+
+def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
+    """The comparisons beside a base and on it, by name: title, summary, a row for each point, and the figure as an address that holds it.
+    One whose file is broken is left out: it can be written again, and no page must wait for it."""
+    found = []
+    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{NAME}.json")):
+        folder = RunFolder(path.parent)
+        with suppress(ValueError, OSError, KeyError):
+            content = folder.read_json(path.name)
+            if content["base_hash"] != base.run_hash():
+                continue
+            drawing = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
+            points = [{name: value for name, value in row.items() if value is not None} for row in content["groups"]]
+            kept = {"name": path.parent.name, "title": content["title"], "summary": content["summary"], "points": points}
+            found.append({**kept, "figure": f"data:image/svg+xml;base64,{drawing}"})
+    return found
 
 
 # ---------------------------------------------------------------- rows

@@ -1,7 +1,7 @@
 """Make the runs of a comparison's points, several at once, as a sweep does its trials; what is finished is found by its hash and stays.
 
-Points without training are made in this process. The state in RUNS/compare-NAME tells what each point came to: trials.json and logs/. It is made anew by every command: the runs themselves
-say what is finished, so that nothing can be remembered wrongly, and what failed is tried again.
+Points without training are made in this process. The state in RUNS/compare-NAME tells what each point came to: trials.json and logs/. It is
+made anew by every command: the runs themselves say what is finished, so nothing is remembered wrongly, and what failed is tried again.
 """
 
 import sys
