@@ -1,4 +1,4 @@
-"""The scores that heads are closed by, lowest first: one table for prune.py, the rows of fit.py, sweeps and the report page.
+"""The scores that heads are closed by, lowest first: one table for prune.py, the rows of fit.py, compare.py, sweeps and the report page.
 
 To add one: a function f(model, batches, **options) -> HeadMap in a file of analysis/, and a line here. `batches` are training pairs, read
 only if the function iterates over them; `takes` names what else it is given, of pruning.scores.ScoreRequest. Nothing here imports torch, so
