@@ -1,6 +1,7 @@
 """Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et al. 2019.
 
 python prune.py runs/toy-en-de-none-s1 --by gradient,random
+python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
 """
 
 import sys
@@ -11,6 +12,7 @@ from protocol.exit_code import exit_code
 
 if TYPE_CHECKING:
     from configs.prune import PruneConfig
+    from pruning.closing import Calibration
     from pruning.dense_model import DenseModel
     from runfolder.table import Row
 
@@ -29,11 +31,12 @@ def run() -> None:
 
 def prune(config: "PruneConfig") -> None:
     """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up to date."""
-    from protocol.named_paths import check_data_dir, check_files, check_run
+    from protocol.named_paths import check_data_dir, check_files, check_run, new_run
 
     check_run(config.source)
     check_data_dir(config.data_dir)
     check_files(*config.also_files)
+    new_run(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from pruning.dense_model import DenseModel
     from report.fill import update_pages
@@ -42,12 +45,36 @@ def prune(config: "PruneConfig") -> None:
     print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
     others = [dense.other(corpus) for corpus in config.also]
     others += [dense.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)]
-    if config.orders:
+    if config.heads:
+        points(dense, config)
+    elif config.orders:
         curves(dense, config)
     if config.ablate:
         ablate(dense, config, others)
     for page in update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
         print(f"report: {page}")
+
+
+def points(dense: "DenseModel", config: "PruneConfig") -> None:
+    """Close down to each number of --heads and measure the model there; with --save leave it as a run."""
+    from protocol.named_paths import new_run
+    from pruning.points import measure_points
+    from report.pruning_tables import points_table
+
+    found = measure_points(dense, config, calibration_of(dense, config), save=new_run(config), report=say)
+    points_table(dense, found)
+    if found[-1].saved is not None:
+        print(f"saved: {found[-1].saved}, the model without its closed heads")
+
+
+def calibration_of(dense: "DenseModel", config: "PruneConfig") -> "Calibration | None":
+    """The text that --close is calibrated on, read when it is first needed; None for zero."""
+    from configs.closing import CLOSINGS
+    from pruning.closing import Calibration
+
+    if not CLOSINGS[config.close].calibrated:
+        return None
+    return Calibration(dense.source, sentences=config.calibration_sentences, targets=config.calibration_targets, seed=config.seed)
 
 
 def curves(dense: "DenseModel", config: "PruneConfig") -> None:
@@ -57,18 +84,20 @@ def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     from report.pruning_figures import draw_curves
     from report.pruning_tables import curves_table
 
-    scorer = MaskScorer(dense)
+    scorer = MaskScorer(dense, config.close, calibration_of(dense, config))
     curve_rows: dict[str, list[Row]] = {}
     labels = []
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
             curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer, report=say)])
-            labels.append(f"{order}-{kinds[0]}" if config.each_kind else order)
+            name = order if config.close == "zero" else f"{order}-{config.close}"
+            labels.append(f"{name}-{kinds[0]}" if config.each_kind else name)
     path = dense.folder / f"curves/{figure_name(config)}"
     drawn = dict(zip(labels, curve_rows.values(), strict=True))
     all_kinds = set(config.kinds) == set(KINDS) and not config.each_kind
     points = dense.learned() if all_kinds else []
-    title = f"{dense.folder.path.name}: heads closed without training"
+    how = "" if config.close == "zero" else f", {config.close}"
+    title = f"{dense.folder.path.name}: heads closed without training{how}"
     draw_curves(drawn, path, metric=dense.source.task.metrics[0], points=points, title=title)
     curves_table(dense, curve_rows)
     print(f"figure: {path}.png")

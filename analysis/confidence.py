@@ -6,9 +6,12 @@ is renormalised; `exclude` has the other readings. All tokens weigh the same, wh
 encoder alone; attention_pass.py says how queries and keys of the decoder count.   Letters: H heads, N counted query positions.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 from torch import Tensor
 
-from analysis.attention_pass import AttentionBatch, Exclude, add_rows, check_exclude, means
+from analysis.attention_pass import AttentionBatch, Exclude, add_rows, check_exclude, means, observe_attention
 from gates import HeadMap, HeadSite
 
 
@@ -27,3 +30,12 @@ class Confidence:
     def head_map(self) -> HeadMap:
         """Mean largest weight, in [0, 1]. Raises ValueError where no token was counted."""
         return means(self._sums, self._tokens, "confidence")
+
+
+def confidence(model: Any, batches: Iterable[Any]) -> HeadMap:
+    """Return the confidence of every head over the batches, in [0, 1]: the order of Behnke & Heafield 2020 (EMNLP), lowest closed first.
+
+    Raises ValueError without any batch."""
+    observer = Confidence()
+    observe_attention(model, batches, [observer])
+    return observer.head_map()

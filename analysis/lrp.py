@@ -236,6 +236,13 @@ def share_signed(R: Tensor) -> Tensor:
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {"share": share, "share_signed": share_signed, "signed": lambda R: R}  # of `Relevance`
 
 
+def relevance_score(model: nn.Module, batches: Iterable[Any], *, logits: TopLogits = top_logits) -> HeadMap:
+    """Return the relevance of every head as a share of its site's, by size, in [0, 1]: an order, lowest closed first.
+
+    logits (model, batch): as for `relevance`, which says what is raised."""
+    return relevance(model, batches, logits=logits).share
+
+
 def check_choice(name: str, names: Iterable[str], what: str) -> None:
     """Raises ValueError unless `name` is one of the names."""
     if name not in (names := list(names)):

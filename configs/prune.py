@@ -6,12 +6,15 @@ The run's own settings (text, languages, search) are in its config.yaml; these a
 from dataclasses import dataclass
 from typing import Literal
 
+from configs.closing import CLOSINGS, TARGETS
 from configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
 from configs.scores import SCORES
 from configs.source import SourceOptions
 
 ORDERS = list(SCORES)
 USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
+READS_PAIRS = {name for name, score in SCORES.items() if score.reads_pairs}
+OWN_SAMPLE = [f"{score.sample:,} for {name}" for name, score in SCORES.items() if score.sample]
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class PruneConfig(SourceOptions):
 
     python prune.py runs/toy-en-de-none-s1 --by gradient,random
     python prune.py runs/toy-en-de-none-s1 --ablate one
+    python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
     """
 
     source: str = setting(REQUIRED, "a run folder; a run with gates stands for its base, where the results are written", positional=True)
@@ -38,8 +42,19 @@ class PruneConfig(SourceOptions):
     normalise: Literal["l2", "none"] | None = setting(
         None, "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders"
     )
-    sentences: int = setting(0, "training pairs for the gradient's scores, 0 for those of the run", at_least=0)
+    sentences: int = setting(
+        0, f"training pairs that scores read; 0: {', '.join(OWN_SAMPLE)}, those of the run for the gradient's", at_least=0
+    )
     random_seeds: int = setting(5, "curves of the random order", at_least=1)
+    close: str = setting("zero", "; ".join(f"{name}: {closing.words}" for name, closing in CLOSINGS.items()), choices=CLOSINGS)
+    calibration_sentences: int = setting(1000, "training pairs that --close is calibrated on, a fixed sample; 0 for all", at_least=0)
+    calibration_targets: str = setting(
+        "reference", "their target side; own: the model's greedy translations, so that the source side is enough", choices=TARGETS
+    )
+    heads: list[int] = setting(
+        [], "instead of curves: close down to exactly so many open heads of the whole model; several, comma-separated"
+    )
+    save: str | None = setting(None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's")
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
     )
@@ -54,15 +69,47 @@ class PruneConfig(SourceOptions):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        used = USES_GRADIENT & set(self.orders)
-        for flag, given in {"--recompute": self.recompute, "--abs": self.abs != "sentence", "--sentences": self.sentences > 0}.items():
-            if given and not used:
-                raise ValueError(f"{flag} is for gradient scores, but --by is {', '.join(self.orders) or 'empty'}; add --by gradient")
+        asked = ", ".join(self.orders) or "empty"
+        for flag, given in {"--recompute": self.recompute, "--abs": self.abs != "sentence"}.items():
+            if given and not USES_GRADIENT & set(self.orders):
+                raise ValueError(f"{flag} is for gradient scores, but --by is {asked}; add --by gradient")
+        if self.sentences and not READS_PAIRS & set(self.orders):
+            readers = ", ".join(name for name in SCORES if name in READS_PAIRS)
+            raise ValueError(f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add one of them")
+        if self.ablate and self.close != "zero":
+            raise ValueError(f"--ablate closes heads with zero; --close {self.close} is for curves and --heads")
+        text = {"sentences": self.calibration_sentences != 1000, "targets": self.calibration_targets != "reference"}
+        for name, given in text.items():
+            if given and not CLOSINGS[self.close].calibrated:
+                calibrated = ", ".join(name for name, closing in CLOSINGS.items() if closing.calibrated)
+                raise ValueError(f"--calibration-{name} is for --close {calibrated}; --close {self.close} needs no text")
+        self.check_heads()
         if (self.also or self.also_files) and self.ablate != "one":
             raise ValueError("--also and --also-files repeat --ablate one on another test set; give --ablate one too")
         if len(self.also_files) % 2:
             count = len(self.also_files)
             raise ValueError(f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: {', '.join(self.also_files)}")
+
+    def check_heads(self) -> None:
+        """Raises ValueError at --heads or --save that cannot be done, as far as the settings alone tell."""
+        if self.save is not None:
+            if len(self.heads) != 1 or len(self.orders) != 1:
+                raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
+            if not CLOSINGS[self.close].permanent:
+                raise ValueError(f"--close {self.close} draws anew at every pass, so there is no model to --save; close with repair")
+            if self.save in (".", "..") or "/" in self.save or "\\" in self.save or not self.save.strip():
+                raise ValueError(f"--save {self.save!r}: expected a name, of a folder beside SOURCE's run")
+        if len(set(self.heads)) < len(self.heads) or any(count < 0 for count in self.heads):
+            raise ValueError(f"--heads: expected numbers of at least 0, each once; got {', '.join(map(str, self.heads))}")
+        beside = {
+            "--ablate": self.ablate is not None,
+            "--each-kind": self.each_kind,
+            "--recompute": self.recompute,
+            "--step": self.step != 0.1,
+        }
+        for flag, given in beside.items():
+            if given and self.heads:
+                raise ValueError(f"{flag} is for curves and ablations; leave it out with --heads")
 
     @property
     def orders(self) -> list[str]:

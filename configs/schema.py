@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 from configs.fields import REQUIRED, check_ranges, setting
+from configs.heads_per_kind import KINDS
 from configs.methods import METHODS
 from configs.scores import score_rows
 from configs.source import ForeignOptions
@@ -16,7 +17,6 @@ from configs.tasks import TASKS
 
 __all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
 
-KINDS = ["enc-self", "dec-self", "cross"]
 GATES = [*METHODS, "none"]
 POSITIONS = {
     "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
@@ -198,7 +198,9 @@ class FitConfig(ForeignOptions):
     unique: bool = setting(False, "where another configuration has the run's default name, add a hash instead of refusing (for sweeps)")
     resume: bool = setting(False, "continue an interrupted run from its last epoch")
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
-    greedy_sentences: int = setting(0, "training sentences for greedy pruning's importance, 0 for all", at_least=0)
+    greedy_sentences: int = setting(
+        0, "training pairs that the scores of post-hoc rows read; 0: all for greedy, the number of each other score for its row", at_least=0
+    )
     dynamics: list[int] = setting([], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)")
     dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, 0 for all", at_least=0)
     dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)

@@ -7,9 +7,11 @@ that --help answers at once: `function` is imported when it is called.
 
 from dataclasses import dataclass
 
+from configs.closing import CLOSINGS as WAYS
+
 FINETUNED = "-finetuned"  # a row trained on for as many steps as the gates
 ZERO = "zero"  # a closed head says nothing, and nothing else changes
-CLOSINGS = (ZERO, "mean", "rescale", "repair")  # what closing a head means, of the ways that leave weights to train on and to save
+CLOSINGS = tuple(name for name, closing in WAYS.items() if closing.permanent)  # those that leave weights to train on
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,9 @@ class Score:
 
     function: "module:name". row: what fit.py calls the model whose lowest heads are closed. finetune_seed: of its fine-tuning, a number of
     its own. sign: -1 closes the highest first. l2: each layer's scores are divided by their l2 norm (Michel et al. 2019, section 4.1)
-    unless --normalise says otherwise."""
+    unless --normalise says otherwise. sample: the training pairs that it reads unless --sentences says otherwise, 0 for those of the run;
+    the file of its scores names their number. refine: "module:name" of a function (model, batches, closed, **those of `takes`) -> closed
+    that improves a choice at its count, in pruning.scores.closed_by: as many heads closed at each site, or at least of each kind."""
 
     function: str
     row: str
@@ -27,11 +31,18 @@ class Score:
     sign: int = 1
     l2: bool = False
     family: str | None = None  # a score whose numbers this one shares, computed and kept once
+    sample: int | None = None  # None where no training pair is read, or not by a number of its own
+    refine: str | None = None
 
     @property
     def from_gradients(self) -> bool:
-        """Takes --abs, --sentences and --recompute."""
+        """Takes --abs and --recompute."""
         return "absolute" in self.takes
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Takes --sentences."""
+        return self.sample is not None
 
     @property
     def seeded(self) -> bool:
@@ -40,12 +51,19 @@ class Score:
 
 
 GRADIENT = ("absolute", "kinds", "closed", "loss")
+SAMPLE = 1000  # training pairs: seconds on a CPU
 SCORES: dict[str, Score] = {
-    "gradient": Score("analysis.importance:importance", "greedy", 3, GRADIENT, l2=True),
+    "gradient": Score("analysis.importance:importance", "greedy", 3, GRADIENT, l2=True, sample=0),
     "ablation": Score("pruning.ablation_score:ablation_score", "ablation", 6, ("source", "valid", "kinds", "file", "fresh", "report")),
     "random": Score("analysis.random_score:random_score", "random", 4, ("seed",)),
     "weight-norm": Score("analysis.weight_norm:weight_norm", "weight-norm", 5),
-    "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient"),
+    "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient", sample=0),
+    # a stage's seed is 10 * seed + its number: these end in 9, as no other's does, and 10 seeds lie between them
+    "obs": Score("analysis.obs:obs", "obs", 9, ("loss", "draw"), sample=SAMPLE),
+    "fisher": Score("analysis.fisher:fisher", "fisher", 109, ("loss",), sample=SAMPLE, refine="analysis.fisher:rearranged"),
+    "fluctuation": Score("analysis.fluctuation:fluctuation", "fluctuation", 209, ("loss",), sample=SAMPLE),
+    "confidence": Score("analysis.confidence:confidence", "confidence", 309, sample=SAMPLE),
+    "lrp": Score("analysis.lrp:relevance_score", "lrp", 409, ("logits",), sample=200),  # a pass back for every target token
 }
 
 

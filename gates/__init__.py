@@ -6,7 +6,7 @@ One idea: a gate xi multiplies one head's output, at the input of the output pro
     loss = cross_entropy + lam * bank.penalty()
     closed = bank.closed()                   # HeadMap of bool
     remove(model, closed)                    # the gates are off and the closed heads' weights gone; detach(model) alone leaves no trace
-    save_pruned(model, "pruned")             # a Hugging Face model; load_pruned("pruned") reads it again
+    save_pruned(model, "pruned")             # weights and head numbers; load_pruned("pruned") reads them again
 """
 
 __version__ = "0.1.0"  # pyproject.toml reads it here
@@ -21,6 +21,8 @@ from .mask import HeadMask, gate_heads
 from .pruned_folder import load_pruned, save_pruned
 from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
+from .repair import Refit, fold_mean, repair, rescale, zero_heads
+from .resample import resampled
 from .rules import SITE_RULES
 from .sites import attach, detach, find_sites, reattach
 
@@ -37,16 +39,22 @@ __all__ = [
     "HeadSite",
     "LambdaBudget",
     "NotANumber",
+    "Refit",
     "Removed",
     "SiteRule",
     "attach",
     "detach",
     "find_sites",
+    "fold_mean",
     "gate_heads",
     "heads_left",
     "load_pruned",
     "reattach",
     "remove",
+    "repair",
+    "resampled",
+    "rescale",
     "save_pruned",
     "set_heads_left",
+    "zero_heads",
 ]

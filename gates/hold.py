@@ -7,6 +7,7 @@
 A `SiteRule` names the way. Letters: B batch, H heads, L query positions, K head width.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -42,6 +43,7 @@ class SiteRule:
     causal: str = ""  # the attribute that is true in a decoder's self-attention, where the path does not tell
     bias: str = ""  # the embedding, one column a head, by which the first layer of a stack makes the position bias of all (T5)
     zero_heads: bool = False  # its forward works when no head is left
+    refit: Callable[[nn.Module], dict[str, Any]] | None = None  # what else to set where the forward needs heads * K = its width: refit.py
 
     def __post_init__(self) -> None:
         if self.way not in WAYS:

@@ -1,8 +1,9 @@
-"""Hugging Face models without their closed heads, written to a folder and read again: safetensors and JSON, as transformers writes them.
+"""Models without their closed heads, written to a folder and read again: safetensors and JSON, Hugging Face's as transformers writes them.
 
     remove(model, bank.closed())
     save_pruned(model, "pruned")
-    model = load_pruned("pruned")
+    model = load_pruned("pruned")                    # a Hugging Face model
+    model = load_pruned("pruned", model=Mine(...))   # any other: its class builds it, with all its heads
 
 transformers builds every layer of a stack with as many heads as the config says. So config.json has one more field, the first numbers of
 the heads that each site still has:
@@ -27,6 +28,7 @@ from torch import nn
 
 from .headmap import HeadMap, HeadSite
 from .hold import group_of, hold_of
+from .plain_folder import check_plain, read_plain, safetensors, write_plain
 from .position_bias import OwnColumns
 from .remove import heads_left, remove, set_heads_left, unknown_site
 from .rules import rule_of
@@ -51,15 +53,12 @@ def hugging_face() -> Any:
 
 
 def save_pruned(model: nn.Module, folder: str | Path) -> Path:
-    """Write a Hugging Face model, whatever heads it has left, to a new folder; the folder's path.
+    """Write a model, whatever heads it has left, to a new folder; the folder's path.
 
-    Raises ValueError if the model is none of Hugging Face's or has gates attached, FileExistsError if there is something in the folder,
-    ImportError if the extra `hf` is not installed. What fails leaves no folder."""
-    transformers = hugging_face()
-    if not isinstance(model, transformers.PreTrainedModel):
-        raise ValueError(
-            f"save_pruned writes Hugging Face models, got a {type(model).__name__}; a state dict and heads_left(model) keep others"
-        )
+    Raises ValueError if the model has gates attached or no attention that a rule knows, FileExistsError if there is something in the
+    folder, ImportError if the extra `hf` is not installed. What fails leaves no folder."""
+    theirs = is_hugging_face(model)
+    hugging_face() if theirs else safetensors()
     if any(hold_of(module) is not None for module in model.modules()):
         raise ValueError("the model has gates; remove(model, bank.closed()) or detach(model) first")
     folder = Path(folder)
@@ -67,23 +66,42 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
         raise FileExistsError(f"{folder} is there already and not an empty folder; choose another")
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    config = model.config
     try:
-        model.config = saved_config(model)
-        model.save_pretrained(partial)
+        if theirs:
+            write_hugging_face(model, partial)
+        else:
+            write_plain(model, partial, numbers_left(model), FIELD)
         partial.chmod(0o755)  # mkdtemp's is the owner's alone
         partial.replace(folder)
     finally:
-        model.config = config
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def is_hugging_face(model: nn.Module) -> bool:
+    """Whether transformers made the model's class, without importing transformers for the others."""
+    return any(f"{cls.__module__}.{cls.__name__}" == "transformers.modeling_utils.PreTrainedModel" for cls in type(model).__mro__)
+
+
+def write_hugging_face(model: Any, folder: Path) -> None:
+    config = model.config
+    try:
+        model.config = saved_config(model)
+        model.save_pretrained(folder)
+    finally:
+        model.config = config
+
+
+def numbers_left(model: nn.Module) -> dict[str, list[int]]:
+    """The first numbers of the heads that each site has left."""
+    return {site.name: row.nonzero().flatten().tolist() for site, row in heads_left(model).items()}
 
 
 def saved_config(model: Any) -> Any:
     """The model's config with the field `headgates` and, where a config can say it, the number of heads that every site has left."""
     left = heads_left(model)
     config = copy.deepcopy(model.config)
-    setattr(config, FIELD, {"heads": {site.name: row.nonzero().flatten().tolist() for site, row in left.items()}})
+    setattr(config, FIELD, {"heads": numbers_left(model)})
     smaller = config_of_fewer(model, config)
     if smaller is not None and left.count() < left.heads_total:
         getattr(smaller, FIELD)["of"] = next(iter(left)).heads
@@ -114,15 +132,24 @@ def config_of_fewer(model: Any, config: Any) -> Any | None:
     return smaller if {name: tensor.shape for name, tensor in built.state_dict().items()} == shapes else None
 
 
-def load_pruned(folder: str | Path, **options: Any) -> Any:
-    """The Hugging Face model of a folder that `save_pruned` wrote, in evaluation; `heads_left(model)` says which heads it has.
+def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options: Any) -> Any:
+    """The model of a folder that `save_pruned` wrote, in evaluation; `heads_left(model)` says which heads it has.
 
-    options: for transformers' `from_pretrained`, such as dtype, device_map or attn_implementation.
+    model: for a class that is none of Hugging Face's, a new model of it with all its heads, which loses those that are gone and takes the
+    weights, in place. options: for transformers' `from_pretrained`, such as dtype, device_map or attn_implementation.
     Raises ValueError, in one line, at a folder without config.json, the field `headgates` or safetensors, or one whose parts do not fit
-    each other; ImportError if the extra `hf` is not installed."""
-    transformers = hugging_face()
+    each other or the model; ImportError if the extra `hf` is not installed."""
     folder = Path(folder)
     content = config_content(folder)
+    if isinstance(content[FIELD], dict) and isinstance(name := content[FIELD].get("class"), str):
+        if options:
+            raise ValueError(f"{sorted(options)} are options of transformers, {folder} holds a {name}; give model= alone")
+        model = check_plain(model, name, folder)
+        take_out(model, *field_content(content, folder))
+        return read_plain(model, folder)
+    if model is not None:
+        raise ValueError(f"{folder} holds a Hugging Face model, which transformers builds; leave model= out")
+    transformers = hugging_face()
     cls = class_of(transformers, content, folder)
     heads, of = field_content(content, folder)
     config = cls.config_class.from_dict({name: value for name, value in content.items() if name not in _CODE})
@@ -137,7 +164,7 @@ def load_pruned(folder: str | Path, **options: Any) -> Any:
 
     Pruned.__name__ = Pruned.__qualname__ = cls.__name__
     try:
-        model, info = Pruned.from_pretrained(
+        loaded, info = Pruned.from_pretrained(
             folder, config=config, use_safetensors=True, local_files_only=True, output_loading_info=True, **options
         )
     except (RuntimeError, OSError, importlib.import_module("safetensors").SafetensorError) as error:
@@ -145,8 +172,8 @@ def load_pruned(folder: str | Path, **options: Any) -> Any:
     wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[name]}
     if wrong:
         raise ValueError(f"the weights in {folder} are not those of its config: {wrong}; save it again with save_pruned")
-    model.__class__ = cls
-    return model.eval()
+    loaded.__class__ = cls
+    return loaded.eval()
 
 
 def config_content(folder: Path) -> dict[str, Any]:

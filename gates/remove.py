@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import KINDS, HeadMap, HeadSite
-from .hold import SiteRule, attribute, group_of, hold_of, plain_projection
+from .hold import SiteRule, attribute, check_columns, group_of, hold_of, plain_projection
 from .position_bias import share_out_bias
+from .refit import LEFT
 from .rules import rule_of
 from .sites import BANK, detach, find_sites, reattach
-
-LEFT = "heads_left"  # attribute of an attention that lost heads: for each head that it had at first, whether it is still there
+from .torch_attention import without_nested_tensors
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, or
         raise
     before = {module: left_of(site, module) for site, module in sites.items()}
     parameters = make(changes)
+    without_nested_tensors(model)
     for kind in KINDS:
         stack = [(module, rule_of(module)) for site, module in sites.items() if site.kind == kind and rule_of(module).bias]
         if stack:
@@ -186,17 +187,22 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
             f"closed takes all heads of {site.name}, and the rule of {class_name} does not say that its forward works without any: "
             "give leave_one=True, which leaves one that adds nothing, or set zero_heads in its SiteRule"
         )
+    if keep.all() and xi is not None:  # the gates are folded, nothing else: its forward stays its own
+        out = plain_projection(module, rule.out)
+        check_columns(module, rule, out, site.heads)
+        return [(out, "weight", folded(out.weight.detach(), xi, rule))]
     names = tuple(dict.fromkeys((rule.q, rule.k, rule.v)))
     if not all(names):
         raise ValueError(
-            f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and v, as its forward needs as many "
-            "heads as it was made with or nobody has named them"
+            f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and v; add q=, k= and v= to it in "
+            "SITE_RULES"
         )
     if len(names) == 2:
         raise ValueError(f"the rule of {class_name} has two weights for q, k and v; expected three, or one that holds all")
     keep_keys = kept_groups(site, keep, group)
     blocks = 3 // len(names)  # how many of q, k and v a weight holds
-    into, out = [plain_projection(module, name) for name in names], plain_projection(module, rule.out)
+    refit = rule.refit(module) if rule.refit else {}
+    into, out = [refit.get(name) or plain_projection(module, name) for name in names], plain_projection(module, rule.out)
     outputs, inputs = (1, 0) if rule.transposed else (0, 1)  # the dimensions of a weight
     sizes = [each.weight.shape[outputs] for each in into]  # blocks * H * K, or H / group * K
     columns = out.weight.shape[inputs]  # H * K
@@ -208,7 +214,7 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
             f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as many rows for q as for k, and "
             f"for v as W_O has columns{shared}; look at the rule of {class_name} in SITE_RULES"
         )
-    changes: list[Change] = []
+    changes: list[Change] = [(module, name, value) for name, value in refit.items()]
     for place, (each, size) in enumerate(zip(into, sizes, strict=True)):
         index = kept_rows(keep if place == 0 else keep_keys, size, blocks).to(each.weight.device)
         changes += resized(each, each.weight.detach().index_select(outputs, index), rule)
@@ -216,14 +222,19 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
             changes.append((each, "bias", each.bias.detach().index_select(0, index)))
     weight = out.weight.detach().index_select(inputs, kept_rows(keep, columns, 1).to(out.weight.device))
     if xi is not None:
-        scale = xi[keep].repeat_interleave(columns // site.heads).to(weight)
-        weight = weight * (scale[:, None] if rule.transposed else scale)
+        weight = folded(weight, xi[keep], rule)
     changes += resized(out, weight, rule)
     for name in (*([rule.heads] if rule.heads else []), *rule.widths):
         owner, _, last = name.rpartition(".")
         size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
         changes.append((attrgetter(owner)(module) if owner else module, last, size // site.heads * int(keep.sum())))
     return changes
+
+
+def folded(weight: Tensor, xi: Tensor, rule: SiteRule) -> Tensor:
+    """W_O with the columns of head h times xi_h."""
+    scale = xi.repeat_interleave(weight.shape[0 if rule.transposed else 1] // len(xi)).to(weight)
+    return weight * (scale[:, None] if rule.transposed else scale)
 
 
 def kept_groups(site: HeadSite, keep: Tensor, group: int) -> Tensor:

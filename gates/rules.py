@@ -6,11 +6,13 @@ A key is a class's name or, where the name alone would fit others' classes, its 
     SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="weight")  # its forward reads out_proj.weight without that call
     SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")  # its forward says z = gate_heads(z, self.gate()) itself
 
-So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj, v_proj and out_proj.
+So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj, v_proj and out_proj. A forward
+that needs heads * head width = model width is refitted then.
 """
 
 from torch import nn
 
+from . import fsmt_attention, refit, torch_attention
 from .hold import SiteRule
 
 # Hugging Face's attentions that share one layout
@@ -45,11 +47,17 @@ SITE_RULES: dict[str, SiteRule] = {
     "LlamaAttention": LLAMA,
     "Qwen2Attention": LLAMA,
     "Qwen3Attention": LLAMA,
-    # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below: no head can be removed
-    "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(heads="num_heads", way="hook", batch_axis=1, q="", k="", v=""),
+    # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below: they are refitted
+    "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(
+        heads="num_heads", way="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.refit
+    ),
     # these read out_proj.weight in fused kernels and do not call out_proj, or not always
-    "torch.nn.modules.activation.MultiheadAttention": SiteRule(heads="num_heads", way="weight", q="", k="", v=""),
-    "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(heads="num_heads", way="weight", q="", k="", v=""),
+    "torch.nn.modules.activation.MultiheadAttention": SiteRule(
+        heads="num_heads", way="weight", zero_heads=True, refit=torch_attention.refit
+    ),
+    "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(
+        heads="num_heads", way="weight", widths=("embed_dim",), refit=refit.fairseq
+    ),
 }  # fmt: skip
 
 

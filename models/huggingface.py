@@ -181,7 +181,7 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
         raise ValueError(f"{folder / 'config.json'} has {asked[0]}, which is not read: save the model without it, in fp32, and try again")
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder} has an adapter; merge it into the model (peft: merge_and_unload) and save that")
-    plain = {"dtype": torch.float32, "attn_implementation": "eager"}
+    plain: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
     try:
         with quiet():
             if "headgates" in config:

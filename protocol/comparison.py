@@ -22,7 +22,6 @@ from models.progress import say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.experiment import Experiment
 from protocol.experiment_text import ExperimentText
-from protocol.score_rows import check_closings
 from pruning.scores import ScoreRequest, head_scores
 from runfolder.fingerprint import CONTINUED, SCORED, stage_fingerprint
 from runfolder.folder import RunFolder, closes_heads
@@ -89,9 +88,6 @@ class Comparison:
     def __init__(self, config: CompareConfig):
         """Raises ValueError, before anything is made, where the source is no finished base or a point cannot be made on it."""
         self.config = config
-        if any(close != ZERO for close in config.close):
-            rows = (ScoreRow(score, closing).name for score in SCORES for closing in config.close)
-            check_closings(list(rows))
         shared = shared_settings(config)
         self.base = open_base(shared)
         self.shared = with_base_settings(shared, self.base)

@@ -25,7 +25,7 @@ from models.progress import minutes, say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.evaluation import Evaluation, compare_again
 from protocol.experiment_text import ExperimentText
-from protocol.score_rows import add_score_rows, check_closings, scored_run
+from protocol.score_rows import add_score_rows, scored_run
 from report.fill import PAGE, update_pages
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
@@ -45,7 +45,6 @@ class Experiment:
         if self.named_base is not None:
             config = with_base_settings(config, self.named_base)
         self.config = config
-        check_closings(config.systems)
         self.precision = resolve_precision(config.precision)
         self.machine = Machine(config.devices, self.precision, config.logger)
         if config.threads:

@@ -4,6 +4,7 @@ which takes seconds; nothing here imports them. What stands in the files is chec
 from pathlib import Path
 
 from configs.export import ABOUT
+from configs.prune import PruneConfig
 from configs.schema import FitConfig
 from configs.source import is_foreign
 from data import check_text
@@ -18,6 +19,17 @@ def check_run(source: str, *, exported: bool = False) -> None:
         return
     if not (exported and (Path(source) / ABOUT).is_file()):
         RunFolder.open(source)
+
+
+def new_run(config: PruneConfig) -> Path | None:
+    """The folder of --save NAME, beside SOURCE, or in --runs for a model of another library. Raises ValueError where it is taken."""
+    if config.save is None:
+        return None
+    source = Path(config.source) if Path(config.source).name not in ("", "..") else Path(config.source).resolve()
+    path = (Path(config.runs) if is_foreign(config.source) else source.parent) / config.save
+    if path.exists():
+        raise ValueError(f"{path} is there already, and nothing is overwritten; give --save another name, or remove it first")
+    return path
 
 
 def check_files(*paths: str | None) -> None:

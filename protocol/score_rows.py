@@ -3,33 +3,21 @@
 What a row's name says is read in configs/scores.py: greedy, greedy-repair, greedy-finetuned, greedy-repair-finetuned.
 """
 
-from importlib.util import find_spec
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from configs.registry import imported
-from configs.scores import CLOSINGS, FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
-from gates import HeadMap, attach, find_sites
+from configs.scores import FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
+from gates import attach, find_sites
 from lightning_modules.stage import freeze_decoder
 from models.progress import say
 from protocol.evaluation import Evaluation, compare_again
+from pruning.closing import Calibration, close_heads
 from pruning.scores import ScoreRequest, closed_by, head_scores
 from runfolder.fingerprint import SCORED
 from runfolder.folder import RunFolder
-from runfolder.source import Source
 
 if TYPE_CHECKING:
     from protocol.experiment import Experiment
-
-CLOSER = "pruning.closing"  # the module that puts other weights in a closed head's place
-
-
-def check_closings(systems: list[str]) -> None:
-    """Raises ValueError where a row needs a closing that this version does not have."""
-    wanted = {row.closing for name, row in all_score_rows().items() if name in systems} - {ZERO}
-    if wanted and find_spec(CLOSER) is None:
-        named = next(closing for closing in CLOSINGS if closing in wanted)
-        raise ValueError(f"this version closes heads with {ZERO} alone, not with {named}; leave rows with -{named} out")
 
 
 def scored_run(experiment: "Experiment", base: RunFolder) -> RunFolder:
@@ -86,7 +74,7 @@ def pruned_by_score(
     source = text.source(base)
     request = ScoreRequest(source, valid=source.lines("valid"), seed=config.seed, sentences=config.greedy_sentences)
     scores = head_scores(score, request).select(config.kinds)
-    closed = closed_by(score, scores, keep=keep)
+    closed = closed_by(score, scores, keep=keep, request=request)
     folder.write_json(f"scores/{record.family or score}.json", scores.to_json())
     xi = (~closed).map(lambda row: row.double())
     rows = all_score_rows()
@@ -94,7 +82,7 @@ def pruned_by_score(
         source, weights = text.source(base), base / "best.pt"
         predictor = source.predictor
         if closing != ZERO:
-            close_for_good(source, closed, closing)
+            close_heads(source.model, closed, closing, Calibration(source))  # on a sample of the run's own training text
             weights = folder / f"{ScoreRow(score, closing).name}.pt"
             experiment.task.save_model(weights, predictor)
         attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
@@ -108,10 +96,3 @@ def pruned_by_score(
             result = experiment.train(name, module, folder, config.finetune, prefix=f"{name}-")
             (folder / f"{name}-last.pt").unlink(missing_ok=True)
             evaluation.add(name, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())
-
-
-def close_for_good(source: Source, closed: HeadMap, closing: str) -> None:
-    """Close the heads (True: closed) in the source's model, in place: its weights are then what the closing makes of them, calibrated on
-    the run's own training text."""
-    calibration = imported(f"{CLOSER}:Calibration")(source)
-    imported(f"{CLOSER}:close_heads")(source.model, closed, closing, calibration)

@@ -19,8 +19,9 @@ import torch
 from configs.prune import PruneConfig
 from configs.scores import SCORES
 from data.parallel import digest_lines
-from gates import KINDS, HeadMap, attach, detach, find_sites
+from gates import KINDS, HeadMap, find_sites
 from models.progress import Report
+from pruning.closing import SENTENCES, Calibration, closed_heads
 from pruning.dense_model import DenseModel
 from pruning.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
 from pruning.significance import LEVEL, P_VALUES, TEST, Scored, compare, resample_counts, score
@@ -34,8 +35,9 @@ SPLITS = ("valid", "test")
 class MaskScorer:
     """Scores the model's outputs with heads closed beside those of the whole model. No mask is translated twice."""
 
-    def __init__(self, dense: DenseModel):
-        self.dense = dense
+    def __init__(self, dense: DenseModel, close: str = "zero", calibration: Calibration | None = None):
+        """close: what closing a head means, of configs.closing; calibration: its text, where it needs one."""
+        self.dense, self.close, self.calibration = dense, close, calibration
         self.texts = {"valid": dense.valid, "test": dense.test}
         self.scored_masks: dict[bytes, dict[str, Scored]] = {}
         self.head_scores: dict[tuple[str, int | None], HeadMap] = {}  # of heads, by order and seed
@@ -55,19 +57,16 @@ class MaskScorer:
         whole = HeadMap({site: closed[site] if site in closed else torch.zeros(site.heads, dtype=torch.bool) for site in self.site_heads})
         key = whole.flat().numpy().tobytes()
         if key not in self.scored_masks:
-            source = self.dense.source
-            model = source.predictor.model
-            if whole.count():
-                attach(model, gate="mask", xi=whole.map(lambda row: (~row).double())).requires_grad_(False)
-            try:
-                lines = iter(source.task.predict(source.predictor, [line for sources, _ in self.texts.values() for line in sources]))
-            finally:
-                detach(model)
-            self.scored_masks[key] = {
-                split: score([next(lines) for _ in sources], references, source.task.metrics)
-                for split, (sources, references) in self.texts.items()
-            }
+            with closed_heads(self.dense.source.model, whole, self.close, self.calibration):
+                self.scored_masks[key] = {split: scored for split, (scored, _) in self.score_now().items()}
         return self.scored_masks[key]
+
+    def score_now(self) -> dict[str, tuple[Scored, list[str]]]:
+        """The scores and the outputs of each split by the model as it is."""
+        source = self.dense.source
+        lines = iter(source.task.predict(source.predictor, [line for sources, _ in self.texts.values() for line in sources]))
+        outputs = {split: [next(lines) for _ in sources] for split, (sources, _) in self.texts.items()}
+        return {split: (score(outputs[split], text[1], source.task.metrics), outputs[split]) for split, text in self.texts.items()}
 
     def row(self, closed: HeadMap, seed: int | None) -> Row:
         """The row of one step of the curve.
@@ -222,10 +221,17 @@ def curve_fingerprint(order: str, dense: DenseModel, config: PruneConfig, kinds:
     made_of: dict[str, Any] = {"order": order, "kinds": [kind for kind in KINDS if kind in kinds], "significance_test": TEST}
     made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
     made_of |= {"normalise": "l2" if divides_by_norm(order, config) else "none", "weights": source.weights}
+    if score.reads_pairs:
+        made_of["sentences"] = config.sentences or score.sample
     if score.from_gradients:
-        made_of |= {"abs": config.abs, "sentences": config.sentences, "recompute": config.recompute}
+        made_of |= {"abs": config.abs, "recompute": config.recompute}
         if config.abs == "batch":
             made_of["batch_tokens"] = BATCH_TOKENS
+    if config.close != "zero":  # curves from before there was a choice are found
+        calibration = {"sentences": config.calibration_sentences, "targets": config.calibration_targets}
+        made_of |= {"close": config.close, "calibration": calibration}
+        if config.close == "resample":
+            made_of["resample_seed"] = config.seed
     if score.seeded:
         made_of |= {"seed": config.seed, "random_seeds": config.random_seeds}
     for split, text in (("valid", dense.valid), ("test", dense.test)):
@@ -238,10 +244,13 @@ def curve_fingerprint(order: str, dense: DenseModel, config: PruneConfig, kinds:
 
 def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
     """The name of the curve's files: the order, and each setting that differs from its default."""
-    parts, score = [order], SCORES[order]
+    parts, score = [order, *closing_parts(config)], SCORES[order]
     l2 = divides_by_norm(order, config)
     if score.from_gradients:
-        parts += [config.abs] * (config.abs != "sentence") + [f"n{config.sentences}"] * (config.sentences > 0)
+        parts += [config.abs] * (config.abs != "sentence")
+    if score.reads_pairs:
+        parts += [f"n{config.sentences}"] * (config.sentences > 0)
+    if score.from_gradients:
         parts += ["recompute"] * config.recompute
     if l2 != score.l2:
         parts.append("l2" if l2 else "raw")
@@ -251,6 +260,14 @@ def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
     parts += [f"beam{config.beam}"] * (config.beam > 1)
     parts += [f"v{config.valid_sentences}"] * (config.valid_sentences > 0) + [f"t{config.test_sentences}"] * (config.test_sentences > 0)
     return "-".join(parts + kinds_suffix(kinds))
+
+
+def closing_parts(config: PruneConfig) -> list[str]:
+    """How heads are closed, as parts of a name; none for zero."""
+    if config.close == "zero":
+        return []
+    parts = [config.close] + [f"c{config.calibration_sentences}"] * (config.calibration_sentences != SENTENCES)
+    return parts + [config.calibration_targets] * (config.calibration_targets != "reference")
 
 
 def figure_name(config: PruneConfig) -> str:

@@ -1,23 +1,26 @@
 """The head scores of configs/scores.py, kept in the run folder; the lowest close first.   Michel et al. 2019, sections 4.1 and 4.2."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Generator, Tensor
 
+from analysis.lrp_walk import top_logits
+from configs.heads_per_kind import check_budget
 from configs.registry import imported
 from configs.scores import SCORES, Score
-from gates import KINDS, HeadMap, find_sites
+from gates import KINDS, HeadMap, HeadSite, find_sites
 from models.progress import Report, say
+from models.translator import Translator
 from runfolder.source import Lines, Source
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
     """Everything that a score may take. source: the model without gates, its text and its folder; valid: the validation lines on which
-    outputs are scored; sentences: training pairs over which gradients are taken, 0 for those of the run."""
+    outputs are scored; sentences: training pairs that are read, 0 for the score's own number."""
 
     source: Source
     valid: Lines = ((), ())  # type: ignore[assignment]  # for scores that need no outputs
@@ -34,6 +37,16 @@ class ScoreRequest:
     def loss(self) -> Callable[[Any, Any], Tensor]:
         """(model, batch) -> the loss of the source's task, summed over the batch."""
         return self.source.task.loss
+
+    @property
+    def draw(self) -> Callable[[Any, Any, Generator], Any]:
+        """(model, batch, generator) -> the batch with targets drawn from what the model says."""
+        return self.source.task.drawn
+
+    @property
+    def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
+        """(model, batch) -> where relevance starts: the largest logits, and which of them are no padding."""
+        return top_logits if isinstance(self.source.predictor, Translator) else self.source.task.top_logits
 
 
 def head_scores(name: str, request: ScoreRequest) -> HeadMap:
@@ -68,16 +81,25 @@ def stored_scores(source: Source, file: str, kinds: Sequence[str] | None) -> Hea
 
 def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
     """Call the score's function with the fields of the request that it takes."""
-    source = request.source
-    if score.from_gradients:
-        pairs = f"the first {request.sentences:,}" if request.sentences else "the"
-        if request.closed is None:
-            request.report(f"{request.file}: one forward and backward pass over {pairs} training pairs")
-    function: Any = imported(score.function)
-    given = {name: getattr(request, name) for name in score.takes}
-    found = function(source.predictor.model, source.train_batches(request.sentences), **given)
+    if score.reads_pairs and request.closed is None:
+        count = pairs_read(score, request)
+        passes = "forward and backward pass" if score.from_gradients else "pass"
+        request.report(f"{request.file}: one {passes} over {f'the first {count:,}' if count else 'the'} training pairs")
+    found = call(score.function, score, request)
     assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"
     return found
+
+
+def call(name: str, score: Score, request: ScoreRequest, *arguments: Any) -> Any:
+    """What the function `name` of a score makes of the model, the training pairs and the fields that the score takes."""
+    function: Any = imported(name)
+    given = {name: getattr(request, name) for name in score.takes}
+    return function(request.source.predictor.model, request.source.train_batches(pairs_read(score, request)), *arguments, **given)
+
+
+def pairs_read(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs the score reads, 0 for those of the run."""
+    return request.sentences or score.sample or 0
 
 
 def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
@@ -87,11 +109,45 @@ def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
     return scores.map(lambda row: score.sign * row)
 
 
-def closed_by(name: str, scores: HeadMap, *, keep: int) -> HeadMap:
-    """The mask that leaves exactly `keep` of the scored heads open (True: closed). Raises ValueError unless 0 <= keep <= heads."""
-    if not 0 <= keep <= scores.heads_total:
-        raise ValueError(f"cannot keep {keep} of {scores.heads_total} heads; expected 0 to {scores.heads_total}")
-    return ranked(name, scores).lowest(scores.heads_total - keep)
+def closed_by(
+    name: str,
+    scores: HeadMap,
+    *,
+    keep: int | None = None,
+    per_kind: Mapping[str, int] | None = None,
+    request: ScoreRequest | None = None,
+) -> HeadMap:
+    """The mask that leaves exactly so many of the scored heads open (True: closed), the lowest closed first.
+
+    keep: how many in all; per_kind: how many of each kind, kinds that it lacks stay whole. One of the two is given. request: what the
+    scores were made of, where the choice at a count is to be refined as the score says (`Score.refine`).
+    Raises ValueError unless 0 <= keep <= heads, or where `per_kind` has a kind without scores, or more heads than it has."""
+    if (keep is None) == (per_kind is None):
+        raise ValueError("expected a number of heads to keep: in all, or for each kind, and not both")
+    lowest_first = ranked(name, scores)
+    if per_kind is None:
+        assert keep is not None
+        if not 0 <= keep <= scores.heads_total:
+            raise ValueError(f"cannot keep {keep} of {scores.heads_total} heads; expected 0 to {scores.heads_total}")
+        closed = lowest_first.lowest(scores.heads_total - keep)
+    else:
+        check_budget(per_kind, {kind: lowest_first.select([kind]).heads_total for kind in {site.kind for site in scores}})
+        chosen: dict[HeadSite, Tensor] = {}
+        for kind in {site.kind for site in scores}:
+            of_kind = lowest_first.select([kind])
+            chosen.update(of_kind.lowest(of_kind.heads_total - per_kind.get(kind, of_kind.heads_total)))
+        closed = HeadMap(chosen)
+    return closed if request is None else refined(name, closed, request)
+
+
+def refined(name: str, closed: HeadMap, request: ScoreRequest) -> HeadMap:
+    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score does not."""
+    score = SCORES[name]
+    if score.refine is None:
+        return closed
+    better = call(score.refine, score, request, closed)
+    assert better.by_kind() == closed.by_kind(), f"{score.refine} must close as many heads as before"
+    return better
 
 
 def step_counts(heads: int, step: float) -> list[int]:
@@ -107,7 +163,9 @@ def score_file(name: str, request: ScoreRequest) -> str:
     score = SCORES[name]
     parts = [score.family or name]
     if score.from_gradients:
-        parts += [request.absolute] * (request.absolute != "sentence") + [f"n{request.sentences}"] * (request.sentences > 0)
+        parts += [request.absolute] * (request.absolute != "sentence")
+    if score.reads_pairs and (count := pairs_read(score, request)):
+        parts.append(f"n{count}")
     if "valid" in score.takes:
         beam, lines = beam_of(request.source), len(request.valid[0])
         parts += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid))

@@ -6,6 +6,7 @@ from typing import Any
 from pruning.ablation import significance_counts
 from pruning.curve import choose_step
 from pruning.dense_model import DenseModel
+from pruning.points import Point
 from pruning.significance import LEVEL
 from report.terminal import columns, interval_text, show
 from runfolder.table import Row
@@ -28,6 +29,27 @@ def curves_table(dense: DenseModel, curves: Mapping[str, Sequence[Row]]) -> None
     title = f"the most heads closed without a significant loss on validation (p >= {LEVEL})"
     figures = ["closed", "heads", f"valid {metric.title}", f"test {metric.title}", "difference", "95%", "p"]
     show(columns(title, ["curve"], figures, ([name, *chosen_cells(choose_step(rows), metric.name)] for name, rows in curves.items())))
+
+
+def points_table(dense: DenseModel, points: Sequence[Point]) -> None:
+    """Print every metric and the loss of the whole model and of each point on both splits, with differences and two-sided p."""
+    metrics = dense.source.task.metrics
+    for split, words in (("valid", "validation"), ("test", "test")):
+        figures = ["heads", *(name for metric in metrics for name in (metric.title, "difference", "95%", "p")), "loss", "difference"]
+        rows = []
+        for point in points:
+            cells = [f"{point.heads_open}/{point.heads_total}"]
+            compared = point.compared.get(split)
+            for metric in metrics:
+                cells.append(f"{point.scores[split][metric.name]:.2f}")
+                if compared is None:
+                    cells += ["", "", ""]
+                    continue
+                interval = interval_text(compared[f"{metric.name}_difference_ci95"])
+                cells += [f"{compared[f'{metric.name}_difference']:+.2f}", interval, f"{compared[f'{metric.name}_p_value']:.3f}"]
+            more = point.losses[split] - points[0].losses[split]
+            rows.append(["whole model" if compared is None else point.order, *cells, f"{point.losses[split]:.4f}", f"{more:+.4f}"])
+        show(columns(f"{dense.folder.path}: {words}", ["order"], figures, rows))
 
 
 def mean_cell(rows: Sequence[Row], metric: str) -> str:

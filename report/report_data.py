@@ -210,7 +210,7 @@ def greedy_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
     for path in sorted(analysed.base.path.glob("curves/gradient*-order.json")) if analysed.is_base else []:
         name = path.name.removesuffix("-order.json")
         settings = finished_curve_settings(analysed.base, name)
-        if settings is None or settings.get("recompute"):
+        if settings is None or settings.get("recompute") or settings.get("close"):  # the plain curve closes with zero
             continue
         order = HeadMap.load(path)  # the step at which each head closes, below 0 for those that never do
         rows = read_table(analysed.base, f"curves/{name}.csv")
@@ -266,7 +266,8 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
             }
             for heads_open, rows in sorted(rows_at.items(), reverse=True)
         ]
-        curves.append({"name": settings["order"], "file": path.stem, "beam": settings.get("search", {}).get("beam"), "points": points})
+        name = "-".join([settings["order"], *([settings["close"]] if settings.get("close") else [])])
+        curves.append({"name": name, "file": path.stem, "beam": settings.get("search", {}).get("beam"), "points": points})
     return curves
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from configs.cli import from_dict, to_yaml
 from configs.schema import FitConfig
+from data.atomic_folder import atomic_folder
 from data.vocab import ABOUT
 from models.checkpoint import architecture, save_model
 from models.foreign import Converted, ForeignModel
@@ -28,13 +28,8 @@ def foreign_run(prefix: str, foreign: ForeignModel, root: str | Path, options: M
             return folder
     label = f"{foreign.name}-{Path(str(text['data']).rpartition(':')[2]).name}" if text.get("data") else foreign.name
     folder = RunFolder(Path(root) / f"{prefix}-{label}-{run_hash[:6]}")
-    draft = RunFolder(folder.path.with_name(f".{folder.path.name}.{os.getpid()}"))
-    try:
-        write_run(draft, folder.path.name, f"{prefix}:{foreign.name}", foreign.convert(), run_hash, options, text)
-        shutil.rmtree(folder.path, ignore_errors=True)  # nothing finished, or it would have been found
-        draft.path.rename(folder.path)
-    finally:
-        shutil.rmtree(draft.path, ignore_errors=True)
+    with atomic_folder(folder.path) as draft:  # nothing finished is there, or it would have been found
+        write_run(RunFolder(draft), folder.path.name, f"{prefix}:{foreign.name}", foreign.convert(), run_hash, options, text)
     print(f"{folder.path}: a run made of {prefix}:{foreign.name}", file=sys.stderr, flush=True)  # what goes to stdout may be translations
     return folder
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from configs.schema import FitConfig
@@ -95,6 +96,11 @@ class Task(ABC):
     def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
 
+    def drawn(self, model: Any, batch: Any, generator: torch.Generator) -> Any:
+        """The batch with targets drawn from what the model says of each, so that squared gradients of its loss make the true Fisher
+        information; the batch as it is, where a task does not draw. generator: on the CPU."""
+        return batch
+
     @abstractmethod
     def validator(self, model: Any) -> Validator: ...
 
@@ -110,3 +116,10 @@ class Task(ABC):
         """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding. Raises ValueError where the
         task does not say."""
         raise ValueError(f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its heads")
+
+
+@torch.no_grad()
+def draw_targets(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Ids (...) drawn from the softmax of logits (..., V), on the logits' device."""
+    probabilities = logits.float().softmax(-1).flatten(0, -2).cpu()
+    return torch.multinomial(probabilities, 1, generator=generator).view(logits.shape[:-1]).to(logits.device)

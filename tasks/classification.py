@@ -4,9 +4,11 @@ The loss of a step is the sum over its sentences, or pairs of sentences, of the 
 is nats per sentence, per expected open head."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import SumMetric
@@ -31,7 +33,7 @@ from models.classifier import (
     new_classifier,
     save_classifier,
 )  # fmt: skip
-from tasks.base import Task, Validator
+from tasks.base import Task, Validator, draw_targets
 from tasks.metrics import ACCURACY
 
 
@@ -112,6 +114,11 @@ class Classification(Task):
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(model(batch.source), batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
+
+    @torch.no_grad()
+    def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
+        targets = draw_targets(model(batch.source), generator)  # (B,)
+        return replace(batch, target_out=torch.cat([targets[:, None], batch.target_out[:, 1:]], dim=1))
 
     def validator(self, model: Classifier) -> LabelValidator:
         return LabelValidator()

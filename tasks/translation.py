@@ -4,9 +4,11 @@ The loss of a step is the sum over its target tokens, padding left out, of the c
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.text import Perplexity
@@ -21,7 +23,7 @@ from models.checkpoint import architecture, load_model, save_model
 from models.loss import linear_cross_entropy
 from models.transformer import Transformer
 from models.translator import Translator, check_size
-from tasks.base import Task, Validator
+from tasks.base import Task, Validator, draw_targets
 from tasks.metrics import BLEU, CHRF
 
 
@@ -99,6 +101,14 @@ class Translation(Task):
         hidden = model.decode(memory, bias, batch.target_in)
         output, padding = model.output, model.target_specials.padding
         return linear_cross_entropy(hidden, output.weight, batch.target_out, padding=padding, smoothing=smoothing, bias=output.bias)
+
+    @torch.no_grad()
+    def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
+        """Each target token anew, after the given ones before it. None becomes padding, which has no loss."""
+        padding = model.target_specials.padding
+        logits = model(batch.source, batch.target_in)
+        logits[..., padding] = -torch.inf
+        return replace(batch, target_out=batch.target_out.where(batch.target_out == padding, draw_targets(logits, generator)))
 
     def validator(self, model: Any) -> TranslationValidator:
         return TranslationValidator(model)

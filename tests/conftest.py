@@ -17,6 +17,7 @@ pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 SLOW_FILES = (
     "tests/analysis/test_parses.py", "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/",
     "tests/data/test_toy_corpus.py", "tests/gates/test_compiled.py", "tests/gates/test_examples.py", "tests/gates/test_families.py",
+    "tests/gates/test_repair_models.py",
     "tests/lightning_modules/", "tests/models/test_removed.py", "tests/models/test_fairseq.py", "tests/models/test_huggingface.py",
     "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_name", "tests/protocol/test_experiment.py",
     "tests/protocol/test_comparison.py",

@@ -78,6 +78,21 @@ def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
     assert (first + last == HEADS - 1).all()  # reverse
 
 
+def test_the_orders_of_later_papers_make_curves_too(base, prune_here):
+    orders = ["obs", "fisher", "fluctuation", "confidence", "lrp"]
+    words = ["--by", ",".join(orders), "--step", "0.5", "--sentences", "31"]
+    code, printed, error = prune_here(base.path, *words, *FEW)
+    assert code == 0, error
+    for order in orders:
+        name = f"{order}-n31-step0.5{SUFFIX}"
+        assert [row["heads_closed"] for row in read_table(base, f"curves/{name}.csv")] == [0, 3, 6]
+        scores = HeadMap.load(base / f"scores/{order}-n31.json")
+        places = HeadMap.load(base / f"curves/{name}-order.json")
+        assert scores.closing_order(HEADS) == places.flat().argsort().tolist()  # the lowest first
+    assert "scores/obs-n31: one pass over the first 31 training pairs" in printed
+    assert "scores/confidence-n31: one pass over the first 31 training pairs" in printed
+
+
 def test_each_kind_has_a_curve_of_its_own(base, prune_here):
     code, _, error = prune_here(base.path, "--by", "weight-norm", "--each-kind", "--step", "0.5", *FEW)
     assert code == 0, error

@@ -9,9 +9,9 @@ it. It exists only if it passed the parity check, whose numbers stand in export.
 
 import copy
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, cast
 from configs.did_you_mean import did_you_mean
 from configs.export import ABOUT, EXPORT_FORMATS
 from configs.json_file import Kind, load_json
+from data.atomic_folder import atomic_folder
 from data.file_digest import check_digests, file_digest
 from data.vocab import ABOUT as VOCAB_ABOUT
 from gates import GateBank, detach, remove
@@ -117,13 +118,11 @@ def export(
     chosen, folder = format_named(format), Path(folder)
     require_packages(chosen.packages)
     check_target_folder(folder, fresh)
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")  # beside it: a rename stays within the file system
-    made = [parent for parent in draft.parents if not parent.exists()]
-    try:
-        draft.mkdir(parents=True)
-    except OSError as error:
-        raise ValueError(f"cannot write in {folder.parent} ({error.strerror}); --out takes another folder") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            draft = stack.enter_context(atomic_folder(folder))
+        except OSError as error:
+            raise ValueError(f"cannot write in {folder.parent} ({error.strerror}); --out takes another folder") from error
         ungated = without_gates(translator)
         about: dict[str, Any] = {
             "format": format,
@@ -140,17 +139,6 @@ def export(
         about["files"] = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
         about["parity"] = compare(translator, open_exported(draft), lines, references)
         (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        old = folder.with_name(f"{draft.name}.old")
-        if folder.exists():  # the old folder is removed only when the new one has its name
-            folder.rename(old)
-        draft.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        for parent in made:  # the deepest first
-            if parent.is_dir() and not any(parent.iterdir()):
-                parent.rmdir()
-        raise
     return about
 
 

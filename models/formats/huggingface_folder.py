@@ -77,8 +77,7 @@ def fits(model: Transformer, family: Family) -> bool:
     same_positions = config.positions == "tensor2tensor" and padding == {config.first_position}
     shared = family.offset == AFTER_PADDING or config.embeddings == "tied"  # FSMT's tables are apart
     begins = model.target_specials.beginning != model.target_specials.padding  # they give padding no position
-    whole = not model.heads or family.model != "FSMTForConditionalGeneration"  # a class that cannot run without some heads
-    return same_positions and shared and begins and whole and not config.output_bias
+    return same_positions and shared and begins and not config.output_bias
 
 
 def shared_rows(model: Transformer, family: Family) -> int:
@@ -252,7 +251,7 @@ def open(folder: Path, threads: int = 0) -> "FolderTranslator":
     family = FAMILIES.get(settings.get("model_type", ""))
     if family is None:
         raise ValueError(f"{folder / 'config.json'} is of another version; export the run again")
-    options = {"dtype": torch.float32, "attn_implementation": "eager"}
+    options: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
     try:
         with quiet():
             if "headgates" in settings:

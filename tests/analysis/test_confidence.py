@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from analysis.attention_pass import observe_attention
-from analysis.confidence import Confidence
+from analysis.confidence import Confidence, confidence
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 
@@ -20,9 +20,17 @@ def slow(model, pairs, exclude):
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_confidence_is_the_mean_over_tokens_of_the_largest_weight(exclude, size):
     model, pairs = random_model(), random_pairs()
-    confidence = Confidence(exclude)
-    observe_attention(model, in_batches(pairs, size), [confidence])
-    assert_equal(confidence.head_map(), slow(model, pairs, exclude))
+    observer = Confidence(exclude)
+    observe_attention(model, in_batches(pairs, size), [observer])
+    assert_equal(observer.head_map(), slow(model, pairs, exclude))
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_the_score_leaves_the_end_of_sentence_out_as_query_and_as_key(size):
+    model, pairs = random_model(), random_pairs()
+    assert_equal(confidence(model, in_batches(pairs, size)), slow(model, pairs, "both"))
+    with pytest.raises(ValueError, match="got no batch"):
+        confidence(model, [])
 
 
 def test_the_readings_differ():
@@ -33,10 +41,10 @@ def test_the_readings_differ():
 
 def test_an_observer_may_be_fed_in_several_passes():
     model, pairs = random_model(), random_pairs()
-    confidence = Confidence()
+    observer = Confidence()
     for some in in_batches(pairs, 3):
-        observe_attention(model, [some], [confidence])
-    assert_equal(confidence.head_map(), slow(model, pairs, "both"))
+        observe_attention(model, [some], [observer])
+    assert_equal(observer.head_map(), slow(model, pairs, "both"))
 
 
 def test_without_a_token_there_is_no_confidence():

@@ -88,6 +88,7 @@ def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
         (PruneConfig, "a --ablate al", ["--ablate: expected one of one, all-but-one or null, got 'al'"]),
         (PruneConfig, "a --by random --recompute", ["--recompute is for gradient scores, but --by is random"]),
         (PruneConfig, "a --ablate one --abs token", ["--abs is for gradient scores, but --by is empty"]),
+        (PruneConfig, "a --by random --sentences 7", ["--sentences is for scores that read training pairs (gradient, "]),
         (PruneConfig, "a --also toy", ["--also", "give --ablate one too"]),
         (PruneConfig, "a --ablate one --also-files x", ["--also-files: expected pairs of files, SOURCE REFERENCE, got 1: x"]),
     ],

@@ -2,6 +2,7 @@
 
 Written after fairseq/modules/multihead_attention.py and transformer_layer.py of fairseq 0.12, which does not install on current Pythons."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,15 +15,20 @@ class MultiheadAttention(nn.Module):
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.k_proj, self.v_proj, self.q_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
         self.fused = True  # fairseq takes the other path while decoding step by step
+        self.skip_embed_dim_check = False  # fairseq's own pruning of heads sets it
+        self.bias_k = self.bias_v = None
+        self.add_zero_attn = False
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         length, batch, width = query.shape
-        assert width == self.embed_dim
-        if self.fused:
+        if not self.skip_embed_dim_check:
+            assert width == self.embed_dim
+        if self.fused and not self.skip_embed_dim_check:
             return functional.multi_head_attention_forward(
-                query, key, key, self.embed_dim, self.num_heads, None, None, None, None, False, 0.0, self.out_proj.weight,
-                self.out_proj.bias, self.training, need_weights=False, use_separate_proj_weight=True, q_proj_weight=self.q_proj.weight,
-                k_proj_weight=self.k_proj.weight, v_proj_weight=self.v_proj.weight,
+                query, key, key, self.embed_dim, self.num_heads, None,
+                torch.cat((self.q_proj.bias, self.k_proj.bias, self.v_proj.bias)), self.bias_k, self.bias_v, self.add_zero_attn, 0.0,
+                self.out_proj.weight, self.out_proj.bias, self.training, need_weights=False, use_separate_proj_weight=True,
+                q_proj_weight=self.q_proj.weight, k_proj_weight=self.k_proj.weight, v_proj_weight=self.v_proj.weight,
             )[0]  # fmt: skip
         q, k, v = (
             x.contiguous().view(-1, batch * self.num_heads, self.head_dim).transpose(0, 1)

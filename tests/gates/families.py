@@ -29,7 +29,6 @@ class Family:
     outs: dict[str, str]
     turned: bool = False
     heads: int = HEADS
-    removable: bool = True
     generates: bool = False
     library: str = "transformers"
 
@@ -189,9 +188,9 @@ FAMILIES = [
             attention_dropout=0.0,
             **{name: value for name, value in SEQ2SEQ.items() if name != "vocab_size"},
         ),
-        pairs,
+        # without the mask its forward asks the ids for padding, which torch.export cannot follow
+        lambda sentences: {**pairs(sentences), "decoder_attention_mask": torch.ones(sentences, LENGTH, dtype=torch.long)},
         seq2seq_sites("model."),
-        removable=False,
         generates=True,
     ),
     Family(
@@ -298,7 +297,6 @@ FAMILIES = [
             **sites("decoder.{}.cross", "decoder.layers.{}.multihead_attn.out_proj"),
         },
         heads=2 * HEADS,
-        removable=False,
         library="torch",
     ),
     Family(
@@ -309,7 +307,6 @@ FAMILIES = [
         ),
         lambda sentences: {"src": floats(sentences, LENGTH, D)},
         sites("encoder.{}.enc-self", "layers.{}.self_attn.out_proj"),
-        removable=False,
         library="torch",
     ),
     Family(
@@ -318,7 +315,6 @@ FAMILIES = [
         lambda: FairseqModel(WORDS, D, HEADS, LAYERS),
         lambda sentences: {"src_tokens": ids(sentences), "prev_output_tokens": ids(sentences, 1)},
         seq2seq_sites(""),
-        removable=False,
         library="stand-in",
     ),
 ]

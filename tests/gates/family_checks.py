@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, load_pruned, remove, save_pruned
 from gates.hold import group_of
@@ -153,12 +152,6 @@ def heads_removed(family: Family) -> str:
     """The model without heads is the masked model: uneven, in two steps, all heads of a layer, and in its copies."""
     model, batch = family.model(), family.batch(2)
     closed = uneven(model)
-    if not family.removable:
-        before = copy.deepcopy(model.state_dict())
-        with pytest.raises(ValueError, match="can be gated, not removed"):
-            remove(model, closed)
-        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-        return NEVER
     expected, steps, whole = masked(family, model, closed), copy.deepcopy(model), copy.deepcopy(model)
     numbers = sum(parameter.numel() for parameter in model.parameters())
     removed = remove(model, closed)
@@ -180,7 +173,7 @@ def heads_removed(family: Family) -> str:
 
 
 def generates(family: Family) -> str:
-    if not (family.generates and family.removable):
+    if not family.generates:
         return NONE
     model = family.model()
     closed = uneven(model)
@@ -193,23 +186,22 @@ def generates(family: Family) -> str:
 
 
 def saved(family: Family) -> str:
-    if not family.removable or family.library != "transformers":
-        return NONE
     model, batch = family.model(), family.batch(2)
     remove(model, uneven(model))
     with tempfile.TemporaryDirectory() as folder:
-        again = load_pruned(save_pruned(model, Path(folder) / "pruned"))
+        new = {} if family.library == "transformers" else {"model": family.build()}
+        again = load_pruned(save_pruned(model, Path(folder) / "pruned"), **new)
     assert type(again) is type(model)
     assert heads_left(again) == heads_left(model)
     assert torch.equal(family.output(again, batch), family.output(model, batch))
     if family.generates:
         assert torch.equal(generated(family, again), generated(family, model))
-    return "yes"
+    return "with `model=`" if new else "yes"
 
 
 def even_by_transformers(family: Family) -> str:
     """With the same heads left in every layer, `from_pretrained` alone reads the folder where the config can hold a head's width."""
-    if not family.removable or family.library != "transformers":
+    if family.library != "transformers":
         return NONE
     model, batch = family.model(), family.batch(2)
     remove(model, closing(model, lambda number, layer, head: head == 1))
@@ -227,23 +219,31 @@ def even_by_transformers(family: Family) -> str:
 
 
 def exports(family: Family) -> str:
-    """torch.export takes the model without its heads, or the gated one where none can go."""
+    """torch.export takes the model without its heads."""
     model, batch = family.model(), family.batch(2)
-    if family.removable:
-        remove(model, uneven(model))
-    else:
-        attach(model, gate="mask", xi=uneven(model).map(lambda row: (~row).double()))
+    remove(model, uneven(model))
     model.requires_grad_(False)
     options = {"use_cache": False} if family.generates else {}
+    program = torch.export.export(model, (), {**batch, **options}, strict=False)
+    close(family.output(program.module(), {**batch, **options}), family.output(model, {**batch, **options}))
+    return "yes"
+
+
+@torch.no_grad()
+def compiles(family: Family) -> str:
+    """torch.compile takes a model without some heads and with gates on those that are left."""
+    model, batch = family.model(), {**family.batch(2), **({"use_cache": False} if family.generates else {})}
+    remove(model, uneven(model))
+    plain = family.output(model, batch)
+    attach(model, gate="mask", xi=HeadMap({site: torch.linspace(0.3, 0.7, site.heads) for site in find_sites(model)}))
+    compiled = torch.compile(model, backend="eager")  # traced and guarded as for any backend, without generating code
     try:
-        program = torch.export.export(model, (), {**batch, **options}, strict=False)
-    except GuardOnDataDependentSymNode:
-        detach(model)
-        with pytest.raises(GuardOnDataDependentSymNode):  # FSMT's forward branches on its data
-            torch.export.export(model, (), {**batch, **options}, strict=False)
-        return NEVER
-    close(family.output(program.module(), {**batch, **options}), family.output(model, batch))
-    return "yes" if family.removable else "gated"
+        got, expected = family.output(compiled, batch), family.output(model, batch)
+    finally:
+        torch.compiler.reset()
+    close(got, expected)
+    assert (expected - plain).abs().max() > 0.01
+    return "yes"
 
 
 def attention_weights(family: Family) -> str:
@@ -274,4 +274,5 @@ COLUMNS: dict[str, Callable[[Family], str]] = {
     "saved, loaded": saved,
     "even: `from_pretrained`": even_by_transformers,
     "torch.export": exports,
+    "torch.compile": compiles,
 }

@@ -1,4 +1,4 @@
-"""torch's own attention, nn.MultiheadAttention, which reads the weight of W_O in fused kernels: it is found, gated, and not cut."""
+"""torch's own attention, nn.MultiheadAttention, which reads the weight of W_O in fused kernels: it is found and gated."""
 
 import copy
 from unittest.mock import Mock
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gates import HeadMap, HeadSite, attach, detach, find_sites, remove
+from gates import HeadMap, HeadSite, attach, detach, find_sites
 
 
 @pytest.fixture
@@ -47,8 +47,3 @@ def test_gates_on_torch_s_attention_zero_the_columns_of_W_O(torch_model, pair, f
         detach(torch_model)
         assert torch.equal(torch_model(*pair), plain)
     assert fused.call_count == (4 * 2 if fast else 0)  # of every pass and encoder layer
-
-
-def test_heads_of_torch_s_attention_are_not_removed(torch_model):
-    with pytest.raises(ValueError, match="heads of MultiheadAttention can be gated, not removed"):
-        remove(torch_model, HeadMap({HeadSite.at("cross", 2, 6): torch.arange(6) > 3}))

@@ -1,12 +1,14 @@
 """`fit.py --gate none --heads K`: no learned gates, the rows of scores at exactly K heads."""
 
 import pytest
+import torch
 
 from configs.cli import ConfigError, read
 from configs.schema import FitConfig
-from protocol import score_rows as made_by_scores
+from configs.scores import CLOSINGS, ScoreRow
+from gates import HeadMap
 from protocol.experiment import Experiment
-from protocol.score_rows import check_closings
+from pruning.closing import Calibration, close_heads
 from report.comparison_table import comparison_table
 from runfolder.folder import RunFolder, dense_run
 from runfolder.related import siblings
@@ -95,8 +97,20 @@ def test_more_heads_than_there_are_is_refused_before_any_training(scored, tiny_f
     assert stages == []
 
 
-def test_a_closing_that_this_version_lacks_is_named(monkeypatch):
-    monkeypatch.setattr(made_by_scores, "CLOSER", "pruning.no_such_module")
-    check_closings(["greedy", "random-finetuned"])
-    with pytest.raises(ValueError, match="closes heads with zero alone, not with repair; leave rows with -repair out"):
-        check_closings(["greedy", "greedy-repair-finetuned"])
+@pytest.mark.parametrize("closing", CLOSINGS)
+def test_every_closing_has_rows_with_weights_of_their_own(scored, base, closing, stages):
+    plain, trained = (ScoreRow("weight-norm", closing, finetuned).name for finetuned in (False, True))
+    run = Experiment(scored("--heads", 8, "--systems", f"base,{plain},{trained}")).run()
+    assert stages == [trained]
+    rows = {row.system: row for row in run.rows()}
+    assert {rows[name].heads_open for name in (plain, trained)} == {8}
+    model, dense = open_source(run.path, plain), open_source(base.path)
+    is_open = HeadMap.from_json(run.systems()[plain]["xi"]).map(lambda row: row > 0)
+    output = run.path / "hypotheses" / f"{plain}.txt"
+    assert model.task.predict(model.predictor, model.corpus.test.sources) == output.read_text().split("\n")[:-1]
+    close_heads(dense.model, ~is_open, closing, Calibration(dense))
+    weights = [dict(source.model.named_parameters())["encoder.layers.0.self_attention.out_proj.weight"] for source in (model, dense)]
+    if closing == "zero":
+        assert not torch.equal(*weights), "closed by gates, whose heads may open again"
+    else:
+        torch.testing.assert_close(*weights)

@@ -321,6 +321,7 @@ def test_the_usual_settings_leave_the_plain_name():
         ("gradient", {"normalise": "l2"}, "gradient"),
         ("ablation", {"normalise": "l2", "beam": 5}, "ablation-l2-beam5"),
         ("ablation", {"abs": "token", "recompute": True}, "ablation"),
+        ("obs", {"sentences": 100, "recompute": True}, "obs-n100"),
         ("ablation", {"valid_sentences": 7, "test_sentences": 11}, "ablation-v7-t11"),
         ("random", {"random_seeds": 3, "seed": 2, "step": 0.25}, "random-3seeds-from2-step0.25"),
         ("weight-norm", {"at_least": 1}, "weight-norm-atleast1"),

@@ -11,6 +11,7 @@ from gates import HeadMap, find_sites
 from models.checkpoint import weights_digest
 from pruning.ablated_stats import ablated_outputs, fingerprint
 from pruning.ablation import ablate_all_but_one, ablate_one, chosen_sites, one_head_mask
+from pruning.closing import Calibration, closed_heads
 from pruning.curve import MaskScorer, curve
 from pruning.dense_model import DenseModel
 from pruning.scores import ScoreRequest, head_scores, score_file
@@ -184,6 +185,16 @@ def test_its_curve_is_the_accuracy_of_the_model_with_the_lowest_heads_zeroed(lab
             assert row[f"{split}_accuracy"] == pytest.approx(ours)
     assert read_table(labelled.folder, f"curves/{name}.csv") == rows
     assert labelled.folder.read_json(f"curves/{name}.json")["accuracy_signature"] == "exact match"
+
+
+@pytest.mark.parametrize("how", ["mean", "resample", "rescale", "repair"])
+def test_its_heads_are_closed_in_every_way(labelled, how):
+    closed, calibration = next(iter(single_heads(labelled))), Calibration(labelled.source)
+    before = labelled.source.weights
+    with closed_heads(labelled.source.model, closed, how, calibration):
+        found = MaskScorer(labelled).score_now()
+    assert {split: len(outputs) for split, (_, outputs) in found.items()} == {"valid": 19, "test": 23}
+    assert labelled.source.weights == before
 
 
 def test_its_heads_are_scored_by_what_each_costs_alone(labelled):

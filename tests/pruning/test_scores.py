@@ -270,6 +270,13 @@ def test_scores_that_one_kind_was_pruned_by_serve_all_kinds_later(dense, name):
         ("weight-norm", {"at_least": 1}, "weight-norm"),
         ("gradient", {"kinds": ["cross"]}, "gradient"),
         ("ablation", {"kinds": ["cross", "enc-self"]}, "ablation-enc-self+cross"),
+        ("obs", {}, "obs-n1000"),
+        ("obs", {"sentences": 100, "abs": "token"}, "obs-n100"),
+        ("fisher", {}, "fisher-n1000"),
+        ("fluctuation", {}, "fluctuation-n1000"),
+        ("confidence", {}, "confidence-n1000"),
+        ("lrp", {}, "lrp-n200"),
+        ("lrp", {"sentences": 7}, "lrp-n7"),
     ],
 )
 def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, changes, file):

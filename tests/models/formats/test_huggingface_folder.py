@@ -93,13 +93,16 @@ def test_a_model_without_some_heads_is_read_by_load_pruned_and_as_a_source(make_
     assert left == heads
 
 
-def test_an_fsmt_model_without_some_heads_goes_out_as_a_class_that_runs_without(hf_folder, tmp_path):
+def test_an_fsmt_model_without_some_heads_goes_out_as_one(hf_folder, tmp_path):
     run = foreign_run("hf", read(str(hf_folder("fsmt")), ForeignOptions()), tmp_path / "runs", {}, {})
     translator = open_source(run.path, device="cpu").translator
     first = next(iter(find_sites(translator.model)))
     remove(translator.model, HeadMap({first: [True, False, False]}))
     exported(translator, tmp_path / "out")
-    assert type(load_pruned(tmp_path / "out")).__name__ == "MarianMTModel"
+    theirs = load_pruned(tmp_path / "out")
+    assert type(theirs).__name__ == "FSMTForConditionalGeneration"
+    assert heads_left(theirs)["encoder.0.enc-self"].tolist() == [False, True, True]
+    assert logits_differ(translator, theirs) < 1e-4
 
 
 def test_original_head_numbers_stand_in_the_config(make_translator, tmp_path):

@@ -1,0 +1,91 @@
+"""Ridge regression from Gram matrices that are summed batch by batch: memory depends on the width of a site, not on the text.
+
+(W, b) = argmin ||X [W b]^T - Y||^2 + r ||[W b] - [W_old b_old]||^2,  so  [W b]^T = old + (X^T X + r I)^-1 (X^T Y - X^T X old).
+Letters: N positions, P columns of X, D columns of Y. r is given as a share of the mean diagonal of X^T X, so that it has no unit.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # tried on held-out sentences
+NO_HELD_OUT = 1e-3  # of a text that is too short to hold any sentence out
+FEWER_THAN_COLUMNS = 1e-1  # the same, where there are fewer positions than columns
+
+
+class Gram:
+    """X^T X (P, P), X^T Y (P, D), the sum of squares of Y and the number of positions, in float64."""
+
+    def __init__(self, columns: int, outputs: int, device: torch.device | str = "cpu"):
+        self.xx = torch.zeros(columns, columns, dtype=torch.float64, device=device)
+        self.xy = torch.zeros(columns, outputs, dtype=torch.float64, device=device)
+        self.yy, self.positions = 0.0, 0
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Take in x (N, P) and y (N, D)."""
+        x, y = x.double(), y.double()
+        self.xx.addmm_(x.T, x)
+        self.xy.addmm_(x.T, y)
+        self.yy += float(y.square().sum())
+        self.positions += len(x)
+
+    def plus(self, other: "Gram") -> "Gram":
+        """The sums of both."""
+        both = Gram(self.xy.shape[0], self.xy.shape[1], self.xx.device)
+        both.xx, both.xy = self.xx + other.xx, self.xy + other.xy
+        both.yy, both.positions = self.yy + other.yy, self.positions + other.positions
+        return both
+
+    def residual(self, old: Tensor) -> Tensor:
+        """X^T (Y - X old) (P, D) for weights old (P, D)."""
+        return self.xy - self.xx @ old
+
+    def error(self, weights: Tensor) -> float:
+        """The share of the squares of Y that weights (P, D) leave unexplained, 0 where Y is 0."""
+        left = self.yy - float((weights * (self.xy + self.residual(weights))).sum())
+        return max(left, 0.0) / self.yy if self.yy else 0.0
+
+
+def ridge_fit(gram: Gram, old: Tensor, ridge: float) -> Tensor:
+    """The weights (P, D) of least error, shrunk to old (P, D) by `ridge` times the mean diagonal of X^T X; at 0 the nearest to old."""
+    return changes(gram, old, [ridge])[0] + old
+
+
+def choose_ridge(fit: Gram, held_out: Gram, old: Tensor) -> float:
+    """The ridge of `RIDGES` whose weights, fitted on one part of the text, have the least error on the other.
+
+    The error of old + delta on the held-out part is a quadratic form in its Gram matrices, so the text is not read again."""
+    if not held_out.positions:
+        return NO_HELD_OUT if fit.positions >= len(fit.xx) else FEWER_THAN_COLUMNS
+    residual = held_out.residual(old)
+    errors = [float((delta * (held_out.xx @ delta - 2 * residual)).sum()) for delta in changes(fit, old, RIDGES)]
+    return RIDGES[min(range(len(RIDGES)), key=errors.__getitem__)]
+
+
+def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:
+    """For each ridge what is added to old; one eigendecomposition serves all."""
+    values, vectors = torch.linalg.eigh(gram.xx)
+    size = gram.xx.diagonal().mean()
+    turned = vectors.T @ gram.residual(old)  # (P, D)
+    found = []
+    for ridge in ridges:
+        below = values + ridge * size
+        # without a ridge, directions in which X does not vary change nothing
+        seen = below > values[-1].clamp_min(0) * len(values) * torch.finfo(torch.float64).eps
+        found.append(vectors @ (turned * torch.where(seen, 1 / below, 0.0)[:, None]))
+    return found
+
+
+def head_factors(gram: Gram, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
+    """One factor a head (H,), those of least error: Kwon et al. 2022 (arXiv:2204.09656), section 3.3.
+
+    gram: of z (N, H * K) with a last column of ones. weight (D, H * K) and bias (D,) stay as they are beside the factors.
+    With c_h = W_h z_h: sum_g E[c_h . c_g] s_g = E[c_h . (y - b)], both from the Gram matrices; of several solutions the nearest to 1."""
+    width = weight.shape[1] // heads
+    blocks = weight.double().unflatten(1, (heads, width))  # (D, H, K)
+    zz = gram.xx[:-1, :-1].unflatten(0, (heads, width)).unflatten(2, (heads, width))  # (H, K, H, K)
+    zy = (gram.xy[:-1] - gram.xx[:-1, -1:] * bias.double()).unflatten(0, (heads, width))  # (H, K, D)
+    both = torch.einsum("dhk,hkgl,dgl->hg", blocks, zz, blocks)
+    right = torch.einsum("dhk,hkd->h", blocks, zy) - both.sum(1)
+    return 1 + torch.linalg.pinv(both, hermitian=True) @ right

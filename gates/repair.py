@@ -1,0 +1,296 @@
+"""Repair after closing: what is left at each site learns to give what the whole site gave, without training.
+
+    repair(model, closed, batches, forward)   # in place: W_O and its bias refitted by ridge regression, closed heads' columns zero
+    remove(model, closed)                     # then the heads go, and the outputs stay
+
+The sites go in the order of the forward pass. At each, X are the outputs of the heads that stay, in the model as it is now (earlier sites
+closed and refitted), with a column of ones, and Y is the attention's output in the dense model at the same positions (gates/gram.py). Where
+no head is left, the bias becomes the mean of Y. The cheaper forms: `rescale`, one factor for each head that stays, and `fold_mean`, whose
+bias takes in what the closed heads add on average. Letters: B sentences, L query positions, H heads, K head width, D model width.
+"""
+
+import copy
+import itertools
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .gram import Gram, choose_ridge, head_factors, ridge_fit
+from .headmap import HeadMap, HeadSite
+from .hold import columns_of, plain_projection
+from .remove import rows_now
+from .rules import rule_of
+from .site_walk import Forward, Positions, SiteWalk, open_sites, rows_of, run
+
+EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
+
+
+@dataclass(frozen=True)
+class Refit:
+    """What a refit did at one site. ridge: relative to the mean diagonal of X^T X; error: the share of the squares of the dense model's
+    output that is left unexplained, over all positions."""
+
+    site: HeadSite
+    positions: int
+    ridge: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output projection of one site, whichever way its weight lies."""
+
+    site: HeadSite
+    module: nn.Module  # the attention
+    out: nn.Linear
+    keep: Tensor  # (H,) bool
+
+    @property
+    def weight(self) -> Tensor:
+        """W_O (D, H * K), a view of the parameter."""
+        weight = self.out.weight.detach()
+        return weight.t() if rule_of(self.module).transposed else weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        return None if self.out.bias is None else self.out.bias.detach()
+
+    @property
+    def kept(self) -> Tensor:
+        """(H * K,) bool: the columns of the heads that stay."""
+        return self.keep.repeat_interleave(columns_of(self.out, rule_of(self.module)) // len(self.keep)).to(self.out.weight.device)
+
+    def with_ones(self, z: Tensor) -> Tensor:
+        """z (N, P) in float64, with a last column of ones where there is a bias."""
+        z = z.double()
+        return z if self.bias is None else torch.cat([z, z.new_ones(len(z), 1)], 1)
+
+    def old(self, kept: Tensor) -> Tensor:
+        """[W_O b]^T (P, D) of the kept columns, in float64."""
+        weight = self.weight[:, kept].double()
+        return weight.T if self.bias is None else torch.cat([weight, self.bias.double()[:, None]], 1).T
+
+    def close(self) -> None:
+        """Zero the columns of the closed heads."""
+        self.weight[:, ~self.kept] = 0.0
+
+
+def repair(
+    model: nn.Module,
+    closed: HeadMap,
+    batches: Iterable[Any],
+    forward: Forward,
+    *,
+    dense: nn.Module | None = None,
+    positions: Positions | None = None,
+    ridge: float | None = None,
+) -> list[Refit]:
+    """Refit W_O and its bias after the heads where `closed` is True are closed, in place; what was done at each site, in their order.
+
+    batches: the calibration text, read once a site. forward (model, batch) runs the model; it is stopped at the site that it is run for.
+    dense: the model whose outputs are aimed at, a copy of `model` unless given. positions (model, site, batch): (B, L) bool, False at
+    padding, which counts everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. A projection without
+    bias gets none. Raises ValueError at a model with gates, a map that does not fit it, text without positions, or an attention whose
+    output projection is not called; warns where there are fewer positions than columns. With nothing closed nothing changes."""
+    if ridge is not None and ridge < 0:
+        raise ValueError(f"expected a ridge of at least 0, got {ridge}")
+
+    def refit(output: Output, fit: Gram, held_out: Gram) -> tuple[float, float]:
+        kept, gram = output.kept, fit.plus(held_out)
+        old = output.old(kept)
+        if not len(old):
+            return 0.0, 1.0
+        chosen = ridge if ridge is not None else choose_ridge(fit, held_out, old)
+        if not kept.any():
+            chosen = 0.0  # the mean itself
+        new = ridge_fit(gram, old, chosen)
+        output.weight[:, kept] = new[: int(kept.sum())].T.to(output.out.weight)
+        if output.bias is not None:
+            output.bias.copy_(new[-1])
+        return chosen, gram.error(new)
+
+    return walk_sites(model, closed, batches, forward, refit, dense=dense, positions=positions, with_bias=True)
+
+
+def rescale(
+    model: nn.Module,
+    closed: HeadMap,
+    batches: Iterable[Any],
+    forward: Forward,
+    *,
+    dense: nn.Module | None = None,
+    positions: Positions | None = None,
+) -> list[Refit]:
+    """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the closed heads; in place.
+
+    Kwon et al. 2022 (arXiv:2204.09656), section 3.3. Arguments, order and errors are those of `repair`."""
+
+    def scale(output: Output, fit: Gram, held_out: Gram) -> tuple[float, float]:
+        kept, gram = output.kept, fit.plus(held_out)
+        heads = int(output.keep.sum())
+        if not heads:
+            return 0.0, 1.0
+        weight = output.weight[:, kept]
+        bias = weight.new_zeros(len(weight)) if output.bias is None else output.bias
+        factors = head_factors(gram, weight, bias, heads).repeat_interleave(weight.shape[1] // heads)
+        output.weight[:, kept] = (weight.double() * factors).to(weight)
+        return 0.0, gram.error(torch.cat([output.weight[:, kept].double(), bias.double()[:, None]], 1).T)
+
+    return walk_sites(model, closed, batches, forward, scale, dense=dense, positions=positions, with_bias=False)
+
+
+def walk_sites(
+    model: nn.Module,
+    closed: HeadMap,
+    batches: Iterable[Any],
+    forward: Forward,
+    solve: Callable[[Output, Gram, Gram], tuple[float, float]],
+    *,
+    dense: nn.Module | None,
+    positions: Positions | None,
+    with_bias: bool,
+) -> list[Refit]:
+    """Close the heads site by site; `solve` gets the Gram matrices of the fitted and of the held-out sentences, changes W_O in place, and
+    returns ridge and error. with_bias: the column of ones follows the bias, else it is always there."""
+    outputs = outputs_of(model, closed)
+    if not any(not output.keep.all() for output in outputs.values()):
+        return []
+    dense = dense if dense is not None else dense_copy(model, outputs)
+    done: list[Refit] = []
+    with SiteWalk(model, forward) as walk, SiteWalk(dense, forward, fixed=True) as dense_walk:
+        first = next(iter(batches), None)
+        if first is None:
+            raise ValueError(NO_TEXT)
+        order = walk.order(first)
+        if set(dense_walk.sites) != set(order):
+            raise ValueError("the dense model has other sites or heads than the model; expected the model as it was before any was closed")
+        first_closed = next(i for i, site in enumerate(order) if not outputs[site].keep.all())
+        for site in order[:first_closed]:  # as the dense model's: nothing to refit
+            walk.leave(site)
+            dense_walk.leave(site)
+        for site in order[first_closed:]:
+            output = outputs[site]
+            kept, columns = output.kept, int(output.kept.sum()) + (not with_bias or output.bias is not None)
+            fit, held_out = (Gram(columns, len(output.weight), output.weight.device) for _ in range(2))
+            sentences = 0
+            for number, batch in enumerate(batches):
+                z, _ = walk.see(site, number, batch)
+                _, y = dense_walk.see(site, number, batch)
+                held = held_out_rows(z, output.module, sentences)
+                sentences += len(held)
+                where = None if positions is None else positions(model, site, batch)
+                x, y, held = (rows_of(each, output.module, where) for each in (z, y, held_as(z, held, output.module)))
+                x = output.with_ones(x[:, kept]) if with_bias else torch.cat([x[:, kept].double(), x.new_ones(len(x), 1).double()], 1)
+                for gram, rows in ((fit, ~held[:, 0]), (held_out, held[:, 0])):
+                    gram.add(x[rows], y[rows])
+            count = fit.positions + held_out.positions
+            if not count:
+                raise ValueError(NO_TEXT)
+            if count < columns:
+                warnings.warn(
+                    f"{site.name}: {count} positions of calibration text for {columns} columns; the ridge is larger for it, and more text "
+                    "would repair better",
+                    stacklevel=3,
+                )
+            ridge, error = solve(output, fit, held_out)
+            output.close()
+            done.append(Refit(site, count, ridge, error))
+            walk.leave(site)
+            dense_walk.leave(site)
+    return done
+
+
+NO_TEXT = "the calibration text has no positions; give at least one sentence, better a thousand (and batches that can be read again)"
+
+
+def fold_mean(model: nn.Module, closed: HeadMap, batches: Iterable[Any], forward: Forward, *, positions: Positions | None = None) -> None:
+    """Zero the columns of the closed heads, and add what they give on average to the bias, in place: b += W_closed E[z_closed].
+
+    The mean is over the positions of the text in the model as it was. Arguments and errors are those of `repair`; also raises ValueError
+    at a projection without a bias."""
+    outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
+    for site, output in outputs.items():
+        if output.bias is None:
+            raise ValueError(f"the output projection of {site.name} has no bias to take in the mean; close its heads with zero or repair")
+    means = head_means(model, batches, forward, list(outputs), positions=positions) if outputs else {}
+    for site, output in outputs.items():
+        gone = ~output.kept
+        output.bias.add_((output.weight[:, gone].double() @ means[site][gone]).to(output.bias))  # type: ignore[union-attr]
+        output.close()
+
+
+def zero_heads(model: nn.Module, closed: HeadMap) -> None:
+    """Zero the columns of W_O of the heads where `closed` is True, in place. Raises ValueError as `repair` does."""
+    for output in outputs_of(model, closed).values():
+        output.close()
+
+
+def head_means(
+    model: nn.Module, batches: Iterable[Any], forward: Forward, sites: "list[HeadSite]", *, positions: Positions | None = None
+) -> dict[HeadSite, Tensor]:
+    """E[z] (H * K,) of each of the sites, in float64, by one pass over the text. Raises ValueError where it has no positions."""
+    modules = open_sites(model)
+    sums: dict[HeadSite, Tensor | float] = dict.fromkeys(sites, 0.0)
+    counts = dict.fromkeys(sites, 0)
+
+    def take(site: HeadSite, batch: Any, z: Tensor) -> None:
+        rows = rows_of(z.detach(), modules[site], None if positions is None else positions(model, site, batch))
+        sums[site] = sums[site] + rows.double().sum(0)
+        counts[site] += len(rows)
+
+    for batch in batches:
+        see_inputs(model, batch, forward, {site: modules[site] for site in sites}, take)
+    if not all(counts.values()):
+        raise ValueError(NO_TEXT)
+    return {site: sums[site] / counts[site] for site in sites}  # type: ignore[misc]
+
+
+def see_inputs(
+    model: nn.Module, batch: Any, forward: Forward, sites: "dict[HeadSite, nn.Module]", take: Callable[[HeadSite, Any, Tensor], None]
+) -> None:
+    """One forward pass, in which `take` gets each site, the batch, and the inputs of its W_O."""
+    handles = []
+    for site, module in sites.items():
+        out = plain_projection(module, rule_of(module).out)
+        handles.append(out.register_forward_pre_hook(lambda _, inputs, site=site: take(site, batch, inputs[0])))
+    run(model, batch, forward, handles)
+
+
+def outputs_of(model: nn.Module, closed: HeadMap) -> dict[HeadSite, Output]:
+    """The output projections of all sites with heads. Raises ValueError where the map does not fit the model, or two share one weight."""
+    modules = open_sites(model)
+    for site, row in closed.items() if isinstance(closed, HeadMap) else ():
+        if row.dtype != torch.bool:
+            raise ValueError(f"closed must hold bools, True where a head is closed; {site.name} has numbers: scores.lowest(k) makes bools")
+    rows = rows_now(modules, closed, "closed", False)
+    found = {}
+    for site, module in modules.items():
+        keep = ~rows[site] if site in rows else torch.ones(site.heads, dtype=torch.bool)
+        found[site] = Output(site, module, plain_projection(module, rule_of(module).out), keep)
+    weights = [id(output.out.weight) for output in found.values()]
+    if len(set(weights)) < len(weights):
+        raise ValueError("two output projections share one weight, so heads cannot be closed at one alone; give each its own copy first")
+    return found
+
+
+def dense_copy(model: nn.Module, outputs: dict[HeadSite, Output]) -> nn.Module:
+    """The model as it is now; all but the output projections, which alone will change, are shared with it."""
+    own = {id(parameter) for output in outputs.values() for parameter in output.out.parameters()}
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors if id(tensor) not in own})
+
+
+def held_out_rows(z: Tensor, module: nn.Module, sentences: int) -> Tensor:
+    """(B,) bool: every fifth sentence of the text, `sentences` of which came before this batch."""
+    axis = rule_of(module).batch_axis if z.dim() == 3 else 0
+    return (torch.arange(z.shape[axis], device=z.device) + sentences) % EVERY == EVERY - 1
+
+
+def held_as(z: Tensor, held: Tensor, module: nn.Module) -> Tensor:
+    """The sentences that are held out, as a tensor of the positions of z with one column."""
+    shape = (1, -1, 1) if z.dim() == 3 and rule_of(module).batch_axis == 1 else (-1,) + (1,) * (z.dim() - 1)
+    return held.view(shape).expand(*z.shape[:-1], 1)

@@ -1,0 +1,238 @@
+"""Walk through a model site by site, over a whole text at each: what a site sees may depend on changes made at the sites before it.
+
+    with SiteWalk(model, forward) as walk:
+        for site in walk.order(first_batch):
+            for number, batch in enumerate(batches):
+                z, y = walk.see(site, number, batch)   # the inputs and outputs of its W_O
+            ...                                        # change W_O
+            walk.leave(site)
+
+A pass ends where the site has been reached, and begins after the last layer that is behind: the output of that layer, and what the sites
+of the present one have given to W_O, lie in a temporary folder. So every layer runs about once for each batch, and memory does not grow
+with the text.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from .headmap import HeadSite
+from .hold import attribute, hold_of, projection, sizes_of
+from .rules import rule_of
+from .sites import find_sites
+
+Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
+_LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
+
+
+class Reached(Exception):
+    """The pass has come to where it should end."""
+
+
+class SiteWalk:
+    """One walk through one model in evaluation mode. fixed: no W_O will change. Raises ValueError at a model with gates."""
+
+    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False):
+        self.model, self.forward, self.fixed = model, forward, fixed
+        self.sites = open_sites(model)
+        self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
+        self.into = {site: linear_projections(module) for site, module in self.sites.items()}
+        self.modules = dict(model.named_modules())
+        paths = {module: path for path, module in self.modules.items()}
+        matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
+        self.layers = {site: match[0] for site, match in matches.items() if match}  # site -> path of its layer
+        self.behind: set[HeadSite] = set()
+        self.stored: dict[str, None] = {}  # layers that need not run again
+        self.replayed: set[HeadSite] = set()  # sites whose attention need not run again
+        self.loaded: dict[str, Any] = {}
+        self.written: dict[str, None] = {}  # layers whose output this round of passes has written
+        self.number = 0  # of the batch
+        self.replaced: dict[nn.Module, Any] = {}  # module -> its own `forward`, or None where that is its class's
+
+    def __enter__(self) -> "SiteWalk":
+        self.place = tempfile.TemporaryDirectory(prefix="headgates-")
+        self.folder = Path(self.place.name)
+        self.modes = {module: module.training for module in self.modules.values()}
+        self.model.eval()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for module in list(self.replaced):
+            self.restore(module)
+        for module, mode in self.modes.items():
+            module.training = mode
+        self.place.cleanup()
+
+    def order(self, batch: Any) -> list[HeadSite]:
+        """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or called twice."""
+        seen: list[HeadSite] = []
+
+        def note(site: HeadSite) -> None:
+            seen.append(site)
+            if len(set(seen)) == len(self.sites):
+                raise Reached
+
+        handles = [out.register_forward_hook(lambda *_, site=site: note(site)) for site, out in self.outs.items()]
+        one_pass(self.model, batch, self.forward, handles)
+        for site in self.sites:
+            if (times := seen.count(site)) != 1:
+                name = type(self.sites[site]).__name__
+                raise ValueError(
+                    f"a forward pass calls the output projection of {site.name} {times} times; expected once. Statistics of the heads of "
+                    f"{name} cannot be taken" + (": it reads out_proj.weight without that call" if times == 0 else "")
+                )
+        return seen
+
+    def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor]:
+        """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`; first axes as the model has them.
+
+        All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty: they are about to change."""
+        self.number, self.loaded = number, {}
+        found: dict[str, Tensor] = {}
+
+        def take(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            found["z"], found["y"] = inputs[0].detach(), output.detach()
+
+        def stop(_: nn.Module, inputs: Any, output: Any) -> None:
+            self.keep(site, found["z"], found["y"], output)
+            raise Reached
+
+        out = self.outs[site]
+        handles = [out.register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
+        for path in self.finished_layers():
+            if path not in self.stored:
+                handles.append(self.modules[path].register_forward_hook(lambda _, inputs, output, path=path: self.write(path, output)))
+        if not self.fixed:
+            self.replace(out, lambda z: z.new_empty(*z.shape[:-1], sizes_of(out, rule_of(self.sites[site]))[0]))
+        try:
+            one_pass(self.model, batch, self.forward, handles)
+        finally:
+            if not self.fixed:
+                self.restore(out)
+        return found["z"], found["y"]
+
+    def leave(self, site: HeadSite) -> None:
+        """The site's W_O is as it stays; the next pass may start behind it."""
+        self.behind.add(site)
+        if site in self.replayed:
+            self.replace(self.sites[site], lambda *_, **__: self.replay(site))
+            for projection_in in self.into[site]:  # a layer may call these itself
+                self.replace(projection_in, lambda x, to=projection_in: x.new_zeros(1).expand(*x.shape[:-1], to.out_features))
+        for path in self.written:
+            self.replace(self.modules[path], lambda *_, path=path, **__: self.read(stack_of(path)))
+            for inner in [inner for inner in self.replayed if self.layers.get(inner) == path]:
+                for module in (self.sites[inner], *self.into[inner]):
+                    self.restore(module)
+                self.replayed.remove(inner)
+                for file in self.folder.glob(f"*.{inner.name}.pt"):
+                    file.unlink()
+        self.stored |= self.written
+        self.written = {}
+
+    def replace(self, module: nn.Module, forward: Callable[..., Any]) -> None:
+        self.replaced[module] = vars(module).get("forward")
+        cast(Any, module).forward = forward
+
+    def restore(self, module: nn.Module) -> None:
+        before = self.replaced.pop(module)
+        del cast(Any, module).forward
+        if before is not None:
+            cast(Any, module).forward = before
+
+    # ---------------------------------------------------------------- the folder
+
+    def finished_layers(self) -> list[str]:
+        """The layers all of whose sites are behind, in the order of the pass."""
+        here = [path for site, path in self.layers.items() if site not in self.behind]
+        return [path for path in dict.fromkeys(self.layers.values()) if path not in here]
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{self.number}.{name}.pt"
+
+    def write(self, path: str, output: Any) -> None:
+        """Keep a layer's output in place of that of the layer before it, which nothing needs now."""
+        torch.save(output, self.file(stack_of(path)))
+        self.written[path] = None
+
+    def read(self, stack: str) -> Any:
+        """The output of the last layer of a stack that is behind; the layers before it give the same, which nobody reads."""
+        if stack not in self.loaded:
+            self.loaded[stack] = torch.load(self.file(stack), weights_only=False)
+        return self.loaded[stack]
+
+    def keep(self, site: HeadSite, z: Tensor, y: Tensor, output: Any) -> None:
+        """Keep what the attention gave to W_O where its own output is W_O's, so that it need not run again when W_O has changed."""
+        given = list(output) if isinstance(output, tuple) else [output]
+        places = [
+            i for i, each in enumerate(given) if isinstance(each, Tensor) and each.shape == y.shape and each.data_ptr() == y.data_ptr()
+        ]
+        if len(places) == 1 and site in self.layers:
+            given[places[0]] = y if self.fixed else z
+            torch.save((given, places[0], isinstance(output, tuple)), self.file(site.name))
+            self.replayed.add(site)
+
+    def replay(self, site: HeadSite) -> Any:
+        given, place, several = torch.load(self.file(site.name), weights_only=False)
+        if not self.fixed:
+            given[place] = self.outs[site](given[place])
+        return tuple(given) if several else given[0]
+
+
+def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
+    """The sites with heads. Raises ValueError at a model with gates."""
+    if any(hold_of(module) is not None for module in model.modules()):
+        raise ValueError("the model has gates; take closed = bank.closed() and detach(model) first")
+    return {site: module for site, module in find_sites(model).items() if site.heads}
+
+
+def run(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
+    """One forward pass in evaluation mode; then the hooks are gone and the modes as before."""
+    training = {module: module.training for module in model.modules()}
+    try:
+        one_pass(model.eval(), batch, forward, handles)
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+
+
+def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
+    """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone."""
+    try:
+        with torch.no_grad():
+            forward(model, batch)
+    except Reached:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def linear_projections(module: nn.Module) -> list[nn.Linear]:
+    """The attention's projections of queries, keys and values, where they are plain ones of their own."""
+    rule = rule_of(module)
+    found = [attribute(module, name, "a projection") for name in dict.fromkeys((rule.q, rule.k, rule.v)) if name]
+    return [each for each in found if isinstance(each, nn.Linear)]
+
+
+def stack_of(layer: str) -> str:
+    """The path of the list that a layer stands in."""
+    return layer.rpartition(".")[0] or "model"
+
+
+Positions = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: query positions that are not padding
+
+
+def rows_of(tensor: Tensor, module: nn.Module, where: Tensor | None) -> Tensor:
+    """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says, that `where` (B, L) names."""
+    if tensor.dim() == 3 and rule_of(module).batch_axis == 1:
+        tensor = tensor.transpose(0, 1)
+    if where is None:
+        return tensor.flatten(0, -2)
+    if where.shape != tensor.shape[:-1]:
+        raise ValueError(f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of {tuple(tensor.shape[:-1])} positions")
+    return tensor[where.to(tensor.device)]

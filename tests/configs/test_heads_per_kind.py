@@ -1,0 +1,70 @@
+"""Budgets for each kind of attention: what is read, and what is refused."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from configs.cli import read
+from configs.heads_per_kind import ABOUT, KINDS, check_budget, parse_budget
+from configs.schema import setting
+from gates import headmap
+
+TOTALS = {"enc-self": 24, "dec-self": 24, "cross": 16}
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """A script with the setting."""
+
+    heads_per_kind: list[str] = setting([], ABOUT)  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        parse_budget(self.heads_per_kind)
+
+
+def test_kinds_are_those_of_head_maps():
+    assert tuple(KINDS) == headmap.KINDS
+
+
+@pytest.mark.parametrize(
+    ("words", "budget"),
+    [
+        ([], {}),
+        (["--heads-per-kind", "enc-self=4,dec-self=8,cross=12"], {"enc-self": 4, "dec-self": 8, "cross": 12}),
+        (["--heads-per-kind", "cross=0", "enc-self=24"], {"enc-self": 24, "cross": 0}),
+        (["--heads-per-kind=cross=3"], {"cross": 3}),
+    ],
+)
+def test_a_command_line_becomes_a_budget_in_the_houses_order(words, budget):
+    found = parse_budget(read(Budgeted, words).heads_per_kind)
+    assert list(found.items()) == list(budget.items())
+    check_budget(found, TOTALS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cross", "expected KIND=HEADS such as cross=12, got 'cross'"),
+        ("cros=1", r"unknown kind of attention 'cros' \(did you mean 'cross'\?\); expected enc-self, dec-self, cross"),
+        ("cross=1,cross=2", "cross is given twice, as 1 and 2; keep one"),
+        ("cross=-1", "cross: expected a whole number of heads, at least 0, got '-1'"),
+        ("cross=1.5", "cross: expected a whole number of heads, at least 0, got '1.5'"),
+        ("cross=", "cross: expected a whole number of heads, at least 0, got ''"),
+    ],
+)
+def test_what_is_no_budget_is_one_clear_error(text, message):
+    with pytest.raises(ValueError, match=f"--heads-per-kind: {message}"):
+        read(Budgeted, ["--heads-per-kind", text])
+
+
+@pytest.mark.parametrize(
+    ("budget", "totals", "message"),
+    [
+        ({"cross": 17}, TOTALS, "cannot keep 17 of 16 cross heads; heads of each kind: enc-self 24, dec-self 24, cross 16"),
+        ({"cross": 1}, {"enc-self": 8}, "there are no 'cross' heads here; heads of each kind: enc-self 8"),
+        ({"dec-self": 0}, {"enc-self": 8, "dec-self": 0}, "there are no 'dec-self' heads here"),
+    ],
+)
+def test_what_a_model_does_not_have_is_refused(budget, totals, message):
+    with pytest.raises(ValueError, match=message):
+        check_budget(budget, totals)

@@ -1,0 +1,179 @@
+"""prune.py --close, --heads, --save: exact numbers of heads, five ways to close them, and a run of what is left for the other scripts."""
+
+import json
+
+import pytest
+import yaml
+
+import export
+import fit
+import prune
+import translate
+from gates import HeadMap, find_sites
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
+from runfolder.table import read_table
+
+FEW = ["--valid-sentences", "19", "--test-sentences", "17", "--calibration-sentences", "50"]
+HEADS = 6
+
+
+@pytest.fixture
+def prune_here(called):
+    return called(prune)
+
+
+def saved(runs, prune_here, *words: str, name: str = "smaller", heads: int = 4) -> RunFolder:
+    code, _, error = prune_here(runs / "toy-en-de-none-s1", *words, *FEW, "--heads", heads, "--save", name)
+    assert code == 0, error
+    return RunFolder.open(runs / name)
+
+
+def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path):
+    run = saved(runs, prune_here, "--close", "repair", heads=3)
+    (row,) = run.rows()
+    assert (row.system, row.heads_open, row.heads_total, sum(row.heads_by_kind.values())) == ("base", 3, HEADS, 3)
+    source = open_source(run.path, finished=True)
+    assert sum(site.heads for site in find_sites(source.model)) == 3
+    assert row.parameters == sum(parameter.numel() for parameter in source.model.parameters()) < base.rows()[0].parameters
+    lines = source.lines("test", 17)[0]
+    outputs = (run / "hypotheses/base.txt").read_text(encoding="utf-8").splitlines()
+    assert source.translator.translate(lines, beam=1) == outputs
+    (tmp_path / "in.txt").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    files = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
+    assert called(translate)(run.path, *files, "--beam", "1")[0] == 0
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == outputs
+    code, out, error = called(export)(run.path, "--to", "torch", "--sentences", "7")
+    assert code == 0, error
+    assert "7 of 7" in out
+
+
+def test_what_it_was_made_of_is_recorded_beside_what_was_lost(runs, base, prune_here):
+    run = saved(runs, prune_here, "--close", "mean", "--by", "weight-norm")
+    pruned = run.read_json("result.json")["pruned"]
+    expected = {"source": base.path.name, "source_hash": base.run_hash(), "order": "weight-norm", "close": "mean"}
+    assert {name: pruned[name] for name in expected} == expected
+    assert pruned["calibration"] == {"sentences": 50, "targets": "reference"}
+    scores = HeadMap.load(base / "scores/weight-norm.json")
+    assert HeadMap.from_json(pruned["closed"]).map(lambda row: row.bool()) == scores.lowest(2)
+    for split in ("valid", "test"):
+        ours, whole = pruned["this_model"][split], pruned["whole_model"][split]
+        for metric in ("bleu", "chrf"):
+            assert ours[f"{metric}_difference"] == pytest.approx(ours[metric] - whole[metric])
+            assert 0 < ours[f"{metric}_p_value"] <= 1
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    assert (config["gate"], config["name"], config["base"]) == ("none", "smaller", None)
+    assert config["run_hash"] != base.run_hash()
+    assert "prune.py" in (run / "command.txt").read_text(encoding="utf-8")
+
+
+def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
+    run = saved(runs, prune_here, "--close", "repair")
+    code, _, error = prune_here(run.path, "--close", "rescale", *FEW, "--heads", "2", "--save", "smallest")
+    assert code == 0, error
+    (row,) = RunFolder.open(runs / "smallest").rows()
+    assert (row.heads_open, row.heads_total) == (2, HEADS)
+    words = ["--base", run.path, "--runs", runs, "--finetune.epochs", "1", "--systems", "base,l0", "--test-sentences", "17"]
+    code, _, error = called(fit)(*words, "--gate", "l0", "--name", "gated-again")
+    assert code == 0, error
+    rows = {row.system: row for row in RunFolder.open(runs / "gated-again").rows()}
+    assert rows["base"].heads_open == 4
+    assert rows["l0"].heads_open <= 4
+    assert RunFolder.open(runs / "gated-again").config()["base_hash"] == run.run_hash()
+
+
+def test_all_heads_may_go_and_all_may_stay(runs, base, prune_here):
+    none = saved(runs, prune_here, "--close", "repair", name="none", heads=0)
+    assert none.rows()[0].heads_open == 0
+    assert len(open_source(none.path).translator.translate(["The dog sleeps."], beam=1)) == 1
+    whole = saved(runs, prune_here, "--close", "repair", name="whole", heads=HEADS)
+    assert whole.rows()[0].heads_open == HEADS
+    pruned = whole.read_json("result.json")["pruned"]
+    assert pruned["this_model"]["test"]["bleu_difference"] == 0
+    assert open_source(whole.path).weights == open_source(base.path).weights
+
+
+def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
+    before = {path.name for path in runs.iterdir()}
+    code, out, error = prune_here(base.path, "--by", "gradient,weight-norm", "--close", "resample", *FEW, "--heads", "2,5")
+    assert code == 0, error
+    assert [out.count(f" {heads}/{HEADS} ") for heads in (HEADS, 5, 2)] == [2, 4, 4]  # on validation and test
+    assert {"BLEU", "chrF", "loss"} <= set(out.replace("┃", " ").split())
+    assert {path.name for path in runs.iterdir()} == before
+
+
+def test_curves_that_close_in_another_way_have_files_and_fingerprints_of_their_own(base, prune_here):
+    words = ["--by", "weight-norm", "--step", "0.5", "--valid-sentences", "19", "--test-sentences", "17"]
+    for more in ([], ["--close", "repair", "--calibration-sentences", "50"]):
+        assert prune_here(base.path, *words, *more)[0] == 0
+    plain, repaired = (f"weight-norm{part}-step0.5-v19-t17" for part in ("", "-repair-c50"))
+    rows = {name: read_table(base, f"curves/{name}.csv") for name in (plain, repaired)}
+    assert rows[plain][0]["test_bleu"] == rows[repaired][0]["test_bleu"]  # nothing closed
+    assert rows[plain] != rows[repaired]
+    settings = {name: base.read_json(f"curves/{name}.json")["settings"] for name in rows}
+    assert settings[repaired]["close"] == "repair"
+    assert settings[repaired]["calibration"] == {"sentences": 50, "targets": "reference"}
+    assert not {"close", "calibration"} & settings[plain].keys()
+    assert (base / f"curves/{repaired}.png").is_file()
+    page = (base / "report.html").read_text(encoding="utf-8")
+    assert "weight-norm-repair" in page
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--close", "repare"], ["--close", "repare", "repair"]),
+        (["--save", "x"], ["--save keeps one model", "--heads"]),
+        (["--save", "x", "--heads", "2,4"], ["--save keeps one model"]),
+        (["--save", "x", "--heads", "2", "--by", "gradient,random"], ["--save keeps one model", "--by"]),
+        (["--save", "x", "--heads", "2", "--close", "resample"], ["resample", "no model to --save"]),
+        (["--save", "a/b", "--heads", "2"], ["--save 'a/b'", "expected a name"]),
+        (["--heads", "-1"], ["--heads: expected numbers of at least 0"]),
+        (["--heads", "2,2"], ["each once"]),
+        (["--heads", "2", "--step", "0.2"], ["--step is for curves"]),
+        (["--ablate", "one", "--close", "mean"], ["--ablate closes heads with zero"]),
+        (["--calibration-sentences", "9"], ["--calibration-sentences is for --close mean", "needs no text"]),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(base, prune_here, words, parts):
+    code, _, error = prune_here(base.path, *words)
+    assert code == 2
+    assert [part for part in parts if part not in error] == [], error
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--heads", "7"], ["--heads 7", "has 6 heads", "expected 0 to 6"]),
+        (["--heads", "1", "--kinds", "cross"], ["--kinds cross", "keep 4 open", "expected 4 to 6"]),
+    ],
+)
+def test_numbers_of_heads_that_cannot_be_are_refused_before_anything_is_translated(base, prune_here, monkeypatch, words, parts):
+    monkeypatch.setattr("models.translator.Translator.translate", lambda *_, **__: pytest.fail("translated"))
+    code, _, error = prune_here(base.path, *words)
+    assert code == 1
+    assert [part for part in parts if part not in error] == [], error
+
+
+def test_a_name_that_is_taken_is_refused_and_nothing_is_overwritten(runs, base, prune_here):
+    taken = runs / "taken"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("mine", encoding="utf-8")
+    code, _, error = prune_here(base.path, "--heads", "2", "--save", "taken")
+    assert code == 1
+    assert "is there already, and nothing is overwritten; give --save another name" in error
+    assert [path.name for path in taken.iterdir()] == ["mine.txt"]
+
+
+def test_few_positions_are_warned_of(base, prune_here, recwarn):
+    code, _, error = prune_here(base.path, "--close", "repair", *FEW[:4], "--calibration-sentences", "1", "--heads", "3")
+    assert code == 0, error
+    assert any("positions of calibration text for" in str(each.message) for each in recwarn.list) or "positions of calibration" in error
+
+
+def test_the_result_is_plain_json(runs, prune_here):
+    run = saved(runs, prune_here, "--close", "rescale")
+    assert json.loads((run / "result.json").read_text(encoding="utf-8"))["finished"]
