@@ -54,7 +54,7 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
             continue
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{flag}: expected a finite number, got {value}")
-        for words, limit in limits.items():
+        for words, limit in ({} if value is None else limits).items():
             inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
             if not inside:
                 expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())

@@ -6,11 +6,18 @@ checks what can be known without a model, in `__post_init__`; `check_budget` che
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from configs.did_you_mean import did_you_mean
+from configs.fields import setting
 
 KINDS = ["enc-self", "dec-self", "cross"]
 ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"  # the setting's help
+
+
+def heads_per_kind_setting(*, added: bool = False) -> Any:
+    """The field `heads_per_kind: list[str]` of a configuration class. added: as for `setting`."""
+    return setting([], ABOUT, added=added)
 
 
 def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dict[str, int]:

@@ -22,6 +22,15 @@ class HardConcreteOptions:
 
 
 @dataclass(frozen=True)
+class SubsetOptions:
+    """Exactly K heads in every draw (Li et al. 2021)."""
+
+    temperature: float = setting(1.0, "subset: temperature of the gradient at the first step", above=0)
+    final_temperature: float = setting(0.1, "subset: temperature of the gradient at the end of `anneal_steps`", above=0)
+    anneal_steps: int = setting(100, "subset: steps over which the temperature falls", at_least=0)
+
+
+@dataclass(frozen=True)
 class GateMethod:
     """One way to learn which heads stay.
 
@@ -33,6 +42,8 @@ class GateMethod:
     options: type
     steered_by: Literal["lambda", "heads"]
     words: str  # what figures and tables call it
+    starts: str = "log_alpha"  # the option that says where its gates start
+    priced: bool = False  # steered by heads, by a price that follows their expected number; otherwise the gates keep it themselves
 
     @property
     def soft(self) -> str:
@@ -48,6 +59,11 @@ class GateMethod:
     def removed(self) -> str:
         """The row of the model without its closed heads."""
         return f"{self.name}-removed"
+
+    @property
+    def scratch(self) -> str:
+        """The row of the same open heads on random weights, with --from-scratch."""
+        return f"{self.name}-scratch"
 
     @property
     def rows(self) -> list[str]:
@@ -72,7 +88,12 @@ class GateMethod:
 
 METHODS: dict[str, GateMethod] = {
     "l0": GateMethod("l0", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="learned gates"),
+    "l0-target": GateMethod(
+        "l0-target", gate="l0", options=HardConcreteOptions, steered_by="heads", words="learned gates, a number of heads", priced=True
+    ),
+    "subset": GateMethod("subset", gate="subset", options=SubsetOptions, steered_by="heads", words="learned subset", starts="score"),
 }
+TARGETS = {"l0": "l0-target"}  # --gate of the left with --heads is the method on the right
 
 
 def method_of(config: dict[str, Any]) -> GateMethod | None:

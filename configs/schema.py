@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 from configs.fields import REQUIRED, check_ranges, setting
-from configs.heads_per_kind import KINDS
-from configs.methods import METHODS
+from configs.heads_per_kind import KINDS, heads_per_kind_setting, parse_budget
+from configs.methods import METHODS, TARGETS
 from configs.scores import score_rows
 from configs.source import ForeignOptions
 from configs.systems import all_systems, default_systems, learned_rows, systems_in_words
@@ -64,13 +64,6 @@ class ModelConfig:
     @property
     def heads_of_decoder(self) -> int:
         return self.decoder_heads or self.heads
-
-    @property
-    def heads_by_kind(self) -> dict[str, int]:
-        """Heads of all sites of each kind."""
-        decoder = self.heads_of_decoder * self.decoder_layers
-        own = decoder if self.decoder_mixer == "attention" else 0
-        return {"enc-self": self.heads * self.encoder_layers, "dec-self": own, "cross": decoder}
 
     def norm_of(self, stack: str) -> str:
         """pre or post. stack: encoder, decoder."""
@@ -130,12 +123,28 @@ class GateTraining:
         at_least=0,
         below=1,
     )
+    head_start: float = setting(
+        0.0, "how far apart gates start by gradient importance, from the middle of the order to its ends; 0: all alike", at_least=0
+    )
+    settle_when: Literal["share", "decided"] = setting(
+        "share", "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share"
+    )
+    patience: int = setting(60, "steps without a change after which the heads count as decided", at_least=1)
+
+
+@dataclass(frozen=True)
+class DistillConfig:
+    """Learning from the base itself, in every stage that starts from it."""
+
+    weight: float = setting(0.0, "share of the loss: KL divergence from the base, token by token; 0 for none", at_least=0, at_most=1)
+    temperature: float = setting(1.0, "logits are divided by it, and the divergence multiplied by its square", above=0)
 
 
 if TYPE_CHECKING:
     GateConfig = GateTraining
 else:  # each method brings the options of its own
-    OPTIONS = [(option.name, option.type, option) for method in METHODS.values() for option in fields(method.options)]
+    CLASSES = dict.fromkeys(method.options for method in METHODS.values())
+    OPTIONS = [(option.name, option.type, option) for options in CLASSES for option in fields(options)]
     GateConfig = make_dataclass("GateConfig", OPTIONS, bases=(GateTraining,), frozen=True)
     GateConfig.__module__ = __name__  # or no other process could be handed one
     GateConfig.__doc__ = GateTraining.__doc__
@@ -179,13 +188,17 @@ class FitConfig(ForeignOptions):
     task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
     encoder: str | None = setting(None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub")
     gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
-    lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0)
-    heads: int = setting(
-        0,
-        "heads kept open in total, for methods that are told their number and, with --gate none, for the rows of scores; 0 for none such",
+    lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads")
+    heads: int | None = setting(
+        None,
+        "heads kept open in total; with --gate l0 the price is steered to that number, with --gate none the rows of scores have it",
         at_least=0,
     )
+    heads_per_kind: list[str] = heads_per_kind_setting()
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
+    from_scratch: bool = setting(
+        False, "one more row: the same open heads from random weights, trained as the base, then as long as the gates (Voita et al. 2019)"
+    )
     freeze_decoder: bool = setting(False, "train gates, encoder and source embeddings only (Voita et al. 2019, section 6.2)")
     base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
     runs: str = setting("runs", "folder of all runs")
@@ -215,11 +228,15 @@ class FitConfig(ForeignOptions):
     train: StageConfig = field(default_factory=StageConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     gates: GateConfig = field(default_factory=GateConfig)
+    distill: DistillConfig = field(default_factory=DistillConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
+        self._tell_heads()
         if not self.systems:
             object.__setattr__(self, "systems", default_systems(self.gate))  # the class is frozen for everybody else
+        if self.from_scratch and self.gate in METHODS and METHODS[self.gate].scratch not in self.systems:
+            object.__setattr__(self, "systems", [*self.systems, METHODS[self.gate].scratch])
         check_ranges(self)
         self._check_gate()
         self._check_name()
@@ -255,14 +272,41 @@ class FitConfig(ForeignOptions):
 
     def _check_gate(self) -> None:
         told = self.gate in METHODS and METHODS[self.gate].steered_by == "heads"
-        if told and not self.heads:
+        if told and self.heads is None:
             raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
-        if self.heads and self.gate == "none":
-            self._check_score_rows()
-        elif self.heads and not told:
+        if self.gate == "none":
+            if self.heads:
+                self._check_score_rows()
+        elif self.heads is not None and not told:
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
-            cure = f"take --gate {' or '.join(methods)}" if methods else "lower or raise --lambda instead"
-            raise ValueError(f"--heads: --gate {self.gate} is not told how many heads stay open; {cure}")
+            raise ValueError(
+                f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate {', '.join(methods[:-1])} or {methods[-1]}"
+            )
+        if self.from_scratch and (self.gate == "none" or self.task != "translation"):
+            raise ValueError("--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out")
+
+    def _tell_heads(self) -> None:
+        """The number of heads where --heads-per-kind gives it, and the method that it makes of --gate l0."""
+        given = parse_budget(self.heads_per_kind)
+        if given:
+            total, words = sum(given.values()), ",".join(self.heads_per_kind)
+            if set(given) != set(self.kinds):
+                raise ValueError(
+                    f"--heads-per-kind {words}: gates need one for each of --kinds {','.join(self.kinds)}; give them all, or fewer --kinds"
+                )
+            if self.heads not in (None, total):
+                raise ValueError(f"--heads-per-kind {words} adds up to {total}, and --heads is {self.heads}; leave --heads out")
+            object.__setattr__(self, "heads", total)  # the class is frozen for everybody else
+        target = TARGETS.get(self.gate)
+        if target is not None and self.heads is not None:
+            rows = dict(zip(METHODS[self.gate].rows, METHODS[target].rows, strict=True))
+            object.__setattr__(self, "gate", target)
+            object.__setattr__(self, "systems", [rows.get(row, row) for row in self.systems])
+
+    @property
+    def told_heads(self) -> int | dict[str, int] | None:
+        """How many heads stay open, in all or by kind; None where a price decides."""
+        return parse_budget(self.heads_per_kind) or self.heads
 
     @property
     def base_alone(self) -> bool:
@@ -280,13 +324,6 @@ class FitConfig(ForeignOptions):
             raise ValueError(f"--gate none learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate")
         if not score_rows(self.systems):
             raise ValueError(f"--gate none --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy")
-        if self.base is None and self.task == "translation":  # of a base that is there, its own model says it
-            self.check_heads(sum(count for kind, count in self.model.heads_by_kind.items() if kind in self.kinds))
-
-    def check_heads(self, total: int) -> None:
-        """Raises ValueError where more heads are to stay open than there are (`total`, of the chosen kinds)."""
-        if self.heads > total:
-            raise ValueError(f"--heads: cannot keep {self.heads} of {total} heads of {', '.join(self.kinds)} open; give at most {total}")
 
     def _check_dynamics(self) -> None:
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]

@@ -20,7 +20,7 @@ def all_systems() -> list[str]:
 
 def learned_rows() -> list[str]:
     """The rows of all methods that learn which heads stay."""
-    return [row for method in METHODS.values() for row in method.rows]
+    return [row for method in METHODS.values() for row in (*method.rows, method.scratch)]
 
 
 def systems_in_words() -> str:

@@ -13,7 +13,7 @@ __version__ = "0.1.0"  # pyproject.toml reads it here
 
 from .bank import GateBank
 from .base import HeadGate
-from .budget import GateWatch, LambdaBudget, NotANumber
+from .budget import GateWatch, LambdaBudget, NotANumber, TargetBudget
 from .hard_concrete import HardConcrete
 from .headmap import KINDS, HeadMap, HeadSite
 from .hold import SiteRule
@@ -25,6 +25,7 @@ from .repair import Refit, fold_mean, repair, rescale, zero_heads
 from .resample import resampled
 from .rules import SITE_RULES
 from .sites import attach, detach, find_sites, reattach
+from .subset import Subset
 
 __all__ = [
     "GATES",
@@ -42,6 +43,8 @@ __all__ = [
     "Refit",
     "Removed",
     "SiteRule",
+    "Subset",
+    "TargetBudget",
     "attach",
     "detach",
     "find_sites",

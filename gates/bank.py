@@ -19,7 +19,10 @@ class GateBank(nn.Module):
     While training, one draw of xi serves all sites and all forward passes up to its backward pass. A forward pass of the model draws
     where there is none; who calls parts of the model instead (its encoder, say) calls `draw()` at each training step."""
 
-    def __init__(self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module):
+    def __init__(self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module, *, by_kind: bool = False):
+        """by_kind: the gates of each kind of attention are drawn, and told a number of heads, for themselves.
+
+        Raises ValueError where gates are told to keep more heads open than there are."""
         super().__init__()
         self.kind = kind
         self.handle: RemovableHandle | None = None  # of the model's forward pre-hook, while attached
@@ -27,9 +30,12 @@ class GateBank(nn.Module):
         self.sites = tuple(sorted(gates))
         # module names may not hold a dot
         self.gates = nn.ModuleDict({site.name.replace(".", "/"): gates[site] for site in self.sites})
-        peers = [gate for _, gate in self.items()]
-        for gate in peers:
-            gate.peers = peers
+        self.groups: dict[str, list[HeadGate]] = {}  # "", or a kind -> gates that are drawn together
+        for site, gate in self.items():
+            self.groups.setdefault(site.kind if by_kind else "", []).append(gate)
+        for peers in self.groups.values():
+            for gate in peers:
+                gate.join(peers)
 
     def items(self) -> Iterator[tuple[HeadSite, HeadGate]]:
         for site, gate in zip(self.sites, self.gates.values(), strict=True):
@@ -38,7 +44,8 @@ class GateBank(nn.Module):
 
     def draw(self) -> None:
         """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates."""
-        next(gate for _, gate in self.items()).redraw()
+        for peers in self.groups.values():
+            peers[0].redraw()
 
     def before_forward(self, model: nn.Module, _: tuple[Any, ...], options: dict[str, Any]) -> None:
         """The model's forward pre-hook while attached. Raises ValueError where attention weights are asked of a kernel that has none."""
@@ -51,13 +58,14 @@ class GateBank(nn.Module):
         if self.training and not all(gate.drawn is not None and gate.drawn.requires_grad for _, gate in self.items()):
             self.draw()
 
-    def penalty(self) -> Tensor:
-        """Expected number of open heads over all gated sites: a scalar with a gradient, unit: heads.
+    def penalty(self, kind: str = "") -> Tensor:
+        """Expected number of open heads over all gated sites, or those of a kind: a scalar with a gradient, unit: heads.
 
         Raises ValueError while training, once a step has been taken, if no forward pass has asked some learned gate for xi."""
         self.check_asked()
         # a gate may be shared by the heads of one key head
-        return torch.stack([gate.penalty() * (site.heads // gate.heads) for site, gate in self.items()]).sum()
+        rows = [gate.penalty() * (site.heads // gate.heads) for site, gate in self.items() if kind in ("", site.kind)]
+        return torch.stack(rows).sum()
 
     def check_asked(self) -> None:
         if not self.training:

@@ -45,6 +45,27 @@ class HeadGate(nn.Module):
         """xi (H,) in [0, 1] with fresh noise; its gradient reaches the parameters."""
         raise NotImplementedError(f"{type(self).__name__} must say how xi is drawn, in `sample` or in `draw`")
 
+    def join(self, peers: Sequence["HeadGate"]) -> None:
+        """Become one of these gates, which are drawn together. Raises ValueError where they cannot be what this one was told."""
+        self.peers = peers
+
+    def is_among_highest(self, count: int) -> Tensor:
+        """True for those of its heads that stand among the `count` highest positions of all peers, the earlier of equal ones, (H,) bool."""
+        positions = torch.cat([peer.position().detach() for peer in self.peers])
+        chosen = torch.zeros(len(positions), dtype=torch.bool, device=positions.device)
+        chosen[positions.argsort(descending=True, stable=True)[:count]] = True
+        begin = 0
+        for peer in self.peers:
+            if peer is self:
+                break
+            begin += peer.heads
+        return chosen[begin : begin + self.heads]
+
+    @property
+    def is_annealing(self) -> bool:
+        """Whether its draws still change of themselves, so that its decisions are not yet to be trusted."""
+        return False
+
     def redraw(self) -> None:
         """Draw xi anew for all peers. Does nothing where xi is given or binarised."""
         if self.given or self.binarised:
@@ -108,3 +129,10 @@ class HeadGate(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "drawn": None}  # a copy draws for itself: a tensor with a graph cannot be copied
+
+
+def check_open_heads(open_heads: int | None, peers: Sequence[HeadGate]) -> None:
+    """Raises ValueError where the number of heads that stay open is below 0 or above that of the gates."""
+    total = sum(peer.heads for peer in peers)
+    if open_heads is not None and not 0 <= open_heads <= total:
+        raise ValueError(f"open_heads: expected 0 to {total}, the number of gates that share it, got {open_heads}")

@@ -1,9 +1,12 @@
-"""The price of an open head in the loss, and a watch that says when training with gates goes wrong and what to change."""
+"""The price of an open head in the loss, fixed or steered to a number of heads, and a watch that says when a gate stage goes wrong."""
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from .bank import GateBank
@@ -32,6 +35,61 @@ class LambdaBudget:
     def loss(self, bank: GateBank, step: int) -> Tensor:
         return self.weight(step) * bank.penalty()
 
+    def is_reached(self, bank: GateBank, step: int) -> bool:
+        """Whether the price is whole, so that what gates decide from now on is decided at it."""
+        return step >= self.warmup
+
+
+class TargetBudget:
+    """A price per expected open head that rises and falls until `heads` are open.
+
+    The augmented Lagrangian of expected heads s = target t (Wang et al. 2020, arXiv:1910.04732; Xia et al. 2022, arXiv:2204.00408): loss =
+    cross-entropy + sum over groups of m (s - t) + stiffness (s - t)^2 / 2, and m <- m + rate (s - t) after each step. t falls linearly from
+    all heads to `heads` over `warmup` steps. heads: in all, or by kind, each with a multiplier of its own. m: nats per target token and
+    head; stiffness: m per head; rate: m per head and step. Raises ValueError unless these are above 0 and warmup is at least 0."""
+
+    def __init__(self, heads: int | Mapping[str, int], warmup: int = 0, *, stiffness: float = 0.1, rate: float = 0.0002):
+        if not (stiffness > 0 and rate > 0 and warmup >= 0):
+            raise ValueError(f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, {warmup=}")
+        self.heads: dict[str, int] = {"": heads} if isinstance(heads, int) else dict(heads)
+        self.warmup, self.stiffness, self.rate = warmup, stiffness, rate
+        self.multipliers = dict.fromkeys(self.heads, 0.0)
+        self.errors = dict.fromkeys(self.heads, 0.0)  # s - t as last seen, for the log
+
+    def target(self, bank: GateBank, kind: str, step: int) -> float:
+        """Expected open heads that are aimed at, at optimiser step `step`, counted from 0."""
+        total = sum(site.heads for site in bank.sites if kind in ("", site.kind))
+        return total + (self.heads[kind] - total) * min(1.0, (step + 1) / (self.warmup + 1))
+
+    def weight(self, step: int) -> float:
+        """The mean price of a head over the groups, as the last step left it."""
+        prices = [self.multipliers[kind] + self.stiffness * self.errors[kind] for kind in self.heads]
+        return sum(prices) / len(prices)
+
+    def loss(self, bank: GateBank, step: int) -> Tensor:
+        parts = []
+        for kind in self.heads:
+            error = bank.penalty(kind) - self.target(bank, kind, step)
+            parts.append(self.multipliers[kind] * error + self.stiffness / 2 * error.square())
+        return sum(parts[1:], start=parts[0])
+
+    def update(self, bank: GateBank, step: int) -> None:
+        """The multipliers' step of ascent, after the optimiser's step `step`."""
+        with torch.no_grad():
+            for kind in self.heads:
+                self.errors[kind] = float(bank.penalty(kind)) - self.target(bank, kind, step)
+                self.multipliers[kind] += self.rate * self.errors[kind]
+
+    def is_reached(self, bank: GateBank, step: int) -> bool:
+        """Whether the target stands and each group's expected heads are within one of it."""
+        return step >= self.warmup and all(abs(error) <= 1 for error in self.errors.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"multipliers": dict(self.multipliers), "errors": dict(self.errors)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.multipliers, self.errors = dict(state["multipliers"]), dict(state["errors"])
+
 
 class NotANumber(ValueError):
     """The loss turned NaN or infinite."""
@@ -41,7 +99,7 @@ class NotANumber(ValueError):
 class GateWatch:
     """Looks at a gate stage as it runs.   `observe` raises NotANumber, returns a reason to stop, or warns once."""
 
-    budget: LambdaBudget
+    budget: LambdaBudget | TargetBudget
     patience: int = 200  # steps after the warm-up within which some gate must have moved
     moved: float = 0.2  # a change of log_alpha that counts
     _start: Tensor | None = None
@@ -54,6 +112,8 @@ class GateWatch:
                 f"the loss is {loss} at step {step}: lower the learning rate of the model or of the gates, lengthen the rate's warm-up, "
                 "or train in float32"
             )
+        if not isinstance(self.budget, LambdaBudget) or self.budget.lam == 0:
+            return None  # no price that is too large, or too small
         open_heads = bank.open()
         if open_heads.count() == 0:
             return (
@@ -65,7 +125,7 @@ class GateWatch:
         if self._start is None:
             self._start = position
         late = step >= self.budget.warmup + self.patience
-        if late and self.budget.lam > 0 and "stall" not in self._warned and float((position - self._start).abs().max()) < self.moved:
+        if late and "stall" not in self._warned and float((position - self._start).abs().max()) < self.moved:
             self._warned.add("stall")
             warnings.warn(
                 f"no gate has moved by {self.moved} in {step} steps: raise the gates' learning rate (too low now to close one) or lambda",

@@ -5,11 +5,12 @@ gamma and zeta (the stretched interval), u (uniform noise), s, s_bar; xi is thei
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from .base import HeadGate
+from .base import HeadGate, check_open_heads
 
 _U_MIN = 1e-6  # keeps logit(u) finite
 
@@ -59,11 +60,24 @@ class HardConcrete(HeadGate):
     Gates start open: from log_alpha = 2.4 the test gate is exactly 1, so a converged model is not disturbed (the papers' code starts near
     0, where every head is halved at step 0)."""
 
-    def __init__(self, heads: int, log_alpha: float = 2.5, beta: float = 0.33, gamma: float = -0.1, zeta: float = 1.1):
+    def __init__(
+        self,
+        heads: int,
+        log_alpha: float | Tensor = 2.5,
+        beta: float = 0.33,
+        gamma: float = -0.1,
+        zeta: float = 1.1,
+        open_heads: int | None = None,
+    ):
+        """log_alpha: where the gates start, a number or (H,). open_heads: how many of all peers stay, where that is told."""
         super().__init__(heads)
         check_stretch(gamma, zeta, beta)
-        self.beta, self.gamma, self.zeta = beta, gamma, zeta
-        self.log_alpha = nn.Parameter(torch.full((heads,), float(log_alpha)))
+        self.beta, self.gamma, self.zeta, self.open_heads = beta, gamma, zeta, open_heads
+        self.log_alpha = nn.Parameter(torch.zeros(heads) + torch.as_tensor(log_alpha, dtype=torch.float32))
+
+    def join(self, peers: Sequence[HeadGate]) -> None:
+        super().join(peers)
+        check_open_heads(self.open_heads, peers)
 
     def sample(self) -> Tensor:
         """xi (H,) in [0, 1] with fresh noise."""
@@ -83,7 +97,10 @@ class HardConcrete(HeadGate):
         return full_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
 
     def decision(self) -> Tensor:
-        """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha > 0."""
+        """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha > 0; of gates that are told
+        how many stay, the largest log_alpha of all peers."""
+        if self.open_heads is not None:
+            return self.is_among_highest(self.open_heads)
         return self.full_prob() > 1 - self.open_prob()
 
     def position(self) -> Tensor:

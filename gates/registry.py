@@ -3,5 +3,6 @@
 from .base import HeadGate
 from .hard_concrete import HardConcrete
 from .mask import HeadMask
+from .subset import Subset
 
-GATES: dict[str, type[HeadGate]] = {"l0": HardConcrete, "mask": HeadMask}
+GATES: dict[str, type[HeadGate]] = {"l0": HardConcrete, "mask": HeadMask, "subset": Subset}

@@ -87,9 +87,10 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
     """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one bank.
 
     share: "head", a gate a head, or "group", one for all heads that share a key head (such heads can only be removed together).
-    `options` go to the gate's class; one that is a HeadMap gives each site its own row. The bank becomes a submodule of the model.
-    Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an option the gate does not have, gates already attached,
-    or a rule that does not fit its attention."""
+    `options` go to the gate's class; one that is a HeadMap gives each site its own row, and one by kind, such as {"enc-self": 4,
+    "cross": 12}, each kind its own value: gates of different kinds are then drawn apart. The bank becomes a submodule of the model.
+    Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an option the gate does not have or cannot be told, gates
+    already attached, or a rule that does not fit its attention."""
     if gate not in GATES:
         raise ValueError(f"unknown gate {gate!r}{nearest(gate, list(GATES))}")
     if share not in ("head", "group"):
@@ -108,15 +109,23 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
         for name, value in options.items():
             if isinstance(value, HeadMap) and site not in value:
                 raise ValueError(f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or other kinds")
-        own = {name: value[site] if isinstance(value, HeadMap) else value for name, value in options.items()}
+            if isinstance(value, dict) and site.kind not in value:
+                raise ValueError(f"{name} has no value for {site.kind}; give one for each kind that has gates: {', '.join(chosen)}")
+        own = {name: of_site(value, site) for name, value in options.items()}
         try:
             gates[site] = GATES[gate](site.heads // (group_of(module, rule_of(module)) if share == "group" else 1), **own)
         except TypeError as error:
             raise ValueError(f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}") from error
     device = next((parameter.device for parameter in model.parameters()), None)
-    bank = GateBank(gates, gate, model).to(device).train(model.training)
+    by_kind = any(isinstance(value, dict) for value in options.values())
+    bank = GateBank(gates, gate, model, by_kind=by_kind).to(device).train(model.training)
     hold_heads(model, bank, modules)
     return bank
+
+
+def of_site(value: Any, site: HeadSite) -> Any:
+    """What an option of `attach` is for one site."""
+    return value[site] if isinstance(value, HeadMap) else value[site.kind] if isinstance(value, dict) else value
 
 
 def detach(model: nn.Module) -> None:

@@ -37,9 +37,9 @@ class AverageWeights(Remembers):
         else:
             self.average = {name: weight.clone() for name, weight in weights.items()}
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         assert isinstance(module, StageModule)
-        if module.average_begins:
+        if module.average_begins and self.begin != trainer.global_step:
             self.average = {name: weight.clone() for name, weight in self.weights(module).items()}
             self.begin = trainer.global_step
 

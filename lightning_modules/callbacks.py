@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 
 from data.atomic_file import atomic_file
 from gates import GateBank
+from lightning_modules.gating import Gating
 from lightning_modules.loggers import MetricsFile
 from lightning_modules.module import StageModule
 from models.checkpoint import load_file, save_file
@@ -41,7 +42,7 @@ class Checkpoints(Remembers):
     Both are plain tensors, written to a temporary name and renamed. Must stand before AverageWeights in the list of callbacks: the best
     weights are the averaged ones."""
 
-    remembered = ("best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens", "steps", "stopped")
+    remembered = ("best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens", "steps", "stopped", "settled")
 
     def __init__(self, folder: RunFolder, *, stage: str, best: str, last: str, monitor: str):
         self.origin = {"run_hash": folder.run_hash(), "stage": stage}  # what goes on from another's checkpoint would be neither run
@@ -54,6 +55,7 @@ class Checkpoints(Remembers):
         self.tokens = 0
         self.steps = 0
         self.stopped: str | None = None  # why the stage ended before its last epoch
+        self.settled: int | None = None  # optimiser steps taken when its gates became exact
         self._begin = 0.0
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -100,6 +102,7 @@ class Checkpoints(Remembers):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, StageModule)
         self.steps, self.stopped = trainer.global_step, module.stopped
+        self.settled = None if module.gating is None else module.gating.binarised_step
         last = self.folder / self.last_name
         with atomic_file(last) if trainer.is_global_zero else nullcontext() as file:  # every process takes part, the first one writes
             trainer.save_checkpoint(file.name if file else last, weights_only=False)  # False: the optimiser's state too
@@ -111,6 +114,27 @@ class Checkpoints(Remembers):
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
                 logger.forget_from(trainer.global_step)
+
+
+class SettleGates(pl.Callback):
+    """Follows the gates from step to step, so that they become exact as soon as they are decided. Must stand before AverageWeights, which
+    begins anew there."""
+
+    def __init__(self, gating: Gating):
+        self.gating = gating
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        was = self.gating.is_binarised
+        self.gating.follow(bank_of(module), trainer.global_step)
+        if self.gating.is_binarised and not was and trainer.is_global_zero:
+            patience = self.gating.gates.patience
+            say(f"gates: exact from step {trainer.global_step} on, no decision has changed for {patience} steps")
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.gating.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.gating.load_state_dict(state)
 
 
 class GateHistory(Remembers):

@@ -14,6 +14,7 @@ from torchmetrics import SumMetric
 
 from configs.schema import StageConfig
 from gates import GateBank, NotANumber
+from lightning_modules.distilling import Distilling
 from lightning_modules.gating import Gating
 from lightning_modules.optimizers import make_optimizer
 from lightning_modules.schedules import constant, inverse_sqrt
@@ -25,7 +26,7 @@ LOG_EVERY = 20  # optimiser steps between logged rows
 
 class StageModule(pl.LightningModule):
     """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: what gates
-    add to the loss, for a model that has them."""
+    add to the loss, for a model that has them. distilling: from which model it also learns."""
 
     def __init__(
         self,
@@ -36,9 +37,11 @@ class StageModule(pl.LightningModule):
         seed: int,
         sample: tuple[Sequence[str], Sequence[str]] = ((), ()),
         gating: Gating | None = None,
+        distilling: Distilling | None = None,
     ):
         super().__init__()
         self.task, self.stage, self.seed, self.sample, self.gating = task, stage, seed, sample, gating
+        self.distilling = distilling  # no submodule: its teacher is neither trained nor saved
         self.model: Any = predictor.model
         self._predictor = [predictor]  # in a list: not a submodule
         self.validator = task.validator(self.model)
@@ -72,8 +75,8 @@ class StageModule(pl.LightningModule):
 
     @property
     def average_begins(self) -> bool:
-        """Whether the running average of the weights begins anew with this epoch."""
-        return self.gating is not None and self.current_epoch == self.gating.binarise_epoch
+        """Whether the running average of the weights begins anew with the next step."""
+        return self.gating is not None and self.gating.binarised_step == self.global_step
 
     @property
     def stopped(self) -> str | None:
@@ -96,8 +99,8 @@ class StageModule(pl.LightningModule):
         self.loss_sum.reset()
         self.units.reset()
         self._last_logged = self.global_step
-        if self.gating is not None and self.gating.is_binarised(self.current_epoch):
-            self.gate_bank.binarise()
+        if self.gating is not None:
+            self.gating.begin_epoch(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
         # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
@@ -108,12 +111,15 @@ class StageModule(pl.LightningModule):
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.gating is not None:
             self.gate_bank.draw()
-        loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
+        if self.distilling is None:
+            loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
+        else:
+            loss = self.distilling.loss(self.task, self.model, batch, smoothing=self.stage.label_smoothing)
         units = batch.target_tokens
         self.loss_sum.update(loss.detach())
         self.units.update(units)
         loss = loss / batch.step_tokens * self.scale()
-        penalty = self.gating and self.gating.penalty(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
+        penalty = self.gating and self.gating.penalty(self.gate_bank, step=self.global_step)
         # a batch carries the share of the penalty that its units are of the step's
         return loss if penalty is None else loss + units / batch.step_tokens * self.scale() * penalty
 

@@ -13,7 +13,7 @@ from pytorch_lightning.loggers import Logger
 from configs.schema import StageConfig
 from data.corpus import TranslationData
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import Checkpoints, EndWithParent, GateHistory, StageLog
+from lightning_modules.callbacks import Checkpoints, EndWithParent, GateHistory, SettleGates, StageLog
 from lightning_modules.loggers import make_loggers
 from lightning_modules.module import StageModule
 from lightning_modules.stage_bar import stage_bar
@@ -56,6 +56,7 @@ class StageResult:
     seconds: float
     tokens_per_second: float
     stopped: str | None
+    settled: int | None = None  # optimiser steps taken when the stage's gates became exact
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "StageResult":
@@ -64,7 +65,8 @@ class StageResult:
         return cls(**known)
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
+        own = {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
+        return own if self.settled is not None else {name: value for name, value in own.items() if name != "settled"}
 
 
 def run_stage(
@@ -86,20 +88,21 @@ def run_stage(
     place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`. `resume` goes on after the last
     whole epoch if there is one. watchers: callbacks that find the weights that are validated in place in their on_validation_end; what they
     do there is not counted as training time. loggers: where numbers go beside metrics.csv and TensorBoard."""
-    gated = module.gating is not None
+    gating = module.gating
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
     checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor)
     log = StageLog(name, place, data.sampler(world=machine.devices).steps)
-    callbacks: list[pl.Callback] = [checkpoints, *watchers, log, *stage_bar(f"{name}, {place}"), EndWithParent()]
+    callbacks: list[pl.Callback] = [checkpoints, *watchers]
+    if gating is not None:
+        callbacks += [SettleGates(gating), GateHistory(folder / "gates_history.npz")]
     if stage.average > 0:
-        callbacks.insert(1 + len(watchers), AverageWeights(stage.average))
-    if gated:
-        callbacks.append(GateHistory(folder / "gates_history.npz"))
+        callbacks.append(AverageWeights(stage.average))
+    callbacks += [log, *stage_bar(f"{name}, {place}"), EndWithParent()]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
         devices=machine.devices,
-        strategy=strategy(machine.devices, gated),
+        strategy=strategy(machine.devices, gated=gating is not None),
         precision="bf16-mixed" if machine.precision == "bf16" else "32-true",
         max_epochs=stage.epochs,
         accumulate_grad_batches=stage.accumulate,
@@ -134,10 +137,11 @@ def run_stage(
         seconds=checkpoints.seconds,
         tokens_per_second=checkpoints.tokens / max(checkpoints.seconds, 1e-9),
         stopped=checkpoints.stopped,
+        settled=checkpoints.settled,
     )
 
 
-def strategy(devices: int, gated: bool) -> str:
+def strategy(devices: int, *, gated: bool) -> str:
     """How several devices share a stage: gates that stand at 0 or 1 get no gradient, which the processes must be told to look for."""
     if devices == 1:
         return "auto"

@@ -98,7 +98,7 @@ class Comparison:
         for count in self.heads:
             if count > self.total:
                 kinds = ", ".join(self.shared.kinds)
-                raise ValueError(f"--heads: cannot keep {count} of {self.total} heads of {kinds} open; give at most {self.total}")
+                raise ValueError(f"--heads: cannot keep {count} of {self.total} heads of {kinds}; give a smaller number")
         precision, self.base_hash = resolve_precision(self.shared.precision), str(self.base.run_hash())
 
         def run_hash(run: FitConfig, gate: str) -> str:
@@ -173,7 +173,7 @@ def shared_settings(config: CompareConfig) -> FitConfig:
         changes = load_yaml(config.fit)
         from_dict(FitConfig, changes, origin=config.fit)  # its errors name the file
         settings = merged(settings, changes)
-    settings |= {"base": config.source, "name": None, "gate": "none", "heads": 0, "systems": [], "seed": 1, "dynamics": []}
+    settings |= {"base": config.source, "name": None, "gate": "none", "heads": FitConfig().heads, "systems": [], "seed": 1, "dynamics": []}
     settings |= {"runs": config.runs, "resume": False, "fresh": False, "unique": False, "threads": 0, "logger": "csv"}
     settings |= {"kinds": list(config.kinds)} if config.kinds else {}
     settings |= {"data_dir": config.data_dir} if config.data_dir else {}

@@ -14,7 +14,8 @@ import torch
 from configs.methods import METHODS, GateMethod
 from configs.schema import FitConfig, StageConfig
 from configs.scores import FINETUNED, score_rows
-from gates import KINDS, HeadMap, LambdaBudget, attach, detach, heads_left, remove
+from gates import KINDS, HeadMap, detach, heads_left, remove
+from lightning_modules.distilling import Distilling
 from lightning_modules.dynamics import NAME as DYNAMICS
 from lightning_modules.dynamics import Dynamics, read_rows
 from lightning_modules.gating import Gating
@@ -25,13 +26,17 @@ from models.progress import minutes, say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.evaluation import Evaluation, compare_again
 from protocol.experiment_text import ExperimentText
+from protocol.from_scratch import train_from_scratch
+from protocol.gate_stage import learn_gates
 from protocol.score_rows import add_score_rows, scored_run
+from protocol.told_heads import check_told_heads
+from pruning.scores import ScoreRequest
 from report.fill import PAGE, update_pages
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
 from runfolder.provenance import device_name, provenance
 from runfolder.run_lock import RunLocks, abandon_run, claim_run
-from runfolder.source import best_device
+from runfolder.source import Source, best_device
 from tasks.base import Predictor
 
 
@@ -53,6 +58,7 @@ class Experiment:
         self.tracker = make_tracker(config, self.facts)
         self.text = ExperimentText(config) if text is None else text.with_settings(config)
         self.task = self.text.task
+        check_told_heads(config, self.task)
         self.locks = RunLocks()
 
     # ---------------------------------------------------------------- runs
@@ -135,7 +141,7 @@ class Experiment:
         predictor = self.text.load(base)
         if config.freeze_decoder:
             freeze_decoder(predictor.model)
-        module = self.module(predictor, config.finetune, seed_offset=1)
+        module = self.finetuning(predictor, base, seed_offset=1)
         result = self.train("base-continued", module, folder, config.finetune)
         self.finish_ungated(folder, "base-continued", predictor, result)
         return folder
@@ -145,6 +151,7 @@ class Experiment:
         at the same number of heads."""
         config = self.config
         kinds = "" if set(config.kinds) == set(KINDS) else "-" + "+".join(kind for kind in KINDS if kind in config.kinds)
+        kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else kinds
         name = config.name or f"{self.text.prefix}-{method.name}-{method.steering(config):g}{kinds}-s{config.seed}"
         fingerprint = self.fingerprint_on(base, method.name)
         folder, done = self.claim_folder(name, fingerprint, gate=method.name, base=base, fresh=config.fresh, strict=not config.unique)
@@ -156,42 +163,21 @@ class Experiment:
         self.tracker.open(folder, "gates", base)
         predictor = self.text.load(base)
         evaluation = self.bases_evaluated(folder, predictor, base, continued)
-        open_heads = self.learn_gates(method, predictor, folder, evaluation)
+        open_heads = learn_gates(self, method, predictor, folder, base, evaluation)
         if method.removed in config.systems:
             self.remove_closed_heads(method, folder, predictor, open_heads, evaluation)
         keep, total = open_heads.count(), open_heads.heads_total
         add_score_rows(self, folder, base, continued, keep=keep, total=total, evaluation=evaluation)
+        if method.scratch in config.systems:
+            train_from_scratch(self, method.scratch, folder, base, open_heads, evaluation)
         self.write_result(folder, evaluation, system=method.exact)
         self.fill_report(folder)
         self.tracker.finish(self.text.test)
         return folder
 
-    def learn_gates(self, method: GateMethod, predictor: Predictor, folder: RunFolder, evaluation: Evaluation) -> HeadMap:
-        """Train the gates, make them exactly 0 or 1, evaluate the model before and after, and return the open heads (bool)."""
-        config, model = self.config, predictor.model
-        options = method.gate_options(config.gates) | ({"open_heads": config.heads} if method.steered_by == "heads" else {})
-        bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
-        if config.freeze_decoder:
-            freeze_decoder(model)
-        budget = LambdaBudget(config.lam if method.steered_by == "lambda" else 0.0, config.gates.lambda_warmup)
-        gating = Gating(config.gates, budget, epochs=config.finetune.epochs)
-        module = self.module(predictor, config.finetune, seed_offset=2, gating=gating)
-        result = self.train("gates", module, folder, config.finetune)
-        bank.save(folder / "gates.json")
-        bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
-        open_heads, soft = bank.open(), bank.values()
-        exact = open_heads.map(lambda row: row.double())
-        facts = {"expected_open_heads": bank.open_prob().sum(), "stage": result.to_json()}
-        if method.soft in config.systems:
-            evaluation.add(method.soft, folder / "best.pt", predictor, soft.map(lambda row: row > 0), xi=soft, **facts)
-        detach(model)
-        attach(model, gate="mask", kinds=config.kinds, xi=open_heads)
-        if method.soft in config.systems and soft.map(lambda row: row.double()) == exact:
-            evaluation.repeat(method.exact, method.soft, folder / "best.pt", exact, because="all gates are exactly 0 or 1")
-        else:
-            evaluation.add(method.exact, folder / "best.pt", predictor, open_heads, xi=exact, **facts)
-        evaluation.warn_about_binarising(method)
-        return open_heads
+    def score_request(self, source: Source) -> ScoreRequest:
+        config = self.config
+        return ScoreRequest(source, valid=source.lines("valid"), seed=config.seed, sentences=config.greedy_sentences)
 
     def remove_closed_heads(
         self, method: GateMethod, folder: RunFolder, predictor: Predictor, open_heads: HeadMap, evaluation: Evaluation
@@ -222,15 +208,18 @@ class Experiment:
             return names
         names += ["base-continued"] if "base-continued" in systems else []
         names += ["gates"] if self.config.gate != "none" else []
-        return [*names, *(row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED))]
+        names += [row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED)]
+        scratch = METHODS[self.config.gate].scratch if self.config.gate != "none" else ""
+        return [*names, scratch, f"{scratch}, on"] if scratch in systems else names
 
     def claim_folder(
         self, name: str, fingerprint: dict[str, Any], *, gate: str, scored: bool = False, **how: Any
     ) -> tuple[RunFolder, bool]:
         """Return the folder of the run with this fingerprint, and whether the run is finished already. scored: it is that of the scores at
         a number of heads; like a base it has no gates, but a base is not told a number."""
-        heads = self.config.heads if scored or gate == self.config.gate != "none" else 0
-        settings = replace(self.config, gate=gate, heads=heads, systems=self.config.systems)
+        of_method: dict[str, Any] = {"heads": None, "heads_per_kind": [], "from_scratch": False}
+        own = {} if scored or gate == self.config.gate != "none" else of_method  # no settings of a base
+        settings = replace(self.config, gate=gate, systems=self.config.systems, **own)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
         return claim_run(self.config, settings, name, fingerprint, **how)
 
@@ -250,10 +239,16 @@ class Experiment:
         facts = {"train_sentences": len(data.train_pairs), "text_digest": text.corpus.digest(), **self.facts}
         return [Dynamics(folder, config.dynamics, data=data, valid=valid, facts=facts)]
 
-    def module(self, predictor: Predictor, stage: StageConfig, *, seed_offset: int, gating: Gating | None = None) -> StageModule:
+    def module(self, predictor: Predictor, stage: StageConfig, *, seed_offset: int, **beside: Any) -> StageModule:
         """Return the module that trains a stage. seed_offset: differs from stage to stage of a run, so that their seeds do too."""
         seed = self.config.seed * 10 + seed_offset
-        return StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), gating=gating)
+        return StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
+
+    def finetuning(self, predictor: Predictor, base: RunFolder, *, seed_offset: int, gating: Gating | None = None) -> StageModule:
+        """Return the module that trains on from the base, helped alike whatever was done to the base's heads."""
+        config = self.config
+        distilling = Distilling(self.text.load(base).model, config.distill) if config.distill.weight else None
+        return self.module(predictor, config.finetune, seed_offset=seed_offset, gating=gating, distilling=distilling)
 
     def train(
         self,

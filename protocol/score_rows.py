@@ -7,12 +7,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from configs.scores import FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
-from gates import attach, find_sites
+from gates import HeadMap, attach, find_sites
 from lightning_modules.stage import freeze_decoder
 from models.progress import say
 from protocol.evaluation import Evaluation, compare_again
 from pruning.closing import Calibration, close_heads
-from pruning.scores import ScoreRequest, closed_by, head_scores
+from pruning.scores import closed_by, head_scores
 from runfolder.fingerprint import SCORED
 from runfolder.folder import RunFolder
 
@@ -25,8 +25,10 @@ def scored_run(experiment: "Experiment", base: RunFolder) -> RunFolder:
 
     Raises ValueError, before anything is trained on the base, where it has fewer heads."""
     config, text = experiment.config, experiment.text
+    assert config.heads is not None  # a run of scores is told
     total = sum(site.heads for site in find_sites(text.source(base).model) if site.kind in config.kinds)
-    config.check_heads(total)
+    if config.heads > total:
+        raise ValueError(f"--heads: cannot keep {config.heads} of {total} heads of {', '.join(config.kinds)}; give a smaller number")
     continued = experiment.continued(base) if "base-continued" in config.systems else None
     name = config.name or f"{text.prefix}-heads-{config.heads}-s{config.seed}"
     fingerprint = experiment.fingerprint_on(base, SCORED)
@@ -72,9 +74,12 @@ def pruned_by_score(
     fine-tune as long as the gates were."""
     config, text, record = experiment.config, experiment.text, SCORES[score]
     source = text.source(base)
-    request = ScoreRequest(source, valid=source.lines("valid"), seed=config.seed, sentences=config.greedy_sentences)
+    request = experiment.score_request(source)
     scores = head_scores(score, request).select(config.kinds)
-    closed = closed_by(score, scores, keep=keep, request=request)
+    told = config.told_heads if isinstance(config.told_heads, dict) else {}
+    parts = {kind: closed_by(score, scores.select([kind]), keep=told[kind], request=request) for kind in told}
+    closed = HeadMap({site: row for part in parts.values() for site, row in part.items()})
+    closed = closed or closed_by(score, scores, keep=keep, request=request)
     folder.write_json(f"scores/{record.family or score}.json", scores.to_json())
     xi = (~closed).map(lambda row: row.double())
     rows = all_score_rows()
@@ -92,7 +97,7 @@ def pruned_by_score(
                 continue
             if config.freeze_decoder:
                 freeze_decoder(predictor.model)
-            module = experiment.module(predictor, config.finetune, seed_offset=record.finetune_seed)
+            module = experiment.finetuning(predictor, base, seed_offset=record.finetune_seed)
             result = experiment.train(name, module, folder, config.finetune, prefix=f"{name}-")
             (folder / f"{name}-last.pt").unlink(missing_ok=True)
             evaluation.add(name, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())

@@ -64,6 +64,8 @@ KIND_COLOURS = {kind: look.colour.light for kind, look in KIND_LOOKS.items()}
 ROLE_COLOURS = {"positional": BLUE, "syntactic": GREEN, "rare words": VERMILION, "aligned": PINK, "no role": PALE}
 LOOKS = {  # a method has one colour, whether a curve or a system; what was trained on after it has another marker
     "l0": Look(VERMILION, "o"),
+    "l0-target": Look(OLIVE, "H"),
+    "subset": Look(SKY, "p"),
     "greedy": Look(BLACK, "v"),
     "greedy-finetuned": Look(BLACK, "s", (5, 2)),
     "gradient": Look(BLACK, "v"),  # the score of greedy

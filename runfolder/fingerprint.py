@@ -3,6 +3,7 @@
 from typing import Any
 
 from configs.fields import to_dict, to_hash
+from configs.heads_per_kind import parse_budget
 from configs.methods import METHODS
 from configs.schema import FitConfig
 from configs.scores import all_score_rows
@@ -32,8 +33,12 @@ def stage_fingerprint(
     fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
     fingerprint |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
     fingerprint |= {"freeze_decoder": config.freeze_decoder} | task(config)
+    if config.distill.weight:  # what came later is no part of runs without it, so that older ones are found
+        fingerprint |= {"distill": to_dict(config.distill)}
     if gate == CONTINUED:  # shared by runs that differ in what follows, and evaluated anew for them
         return fingerprint
+    if config.heads_per_kind:
+        fingerprint |= {"heads_per_kind": parse_budget(config.heads_per_kind)}
     if gate == SCORED:
         rows = all_score_rows()
         if not any(system == "base-continued" or (system in rows and rows[system].finetuned) for system in config.systems):
@@ -42,7 +47,11 @@ def stage_fingerprint(
         evaluated = {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
         return fingerprint | evaluated | {name: getattr(config, name) for name in names}
     method = METHODS[gate]
-    training = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
+    training: dict[str, Any] = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
+    if config.gates.settle_when == "decided":
+        training |= {"settle_when": "decided", "patience": config.gates.patience}
+    if config.gates.head_start:
+        training |= {"head_start": config.gates.head_start}
     fingerprint |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
     fingerprint |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
     steering = "lam" if method.steered_by == "lambda" else method.steered_by

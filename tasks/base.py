@@ -68,6 +68,10 @@ class Task(ABC):
         """What a new base depends on beside the text and the settings that all tasks have: plain values."""
         return {}
 
+    def heads_by_kind(self, config: FitConfig) -> dict[str, int] | None:
+        """Kind of attention -> heads of the model of a configuration; None where only the model itself says."""
+        return None
+
     @abstractmethod
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
         """Write what a new base needs beside its weights: its tokenizer."""
@@ -100,6 +104,11 @@ class Task(ABC):
         """The batch with targets drawn from what the model says of each, so that squared gradients of its loss make the true Fisher
         information; the batch as it is, where a task does not draw. generator: on the CPU."""
         return batch
+
+    def distilled_loss(self, model: Any, teacher: Any, batch: Any, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+        """Nats, summed over the batch's units: (1 - weight) `loss` + weight temperature^2 KL(teacher || model), both softened by the
+        temperature. Raises ValueError where the task does not say."""
+        raise ValueError(f"{type(self).__name__} has no distillation; leave --distill.weight at 0")
 
     @abstractmethod
     def validator(self, model: Any) -> Validator: ...

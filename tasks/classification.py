@@ -120,6 +120,14 @@ class Classification(Task):
         targets = draw_targets(model(batch.source), generator)  # (B,)
         return replace(batch, target_out=torch.cat([targets[:, None], batch.target_out[:, 1:]], dim=1))
 
+    def distilled_loss(self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+        with torch.no_grad():
+            dense = F.log_softmax(teacher(batch.source) / temperature, dim=-1)
+        logits = model(batch.source)
+        own = F.cross_entropy(logits, batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
+        divergence = F.kl_div(F.log_softmax(logits / temperature, dim=-1), dense, log_target=True, reduction="sum")
+        return (1 - weight) * own + weight * temperature**2 * divergence
+
     def validator(self, model: Classifier) -> LabelValidator:
         return LabelValidator()
 

@@ -20,6 +20,7 @@ from data.batch import Batch
 from data.corpus import TranslationData, make_vocabs
 from data.vocab import load_vocabs
 from models.checkpoint import architecture, load_model, save_model
+from models.distillation import distilled_cross_entropy
 from models.loss import linear_cross_entropy
 from models.transformer import Transformer
 from models.translator import Translator, check_size
@@ -60,6 +61,12 @@ class Translation(Task):
         names = ("data_dir", "src", "tgt", "train_files", "valid_files", "test_files")
         files: dict[str, Any] = {name: settings.get(name) for name in names}
         return load_corpus(settings.get("data"), **files)
+
+    def heads_by_kind(self, config: FitConfig) -> dict[str, int]:
+        model = config.model
+        cross = model.decoder_layers * model.heads_of_decoder
+        own = cross if model.decoder_mixer == "attention" else 0
+        return {"enc-self": model.encoder_layers * model.heads, "dec-self": own, "cross": cross}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
         make_vocabs(corpus, folder, size=config.text.vocab_size, joint=config.text.joint)
@@ -109,6 +116,13 @@ class Translation(Task):
         logits = model(batch.source, batch.target_in)
         logits[..., padding] = -torch.inf
         return replace(batch, target_out=batch.target_out.where(batch.target_out == padding, draw_targets(logits, generator)))
+
+    def distilled_loss(self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+        with torch.no_grad():
+            dense = teacher.decode(*teacher.encode(batch.source), batch.target_in)
+        hidden = model.decode(*model.encode(batch.source), batch.target_in)
+        how: Any = {"padding": model.target_specials.padding, "smoothing": smoothing, "weight": weight, "temperature": temperature}
+        return distilled_cross_entropy((hidden, model.output), (dense, teacher.output), batch.target_out, **how)
 
     def validator(self, model: Any) -> TranslationValidator:
         return TranslationValidator(model)

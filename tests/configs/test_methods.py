@@ -44,12 +44,13 @@ def test_the_options_of_a_method_are_flags_with_its_defaults(name):
 
 
 def test_no_two_methods_have_an_option_of_the_same_name():
-    names = [option.name for method in METHODS.values() for option in fields(method.options)]
+    classes = dict.fromkeys(method.options for method in METHODS.values())  # two methods may share theirs
+    names = [option.name for options in classes for option in fields(options)]
     assert len({*names, *(each.name for each in fields(GateTraining))}) == len(names) + len(fields(GateTraining)) == len(fields(GateConfig))
 
 
 def test_no_two_rows_of_a_comparison_have_the_same_name():
-    rows = [*BASES, *(row for method in METHODS.values() for row in method.rows)]
+    rows = [*BASES, *(row for method in METHODS.values() for row in (*method.rows, method.scratch))]
     rows += [score.row + way + end for score in SCORES.values() for way in ("", "-mean", "-rescale", "-repair") for end in ("", FINETUNED)]
     assert len(set(rows)) == len(rows)
     assert all_systems() == rows
@@ -69,9 +70,58 @@ def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
     assert (number.steering({"heads": 5}), number.label({"heads": 5})) == (5, "5 heads")
 
 
-def test_heads_are_refused_where_the_method_is_not_told_them():
-    with pytest.raises(ConfigError, match="--heads: --gate l0 is not told how many heads stay open"):
-        read(FitConfig, ["--heads", "5"])
+def test_heads_without_gates_are_for_the_rows_of_scores():
+    assert read(FitConfig, ["--gate", "none", "--heads", "5"]).told_heads == 5
+    with pytest.raises(ConfigError, match="--gate none --heads 5 closes heads by scores: name at least one in --systems"):
+        read(FitConfig, ["--gate", "none", "--heads", "5", "--systems", "base"])
+
+
+@pytest.mark.parametrize("gate", [name for name, method in METHODS.items() if method.steered_by == "heads"])
+def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
+    with pytest.raises(ConfigError, match=f"--gate {gate} is told how many heads stay open: give --heads N"):
+        read(FitConfig, ["--gate", gate])
+    assert read(FitConfig, ["--gate", gate, "--heads", "0"]).told_heads == 0
+
+
+def test_a_price_and_a_number_of_heads_are_not_given_together():
+    with pytest.raises(ConfigError, match="--lambda and --heads both say the same; give one of them"):
+        read(FitConfig, ["--gate", "l0", "--lambda", "0.01", "--heads", "5"])
+
+
+def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
+    config = read(FitConfig, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,greedy"])
+    assert (config.gate, config.told_heads) == ("l0-target", 5)
+    assert config.systems == ["base", "l0-target", "l0-target-removed", "greedy"]
+    assert read(FitConfig, ["--gate", "l0", "--heads", "5"]).systems == default_systems("l0-target")
+    assert METHODS[config.gate].label(config) == "5 heads"
+
+
+def test_numbers_by_kind_add_up_to_the_heads():
+    config = read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,cross=12,dec-self=8"])
+    assert (config.heads, config.told_heads) == (24, {"enc-self": 4, "dec-self": 8, "cross": 12})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--heads", "23"], "adds up to 24, and --heads is 23; leave --heads out"),
+        (["--kinds", "enc-self,cross"], "gates need one for each of --kinds enc-self,cross"),
+    ],
+)
+def test_numbers_by_kind_that_do_not_fit_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,dec-self=8,cross=12", *words])
+
+
+def test_from_scratch_asks_for_one_more_row_and_for_gates():
+    assert read(FitConfig, ["--from-scratch", "true"]).systems == [*default_systems("l0"), "l0-scratch"]
+    with pytest.raises(ConfigError, match="--from-scratch trains a translation model with the heads that gates leave open"):
+        read(FitConfig, ["--from-scratch", "true", "--gate", "none"])
+
+
+def test_an_unknown_method_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"expected one of l0, l0-target, subset, none, got 'subst' \(did you mean 'subset'\?\)"):
+        read(FitConfig, ["--gate", "subst", "--heads", "5"])
 
 
 def test_a_method_that_this_version_lacks_is_refused_and_no_gates_are_none():

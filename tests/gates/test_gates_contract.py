@@ -1,6 +1,7 @@
 """What every entry of GATES must keep, whatever it learns: shapes, ranges, no noise at test time."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -8,12 +9,21 @@ import torch
 from gates import GATES
 
 HEADS = 7
+TOLD = 3  # heads that stay open, for gates that are told their number
 
 
-@pytest.fixture(params=sorted(GATES))
-def gate(request):
+def make(kind: str, told: bool):
     torch.manual_seed(0)
-    return GATES[request.param](HEADS)
+    return GATES[kind](HEADS, **({"open_heads": TOLD} if told else {}))
+
+
+def takes_a_number(kind: str) -> bool:
+    return "open_heads" in inspect.signature(GATES[kind]).parameters
+
+
+@pytest.fixture(params=[(kind, told) for kind in sorted(GATES) for told in (False, True)[: 1 + takes_a_number(kind)]], ids=str)
+def gate(request):
+    return make(*request.param)
 
 
 def test_xi_has_one_number_a_head_in_the_unit_interval(gate):
@@ -31,8 +41,23 @@ def test_the_test_value_is_the_same_twice(gate):
     assert torch.equal(gate.test_value(), gate.test_value())
 
 
-def test_a_fresh_gate_is_open(gate):
-    assert torch.equal(gate.test_value(), torch.ones(HEADS))
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_a_fresh_gate_is_open(kind):
+    assert torch.equal(make(kind, told=False).test_value(), torch.ones(HEADS))
+
+
+@pytest.mark.parametrize("kind", sorted(filter(takes_a_number, GATES)))
+@pytest.mark.parametrize("number", [0, 1, TOLD, HEADS])
+def test_a_gate_that_is_told_a_number_decides_on_it(kind, number):
+    assert GATES[kind](HEADS, open_heads=number).decision().sum() == number
+
+
+@pytest.mark.parametrize("kind", sorted(filter(takes_a_number, GATES)))
+@pytest.mark.parametrize("number", [-1, HEADS + 1])
+def test_a_number_that_no_gates_can_keep_is_refused(kind, number):
+    gate = GATES[kind](HEADS, open_heads=number)
+    with pytest.raises(ValueError, match=f"open_heads: expected 0 to {HEADS}, the number of gates that share it, got {number}"):
+        gate.join([gate])
 
 
 def test_open_prob_is_a_probability_a_head(gate):
@@ -76,8 +101,10 @@ def test_the_gradient_reaches_every_parameter_through_xi_or_the_penalty(gate):
     parameters = list(gate.parameters())
     if not parameters:
         pytest.skip("this gate learns nothing")
-    (gate.train()().sum() + gate.penalty()).backward()
-    assert all(parameter.grad is not None and (parameter.grad != 0).any() for parameter in parameters)
+    xi = gate.train()()
+    ((xi * torch.arange(1, HEADS + 1)).sum() + gate.penalty()).backward()  # weighed: a sum over all heads may be a constant
+    stays = xi.sum() == HEADS and torch.equal(gate.penalty(), xi.detach().sum())  # all heads in every draw: nothing to learn
+    assert stays or all(parameter.grad is not None and (parameter.grad != 0).any() for parameter in parameters)
 
 
 def test_its_numbers_are_columns_of_one_value_a_head_without_gradient(gate):
@@ -88,8 +115,10 @@ def test_its_numbers_are_columns_of_one_value_a_head_without_gradient(gate):
 
 def test_its_state_dict_restores_it(gate):
     other = copy.deepcopy(gate)
-    state = {name: tensor * 0 - 3 for name, tensor in gate.state_dict().items()}
+    state = {name: tensor * 0 - torch.arange(3, 3 + tensor.numel()).flip(0).view_as(tensor) for name, tensor in gate.state_dict().items()}
     other.load_state_dict(state)
-    assert not torch.equal(other.test_value(), gate.test_value())
+    assert not torch.equal(other.position(), gate.position())
+    assert gate.decision().all() or not torch.equal(other.test_value(), gate.test_value())
     other.load_state_dict(gate.state_dict())
     assert torch.equal(other.test_value(), gate.test_value())
+    assert torch.equal(other.position(), gate.position())

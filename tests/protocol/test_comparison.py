@@ -60,9 +60,11 @@ def test_closings_and_epochs_multiply_and_lambdas_stand_for_themselves():
 
 
 def test_the_words_of_a_point_are_what_fit_reads(tiny_flags):
-    shared = read(FitConfig, tiny_flags)
+    place = tiny_flags.index("--lambda")  # a point says its own
+    flags = [*tiny_flags[:place], *tiny_flags[place + 2 :]]
+    shared = read(FitConfig, flags)
     for point in planned("--methods", "l0,greedy,random", "--lambdas", "0.125", "--finetune", "0,5", "--seeds", 2):
-        config = read(FitConfig, [*tiny_flags, *point.words])
+        config = read(FitConfig, [*flags, *point.words])
         assert config == point.config(shared)
         assert config.finetune.epochs == (point.epochs or shared.finetune.epochs)
         assert config.systems == ["base", *["base-continued"] * (point.epochs > 0), point.system]
@@ -141,7 +143,7 @@ def test_other_settings_in_the_folder_are_refused_and_more_points_are_not(compar
 
 
 def test_what_cannot_start_is_refused(compared, base, tmp_path):
-    with pytest.raises(ValueError, match="cannot keep 22 of 21 heads of enc-self, dec-self, cross open; give at most 21"):
+    with pytest.raises(ValueError, match="cannot keep 22 of 21 heads of enc-self, dec-self, cross; give a smaller number"):
         compared("--heads", "22,3")
     (gated,) = base.path.parent.glob("*-l0-*")
     with pytest.raises(ValueError, match="closes heads already; a comparison starts from its base"):

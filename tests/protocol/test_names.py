@@ -30,7 +30,7 @@ def test_a_method_that_is_told_a_number_of_heads_has_bases_that_are_not(configur
     schema.GATES.append("first")
     try:
         experiment = Experiment(replace(configure(*FEW), gate="first", heads=5, systems=["base"]))
-        for gate, heads in (("none", 0), ("first", 5)):
+        for gate, heads in (("none", None), ("first", 5)):
             folder, _ = experiment.claim_folder(f"run-{gate}", {"gate": gate}, gate=gate)
             assert (folder.config()["gate"], folder.config()["heads"]) == (gate, heads)
     finally:

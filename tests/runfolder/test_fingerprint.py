@@ -20,7 +20,7 @@ PLACES = {"name": "n", "runs": "r", "data_dir": "d", "threads": 3, "resume": Tru
 
 
 def settings_of(method: str) -> FitConfig:
-    return FitConfig(gate=method, heads=5 if METHODS[method].steered_by == "heads" else 0)
+    return FitConfig(gate=method, heads=5 if METHODS[method].steered_by == "heads" else None)
 
 
 def of(config: FitConfig, gate: str | None = None, test=TEST) -> str:
@@ -45,14 +45,38 @@ def test_it_changes_with_every_option_of_a_method(method, option):
 @pytest.mark.parametrize("setting", [each.name for each in fields(GateTraining)])
 def test_it_changes_with_how_gates_are_trained(method, setting):
     config = settings_of(method)
+    config = replace(config, gates=replace(config.gates, settle_when="share" if setting == "settle_when" else "decided"))
     value = getattr(config.gates, setting)
-    assert of(replace(config, gates=replace(config.gates, **{setting: type(value)(value * 1.25)}))) != of(config)
+    other = {"settle_when": "decided", "head_start": 1.5}.get(setting) or type(value)(value * 1.25)
+    assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
+
+
+def test_how_gates_were_trained_before_there_was_a_choice_is_no_part_of_it():
+    config = replace(FitConfig(), gates=replace(FitConfig().gates, settle_when="share", head_start=0.0, patience=17))
+    gates = stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["gates"]
+    assert gates.keys() == {"lr", "lambda_warmup", "settle", "log_alpha", "beta", "gamma", "zeta"}
+
+
+def test_a_teacher_is_part_of_every_run_on_a_base_and_of_none_without():
+    config = FitConfig()
+    taught = [replace(config, distill=replace(config.distill, **each)) for each in ({"weight": 0.5}, {"weight": 0.5, "temperature": 2.0})]
+    for gate in ("l0", CONTINUED):
+        assert len({of(each, gate) for each in (config, *taught)}) == 3
+        unused = replace(config, distill=replace(config.distill, temperature=3.0))
+        assert of(unused, gate) == of(config, gate)
+        assert "distill" not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate, test=TEST)
+    assert base_fingerprint(taught[0], CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+
+
+def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
+    divided = [["enc-self=4", "dec-self=8", "cross=12"], ["enc-self=8", "dec-self=4", "cross=12"], []]
+    assert len({of(FitConfig(gate="subset", heads=24, heads_per_kind=each)) for each in divided}) == 3
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_it_changes_with_what_steers_the_method_and_with_the_method(method):
     config = settings_of(method)
-    steered = replace(config, heads=7) if config.heads else replace(config, lam=0.07)
+    steered = replace(config, lam=0.07) if config.heads is None else replace(config, heads=7)
     assert of(steered) != of(config)
     assert of(steered, CONTINUED) == of(config, CONTINUED)
     assert len({of(settings_of(name)) for name in METHODS} | {of(config, CONTINUED)}) == len(METHODS) + 1

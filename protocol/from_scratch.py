@@ -1,0 +1,33 @@
+"""The heads that gates left open, trained from random weights, as Voita et al. 2019 do in table 2."""
+
+from typing import TYPE_CHECKING
+
+import pytorch_lightning as pl
+
+from configs.schema import StageConfig
+from gates import HeadMap, attach
+from protocol.evaluation import Evaluation
+from runfolder.folder import RunFolder
+
+if TYPE_CHECKING:
+    from protocol.experiment import Experiment
+
+
+def train_from_scratch(
+    experiment: "Experiment", row: str, folder: RunFolder, base: RunFolder, open_heads: HeadMap, evaluation: Evaluation
+) -> None:
+    """Train and evaluate the open heads from random weights, with the base's seed: as the base was trained, then as long as the gates."""
+    config = experiment.config
+    pl.seed_everything(config.seed, verbose=False)
+    predictor = experiment.task.new_predictor(base.path, config)
+    attach(predictor.model, gate="mask", kinds=config.kinds, xi=open_heads)
+    first, second = f"{row}-base-", f"{row}-"
+    if not (folder / f"{second}stage.json").is_file():
+        schedule = StageConfig(**base.config()["train"])
+        experiment.train(row, experiment.module(predictor, schedule, seed_offset=0), folder, schedule, prefix=first)
+    again = experiment.module(predictor, config.finetune, seed_offset=1)
+    result = experiment.train(f"{row}, on", again, folder, config.finetune, prefix=second)
+    for name in (f"{first}best.pt", f"{first}last.pt", f"{second}last.pt"):
+        (folder / name).unlink(missing_ok=True)
+    xi = open_heads.map(lambda row: row.double())
+    evaluation.add(row, folder / result.weights, predictor, open_heads, xi=xi, stage=result.to_json())
