@@ -173,7 +173,7 @@ def shared_settings(config: CompareConfig) -> FitConfig:
         changes = load_yaml(config.fit)
         from_dict(FitConfig, changes, origin=config.fit)  # its errors name the file
         settings = merged(settings, changes)
-    settings |= {"base": config.source, "name": None, "gate": "none", "heads": 0, "systems": [], "seed": 1, "dynamics": []}
+    settings |= {"base": config.source, "name": None, "gate": "none", "heads": FitConfig().heads, "systems": [], "seed": 1, "dynamics": []}
     settings |= {"runs": config.runs, "resume": False, "fresh": False, "unique": False, "threads": 0, "logger": "csv"}
     settings |= {"kinds": list(config.kinds)} if config.kinds else {}
     settings |= {"data_dir": config.data_dir} if config.data_dir else {}
