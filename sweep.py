@@ -110,7 +110,7 @@ def trial_configs(config: "SweepConfig", file: "SweepFile", draws: "Sequence[Dra
 def run_waiting(config: "SweepConfig", file: "SweepFile", state: "SweepState", plans: "dict[int, PlannedRun]", show: "Show") -> None:
     """Run the trials that wait, with the threads shared out."""
     from sweeps.command import agent_command
-    from sweeps.jobs import FinishedTrial, Trial, run_trials
+    from sweeps.jobs import FinishedTrial, Trial, cores, run_trials
     from sweeps.parameters import PROGRAM
     from sweeps.runs import finished_run, own_row
 
@@ -171,11 +171,6 @@ def pareto(config: "ParetoConfig") -> None:
     title = title + " and siblings" * config.siblings if config.name == "pareto" else config.name
     chosen = with_siblings(folders, say) if config.siblings else folders
     write_bleu_heads(chosen, out, title=title, name=config.name, heads_of=config.map, copies=config.copies)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from configs.did_you_mean import did_you_mean
 
 SPELT = {"lam": "lambda"}  # field -> its name in flags and YAML: `lambda` is a reserved word in Python alone
+LISTS = {list[int]: "a list of whole numbers", list[float]: "a list of numbers"}  # what a setting of this type takes; others take names
 REQUIRED = dataclasses.MISSING  # for `setting`: a default that is none
 
 
@@ -119,7 +120,7 @@ class Setting:
             text = "one of " + ", ".join(self.choices)
         else:
             words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-            text = words[self.inner] if not self.is_list else "a list of whole numbers" if self.hint == list[int] else "a list of names"
+            text = words[self.inner] if not self.is_list else LISTS.get(self.hint, "a list of names")
         return text + (" or null" if self.may_be_none else "")
 
 

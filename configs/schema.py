@@ -3,21 +3,32 @@
 A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lambda` on the command line and `lambda` in YAML.
 """
 
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from configs.closing import LASTING
 from configs.fields import REQUIRED, check_ranges, setting
 from configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from configs.heads_per_kind import KINDS, parse_budget
 from configs.methods import METHODS, TARGETS
-from configs.scores import SCORES
+from configs.scores import score_rows
 from configs.source import ForeignOptions
-from configs.systems import BASES, all_systems, default_systems
+from configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
+from configs.systems import BASES, all_systems, default_systems, learned_rows, systems_in_words
 from configs.tasks import TASKS
 
-__all__ = ["KINDS", "REQUIRED", "FitConfig", "check_ranges", "setting"]
+__all__ = [
+    "KINDS",
+    "REQUIRED",
+    "DistillConfig",
+    "FinetuneConfig",
+    "FitConfig",
+    "GateConfig",
+    "GateTraining",
+    "StageConfig",
+    "check_ranges",
+    "setting",
+]
 
 GATES = [*METHODS, "none"]
 POSITIONS = {
@@ -87,76 +98,6 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
-class StageConfig:
-    """Training of the base."""
-
-    epochs: int = setting(7, "passes over the training data", at_least=1)
-    optimizer: Literal["adamw", "muon"] = setting("adamw", "muon: Muon for the hidden matrices, AdamW for the other weights")
-    lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
-    muon_lr: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
-    warmup_steps: int = setting(300, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
-    weight_decay: float = setting(0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0)
-    clip: float = setting(1.0, "largest gradient norm of the model's weights, 0 for none", at_least=0)
-    label_smoothing: float = setting(0.1, "share of the target probability spread over the vocabulary", at_least=0, below=1)
-    accumulate: int = setting(1, "batches of one optimiser step", at_least=1)
-    average: float = setting(0.99, "decay of the weights' running average, which is validated and kept; 0 for none", at_least=0, below=1)
-    bleu_sentences: int = setting(100, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0)
-
-
-@dataclass(frozen=True)
-class FinetuneConfig(StageConfig):
-    """Training that starts from the base, with gates, after greedy pruning and without either alike."""
-
-    epochs: int = setting(3, "passes over the training data", at_least=1)
-    lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
-    muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0)
-    warmup_steps: int = setting(50, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
-
-
-@dataclass(frozen=True)
-class GateTraining:
-    """Training of gates, and the options of every kind of gate."""
-
-    lr: float = setting(0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
-    lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
-    settle: float = setting(
-        0.67,
-        "share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights train; 0 is the paper's way",
-        at_least=0,
-        below=1,
-    )
-    head_start: float = setting(
-        0.0, "how far apart gates start by a score, from the middle of its order to its ends; 0: all alike", at_least=0
-    )
-    head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES)
-    settle_when: Literal["share", "decided"] = setting(
-        "share", "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share"
-    )
-    patience: int = setting(60, "steps without a change after which the heads count as decided", at_least=1)
-    close: str = setting(
-        "zero", "once decided: zero, train on; otherwise the weights go back to where they began, closed in this way", choices=LASTING
-    )
-
-
-@dataclass(frozen=True)
-class DistillConfig:
-    """Learning from the base itself, in every stage that starts from it."""
-
-    weight: float = setting(0.0, "share of the loss: KL divergence from the base, token by token; 0 for none", at_least=0, at_most=1)
-    temperature: float = setting(1.0, "logits are divided by it, and the divergence multiplied by its square", above=0)
-
-
-if TYPE_CHECKING:
-    GateConfig = GateTraining
-else:  # each method brings the options of its own
-    CLASSES = dict.fromkeys(method.options for method in METHODS.values())
-    OPTIONS = [(option.name, option.type, option) for options in CLASSES for option in fields(options)]
-    GateConfig = make_dataclass("GateConfig", OPTIONS, bases=(GateTraining,), frozen=True)
-    GateConfig.__module__ = __name__  # or no other process could be handed one
-    GateConfig.__doc__ = GateTraining.__doc__
-
-
-@dataclass(frozen=True)
 class SearchConfig:
     """Translation."""
 
@@ -195,7 +136,11 @@ class FitConfig(ForeignOptions):
     encoder: str | None = setting(None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub")
     gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
     lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads")
-    heads: int | None = setting(None, "heads kept open in total; with --gate l0, the price is then steered to that number", at_least=0)
+    heads: int | None = setting(
+        None,
+        "heads kept open in total; with --gate l0 the price is steered to that number, with --gate none the rows of scores have it",
+        at_least=0,
+    )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
     curve: list[int] = setting([], "numbers of heads, from many to few: each starts from the smaller model of the one before")
@@ -226,7 +171,7 @@ class FitConfig(ForeignOptions):
     dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
     systems: list[str] = setting(
         [],
-        f"rows of the comparison, comma-separated, of {', '.join(all_systems())}; default {', '.join(default_systems('l0'))}",
+        f"rows of the comparison, comma-separated, of {systems_in_words()}; default {', '.join(default_systems('l0'))}",
         items=all_systems(),
     )
     test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
@@ -283,7 +228,10 @@ class FitConfig(ForeignOptions):
             self._check_curve()
         elif told and self.heads is None:
             raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
-        if self.heads is not None and not told:
+        if self.gate == "none":
+            if self.heads:
+                self._check_score_rows()
+        elif self.heads is not None and not told:
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
             raise ValueError(
                 f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate {', '.join(methods[:-1])} or {methods[-1]}"
@@ -331,6 +279,23 @@ class FitConfig(ForeignOptions):
     def told_heads(self) -> int | dict[str, int] | None:
         """How many heads stay open, in all or by kind; None where a price decides."""
         return parse_budget(self.heads_per_kind) or self.heads
+
+    @property
+    def base_alone(self) -> bool:
+        """Whether a base is all that is made: no gates, and no rows of scores at a number of heads."""
+        return self.gate == "none" and not self.heads
+
+    @property
+    def job(self) -> str:
+        """What the run is called beside others: base, scores or gates."""
+        return "base" if self.base_alone else "scores" if self.gate == "none" else "gates"
+
+    def _check_score_rows(self) -> None:
+        """Of --gate none --heads K."""
+        if learned := [row for row in self.systems if row in learned_rows()]:
+            raise ValueError(f"--gate none learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate")
+        if not score_rows(self.systems):
+            raise ValueError(f"--gate none --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy")
 
     def _check_dynamics(self) -> None:
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]

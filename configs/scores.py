@@ -1,4 +1,4 @@
-"""The scores that heads are closed by, lowest first: one table for prune.py, the rows of fit.py, sweeps and the report page.
+"""The scores that heads are closed by, lowest first: one table for prune.py, the rows of fit.py, compare.py, sweeps and the report page.
 
 To add one: a function f(model, batches, **options) -> HeadMap in a file of analysis/, and a line here. `batches` are training pairs, read
 only if the function iterates over them; `takes` names what else it is given, of pruning.scores.ScoreRequest. Nothing here imports torch, so
@@ -7,7 +7,11 @@ that --help answers at once: `function` is imported when it is called.
 
 from dataclasses import dataclass
 
+from configs.closing import CLOSINGS as WAYS
+
 FINETUNED = "-finetuned"  # a row trained on for as many steps as the gates
+ZERO = "zero"  # a closed head says nothing, and nothing else changes
+CLOSINGS = tuple(name for name, closing in WAYS.items() if closing.permanent)  # those that leave weights to train on
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,31 @@ SCORES: dict[str, Score] = {
 }
 
 
+@dataclass(frozen=True)
+class ScoreRow:
+    """What the name of a row says: the row of its score, the closing unless it is zero, -finetuned. closing: one of CLOSINGS."""
+
+    score: str
+    closing: str = ZERO
+    finetuned: bool = False
+
+    @property
+    def name(self) -> str:
+        """greedy, greedy-repair, greedy-finetuned, greedy-repair-finetuned."""
+        closing = "" if self.closing == ZERO else f"-{self.closing}"
+        return SCORES[self.score].row + closing + FINETUNED * self.finetuned
+
+
+def all_score_rows() -> dict[str, ScoreRow]:
+    """Every row that a score may have, by name: the scores in their order, of each the closings, of each as closed and trained on."""
+    rows = (ScoreRow(score, closing, finetuned) for score in SCORES for closing in CLOSINGS for finetuned in (False, True))
+    return {row.name: row for row in rows}
+
+
 def score_rows(systems: list[str]) -> dict[str, list[str]]:
-    """Score -> those of its rows (plain, fine-tuned) that are among the systems."""
-    rows = {name: [row for row in (score.row, score.row + FINETUNED) if row in systems] for name, score in SCORES.items()}
-    return {name: wanted for name, wanted in rows.items() if wanted}
+    """Score -> those of its rows that are among the systems, closing by closing, the plain row before the fine-tuned one."""
+    rows: dict[str, list[str]] = {}
+    for name, row in all_score_rows().items():
+        if name in systems:
+            rows.setdefault(row.score, []).append(name)
+    return rows

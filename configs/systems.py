@@ -1,7 +1,7 @@
 """The systems of a comparison: the rows of result.json, by name and in their order."""
 
 from configs.methods import METHODS
-from configs.scores import FINETUNED, SCORES
+from configs.scores import CLOSINGS, FINETUNED, SCORES, ZERO, all_score_rows
 
 BASES = ["base", "base-continued"]
 USUAL_SCORES = ["greedy"]  # beside the gates unless --systems says otherwise
@@ -15,5 +15,16 @@ def default_systems(gate: str) -> list[str]:
 
 def all_systems() -> list[str]:
     """Every system that a run may have."""
-    rows = [row for method in METHODS.values() for row in (*method.rows, method.scratch)]
-    return [*BASES, *rows, *(score.row + end for score in SCORES.values() for end in ("", FINETUNED))]
+    return [*BASES, *learned_rows(), *all_score_rows()]
+
+
+def learned_rows() -> list[str]:
+    """The rows of all methods that learn which heads stay."""
+    return [row for method in METHODS.values() for row in (*method.rows, method.scratch)]
+
+
+def systems_in_words() -> str:
+    """Every system, with the rows of the scores as one pattern: they are many."""
+    scores = ", ".join(score.row for score in SCORES.values())
+    closings = " or ".join(f"-{closing}" for closing in CLOSINGS if closing != ZERO)
+    return f"{', '.join([*BASES, *learned_rows()])}, and SCORE[CLOSING][{FINETUNED}], where SCORE is one of {scores} and CLOSING {closings}"

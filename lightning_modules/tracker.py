@@ -46,7 +46,8 @@ class Tracker:
     folders `complete`, for the run that was asked for, and `close`."""
 
     def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
-        """Follow this folder from now on. job: base, base-continued or gates, also its first stage; base: the run it starts from."""
+        """Follow this folder from now on. job: base, base-continued, scores or gates, which is also its first stage; base: the run it
+        starts from."""
 
     def loggers(self, stage: str) -> list[Logger]:
         """Return the loggers that a stage's numbers go to beside metrics.csv."""
@@ -76,7 +77,7 @@ def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
         raise ValueError("--logger wandb needs the package wandb: pip install wandb, or take --logger csv")
     for variable in ("WANDB_PROJECT", "WANDB_ENTITY"):
         check_name(variable, os.environ.get(variable) or PROJECT)
-    return WandbTracker("base" if config.gate == "none" else "gates", facts)
+    return WandbTracker(config.job, facts)
 
 
 def check_name(variable: str, name: str) -> None:
@@ -137,7 +138,7 @@ class WandbTracker(Tracker):
         if any(run.folder.path == folder.path for run in self.runs) or not (lacks or self.agent):
             return
         self.open(folder, job, base)
-        if self.run.state["id"] != state.get("id"):  # a W&B run that has not seen the training
+        if self.run.state["id"] != state.get("id") and (folder / "metrics.csv").is_file():  # a W&B run that has not seen the training
             self.run.replay()
         self.finish(test)
 

@@ -7,7 +7,7 @@ from configs.fields import to_dict
 from configs.schema import FitConfig, ModelConfig
 from configs.source import is_foreign
 from models.progress import say
-from runfolder.folder import RunFolder
+from runfolder.folder import RunFolder, closes_heads
 from runfolder.source import find_run
 
 TEXT = ("data", "src", "tgt", "train_files", "valid_files", "test_files")
@@ -21,8 +21,9 @@ def open_base(config: FitConfig) -> RunFolder:
         raise ValueError(f"--base {path} has no text of its own: give --data, --src and --tgt, or explicit files")
     folder = find_run(path, config)
     folder.check_finished()
-    if folder.config().get("gate", "none") != "none":
-        raise ValueError(f"{path} is a run with gates; --base needs a base run, such as {folder.config().get('base')}")
+    if closes_heads(folder.config()):
+        what = "gates" if folder.config().get("gate", "none") != "none" else "heads closed by scores"
+        raise ValueError(f"{path} is a run with {what}; --base needs a base run, such as {folder.config().get('base')}")
     if config.dynamics and sorted(folder.config().get("dynamics") or []) != sorted(config.dynamics):
         raise ValueError(f"--dynamics prunes a base while it trains, and {path} was trained without; leave one of them out")
     return folder

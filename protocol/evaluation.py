@@ -7,10 +7,12 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from configs.cli import config_hash
 from configs.methods import GateMethod
 from data.parallel import digest_lines
 from gates import HeadMap, heads_left
@@ -99,8 +101,15 @@ class Evaluation:
         if system in rows and rows[system].evaluation == self.fingerprint:
             self.copy_row(rows[system], run, system, run / "best.pt", None)
             return
+        kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")  # for the next run that evaluates so
+        if (kept / "row.json").is_file():
+            self.copy_row(ResultRow.from_json(kept.read_json("row.json")), kept, system, run / "best.pt", None)
+            return
         predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
-        self.add(system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {})
+        row = self.add(system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {})
+        with suppress(OSError):  # a base may be another user's
+            kept.write_text(f"hypotheses/{system}.txt", "".join(line + "\n" for line in self.outputs(self.folder, system)))
+            kept.write_json("row.json", row.to_json())
 
     def count_different_lines(self, system: str, other: str) -> int:
         """Return the number of test lines for which two systems of this run have different outputs."""

@@ -13,8 +13,8 @@ import torch
 
 from configs.methods import METHODS, GateMethod
 from configs.schema import FitConfig, StageConfig
-from configs.scores import FINETUNED, SCORES, score_rows
-from gates import KINDS, HeadMap, attach, detach, heads_left, remove
+from configs.scores import FINETUNED, score_rows
+from gates import KINDS, HeadMap, detach, heads_left, remove
 from lightning_modules.distilling import Distilling
 from lightning_modules.dynamics import NAME as DYNAMICS
 from lightning_modules.dynamics import Dynamics, read_rows
@@ -29,8 +29,9 @@ from protocol.experiment_text import ExperimentText
 from protocol.from_scratch import train_from_scratch
 from protocol.gate_stage import learn_gates
 from protocol.head_curve import head_curve
+from protocol.score_rows import add_score_rows, scored_run
 from protocol.told_heads import check_told_heads
-from pruning.scores import ScoreRequest, closed_by, head_scores
+from pruning.scores import ScoreRequest
 from report.fill import PAGE, update_pages
 from runfolder.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from runfolder.folder import RunFolder
@@ -43,8 +44,9 @@ from tasks.base import Predictor
 class Experiment:
     """Finds or trains the runs that one configuration asks for."""
 
-    def __init__(self, config: FitConfig):
-        """Raises ValueError where --base is no finished base, or a setting contradicts it."""
+    def __init__(self, config: FitConfig, text: ExperimentText | None = None):
+        """text: that of the configuration, where it has been read already. Raises ValueError where --base is no finished base, or a
+        setting contradicts it."""
         self.named_base = None if config.base is None else open_base(config)
         if self.named_base is not None:
             config = with_base_settings(config, self.named_base)
@@ -55,7 +57,7 @@ class Experiment:
             torch.set_num_threads(config.threads)
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
         self.tracker = make_tracker(config, self.facts)
-        self.text = ExperimentText(config)
+        self.text = ExperimentText(config) if text is None else text.with_settings(config)
         self.task = self.text.task
         check_told_heads(config, self.task)
         self.locks = RunLocks()
@@ -66,13 +68,16 @@ class Experiment:
         """Return the finished run of the configuration, trained now unless it is there already."""
         try:
             base = self.base()
-            if self.config.gate == "none":
+            if self.config.base_alone:
                 self.tracker.complete(base, "base", None, self.text.test)
                 return base
-            continued = self.continued(base) if "base-continued" in self.config.systems else None
-            method = METHODS[self.config.gate]
-            run = head_curve(self, base, continued, method) if self.config.is_curve else self.gated(base, continued, method)
-            self.tracker.complete(run, "gates", base, self.text.test)
+            if self.config.gate == "none":
+                run = scored_run(self, base)
+            else:
+                continued = self.continued(base) if "base-continued" in self.config.systems else None
+                method = METHODS[self.config.gate]
+                run = head_curve(self, base, continued, method) if self.config.is_curve else self.gated(base, continued, method)
+            self.tracker.complete(run, self.config.job, base, self.text.test)
             return run
         finally:
             self.tracker.close()
@@ -83,12 +88,12 @@ class Experiment:
         config = self.config
         if self.named_base is not None:
             return self.named_base
-        name = config.name if config.name and config.gate == "none" else f"{self.text.prefix}-none-s{config.seed}"
+        name = config.name if config.name and config.base_alone else f"{self.text.prefix}-none-s{config.seed}"
         fingerprint = base_fingerprint(config, self.text.corpus, self.precision)
-        folder, done = self.claim_folder(name, fingerprint, gate="none", fresh=config.fresh and config.gate == "none")
+        folder, done = self.claim_folder(name, fingerprint, gate="none", fresh=config.fresh and config.base_alone)
         if done:
             say(f"base: {folder.path} (finished, same configuration)")
-            if config.gate == "none":
+            if config.base_alone:
                 self.evaluate_again(folder)
                 compare_again(folder, self.task, self.text.test)
                 self.fill_missing_report(folder)
@@ -158,21 +163,12 @@ class Experiment:
             return folder
         self.tracker.open(folder, "gates", base)
         predictor = self.text.load(base)
-        evaluation = self.evaluation(folder, predictor)
-        for system, run in {"base": base, "base-continued": continued}.items():
-            if run is not None:
-                evaluation.borrow(system, run, self.text.settings)
-        evaluation.choose_reference()
+        evaluation = self.bases_evaluated(folder, predictor, base, continued)
         open_heads = learn_gates(self, method, predictor, folder, base, evaluation)
         if method.removed in config.systems:
             self.remove_closed_heads(method, folder, predictor, open_heads, evaluation)
-        for score, rows in score_rows(config.systems).items():
-            if continued is not None and open_heads.count() == open_heads.heads_total:
-                for row in rows:
-                    other, run = ("base", base) if row == SCORES[score].row else ("base-continued", continued)
-                    evaluation.repeat(row, other, run / "best.pt", because="no head is closed")
-            else:
-                self.pruned_by_score(score, rows, folder, base, keep=open_heads.count(), evaluation=evaluation)
+        keep, total = open_heads.count(), open_heads.heads_total
+        add_score_rows(self, folder, base, continued, keep=keep, total=total, evaluation=evaluation)
         if method.scratch in config.systems:
             train_from_scratch(self, method.scratch, folder, base, open_heads, evaluation)
         self.write_result(folder, evaluation, system=method.exact)
@@ -208,30 +204,6 @@ class Experiment:
             lines = f"{row.lines_unlike_masked} of {len(self.text.test[0])} lines"
             say(f"{method.removed}: {lines} are not those of {method.exact}: sums in another order, at near ties")
 
-    def pruned_by_score(
-        self, score: str, rows: list[str], folder: RunFolder, base: RunFolder, *, keep: int, evaluation: Evaluation
-    ) -> None:
-        """Close all but `keep` of the gated kinds' heads on the base, lowest scores first; then fine-tune as long as the gates were."""
-        config, record = self.config, SCORES[score]
-        request = self.score_request(self.text.source(base))
-        scores = head_scores(score, request).select(config.kinds)
-        told = config.told_heads
-        how: dict[str, Any] = {"per_kind": told} if isinstance(told, dict) else {"keep": keep}
-        closed = closed_by(score, scores, request=request, **how)
-        folder.write_json(f"scores/{record.family or score}.json", scores.to_json())
-        xi = (~closed).map(lambda row: row.double())
-        predictor = self.text.load(base)
-        attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
-        if record.row in rows:
-            evaluation.add(record.row, base / "best.pt", predictor, ~closed, xi=xi)
-        if (row := record.row + FINETUNED) in rows:
-            if config.freeze_decoder:
-                freeze_decoder(predictor.model)
-            module = self.finetuning(predictor, base, seed_offset=record.finetune_seed)
-            result = self.train(row, module, folder, config.finetune, prefix=f"{row}-")
-            (folder / f"{row}-last.pt").unlink(missing_ok=True)
-            evaluation.add(row, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())
-
     # ---------------------------------------------------------------- stages
 
     @property
@@ -239,19 +211,23 @@ class Experiment:
         """The names of the stages in their order, finished ones too; a base that --base names is none."""
         systems = self.config.systems
         names = [] if self.named_base is not None else ["base"]
-        if self.config.gate == "none":
+        if self.config.base_alone:
             return names
         names += ["base-continued"] if "base-continued" in systems else []
         if self.config.is_curve:
             return [*names, *(f"{count} heads" for count in self.config.curve)]
-        names += ["gates", *(row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED))]
-        scratch = METHODS[self.config.gate].scratch
+        names += ["gates"] if self.config.gate != "none" else []
+        names += [row for rows in score_rows(systems).values() for row in rows if row.endswith(FINETUNED)]
+        scratch = METHODS[self.config.gate].scratch if self.config.gate != "none" else ""
         return [*names, scratch, f"{scratch}, on"] if scratch in systems else names
 
-    def claim_folder(self, name: str, fingerprint: dict[str, Any], *, gate: str, **how: Any) -> tuple[RunFolder, bool]:
-        """Return the folder of the run with this fingerprint, and whether the run is finished already."""
+    def claim_folder(
+        self, name: str, fingerprint: dict[str, Any], *, gate: str, scored: bool = False, **how: Any
+    ) -> tuple[RunFolder, bool]:
+        """Return the folder of the run with this fingerprint, and whether the run is finished already. scored: it is that of the scores at
+        a number of heads; like a base it has no gates, but a base is not told a number."""
         of_method: dict[str, Any] = {"heads": None, "heads_per_kind": [], "from_scratch": False, "curve": [], "fewest": False}
-        own = {} if gate == self.config.gate else of_method  # no settings of a base
+        own = {} if scored or gate == self.config.gate != "none" else of_method  # no settings of a base
         settings = replace(self.config, gate=gate, systems=self.config.systems, **own)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
         return claim_run(self.config, settings, name, fingerprint, **how)
@@ -322,6 +298,15 @@ class Experiment:
 
     def evaluation(self, folder: RunFolder, predictor: Predictor) -> Evaluation:
         return Evaluation(folder, self.task, self.text.test, self.task.prediction_settings(predictor))
+
+    def bases_evaluated(self, folder: RunFolder, predictor: Predictor, base: RunFolder, continued: RunFolder | None) -> Evaluation:
+        """The comparison of a run on a base, which begins with the rows of the bases."""
+        evaluation = self.evaluation(folder, predictor)
+        for system, run in {"base": base, "base-continued": continued}.items():
+            if run is not None:
+                evaluation.borrow(system, run, self.text.settings)
+        evaluation.choose_reference()
+        return evaluation
 
     def finish_ungated(self, folder: RunFolder, system: str, predictor: Predictor, result: StageResult) -> None:
         """Evaluate a model without gates and close its run."""

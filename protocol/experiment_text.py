@@ -1,5 +1,6 @@
 """What the stages of one configuration work on: the text, its batches, the test lines, and fresh copies of a base."""
 
+from copy import copy
 from typing import Any
 
 from configs.fields import to_dict
@@ -25,6 +26,12 @@ class ExperimentText:
         if config.test_sentences:
             self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
         self._data: TranslationData | None = None
+
+    def with_settings(self, config: FitConfig) -> "ExperimentText":
+        """The same text for a configuration that reads the same, such as another method's on the same base."""
+        other = copy(self)
+        other.config, other.settings = config, to_dict(config)
+        return other
 
     def data(self, folder: RunFolder) -> TranslationData:
         """Batches in the vocabulary of a run, which all runs on one base share; what training leaves out is said once."""

@@ -178,6 +178,7 @@ function open() {
   drawSlider();
   paintState();
   drawCurves();
+  drawComparisons();
   drawTabs();
   drawDownloads();
   drawFooter();

@@ -17,7 +17,16 @@ from report.palette import css_variables, page_looks
 
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
-SCRIPTS = ("base.js", "headmap.js", "curves.js", "card.js", "attention.js", "tables.js", "page.js")  # in the order they stand in the page
+SCRIPTS = (
+    "base.js",
+    "headmap.js",
+    "curves.js",
+    "card.js",
+    "attention.js",
+    "comparisons.js",
+    "tables.js",
+    "page.js",
+)  # in the order they stand in the page
 OF_A_HEAD = ("site", "kind", "layer", "head")  # without these there is no page; the rest may be missing or null
 PATH_POINTS = 90
 

@@ -5,6 +5,7 @@
     states      which heads are open: a state for every run with gates, and for every step of the plain gradient curve
     metric      what the scores measure: BLEU, for translation
     curves      the score against open heads, from the base's curves/*.csv
+    comparisons the comparisons that compare.py made on the base: summary, points, figure
     systems, survival, tests, correlations: rows of tables
 
 Unknown numbers are null. `beam` says with which search a score was measured: a run's own, or that of the command that drew the curve."""
@@ -23,6 +24,7 @@ from analysis.roles import Role
 from configs.scores import FINETUNED
 from gates import KINDS, HeadMap, HeadSite, find_sites
 from pruning.curve import main_metric
+from report.compare_files import comparisons_of
 from report.page import json_ready
 from runfolder.folder import RunFolder
 from runfolder.related import GateRun
@@ -55,6 +57,7 @@ def report_data(
             "examples": example_sentences(analysed) if with_examples else [],
             "states": [*(gate_run_state(analysed, run) for run in analysed.gate_runs), *greedy_states(analysed)],
             "curves": [*curves_of(analysed.base), *trained_curves(analysed.gate_runs)],
+            "comparisons": comparisons_of(analysed.base),
             "systems": system_rows([run.folder for run in analysed.gate_runs] or [analysed.base]),
             **{name: tables[name] for name in ("survival", "tests", "correlations")},
         }

@@ -33,6 +33,7 @@ const TABLES = [
   ["Heads", headRows],
   ["States", stateRows],
   ["Systems", systemRows],
+  ["Comparison", () => generic((data.comparisons ?? []).flatMap(({ name, points }) => points.map((point) => ({ comparison: name, ...point }))))],
   ["Survival", () => generic(data.survival)],
   ["Survival test", () => generic(data.tests)],
   ["Correlations", () => generic(data.correlations)],

@@ -6,11 +6,13 @@ from configs.fields import to_dict, to_hash
 from configs.heads_per_kind import parse_budget
 from configs.methods import METHODS
 from configs.schema import FitConfig
+from configs.scores import all_score_rows
 from data import Corpus
 from data.parallel import digest_lines
 from tasks import task_named
 
 CONTINUED = "continued"  # in a gate's place: the base trained on without gates
+SCORED = "none"  # in a gate's place: heads closed by scores alone, at a number of heads
 
 
 def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[
 def stage_fingerprint(
     config: FitConfig, corpus: Corpus, precision: str, *, base_hash: str, gate: str, test: tuple[list[str], list[str]]
 ) -> dict[str, Any]:
-    """All that a run on a base depends on. gate: a method's name, or CONTINUED; test: the lines that are evaluated."""
+    """All that a run on a base depends on. gate: a method's name, CONTINUED or SCORED; test: the lines that are evaluated."""
     fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
     fingerprint |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
     fingerprint |= {"freeze_decoder": config.freeze_decoder} | task(config)
@@ -35,6 +37,15 @@ def stage_fingerprint(
         fingerprint |= {"distill": to_dict(config.distill)}
     if gate == CONTINUED:  # shared by runs that differ in what follows, and evaluated anew for them
         return fingerprint
+    if config.heads_per_kind:
+        fingerprint |= {"heads_per_kind": parse_budget(config.heads_per_kind)}
+    if gate == SCORED:
+        rows = all_score_rows()
+        if not any(system == "base-continued" or (system in rows and rows[system].finetuned) for system in config.systems):
+            fingerprint.pop("finetune")  # nothing is trained: the same run, however long others train
+        names = ("heads", "kinds", "systems", "greedy_sentences")
+        evaluated = {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
+        return fingerprint | evaluated | {name: getattr(config, name) for name in names}
     method = METHODS[gate]
     training: dict[str, Any] = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
     if config.gates.settle_when == "decided":
@@ -44,8 +55,6 @@ def stage_fingerprint(
         training |= {"head_start_by": config.gates.head_start_by} if config.gates.head_start_by != "gradient" else {}
     if config.gates.close != "zero":
         training |= {"close": config.gates.close}
-    if config.heads_per_kind:
-        fingerprint |= {"heads_per_kind": parse_budget(config.heads_per_kind)}
     fingerprint |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
     fingerprint |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
     steering = "lam" if method.steered_by == "lambda" else method.steered_by

@@ -135,11 +135,16 @@ def find_runs(root: str | Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
 
 
+def closes_heads(config: Mapping[str, Any]) -> bool:
+    """Whether a run with this config.yaml closes heads of its base, by learned gates or, at a number of heads, by scores."""
+    return config.get("gate", "none") != "none" or bool(config.get("heads"))
+
+
 def dense_run(folder: RunFolder) -> RunFolder:
-    """The run whose model has no gates: the run itself, or the base of a run with gates. Raises ValueError if that base is gone, or is
-    another one by now."""
+    """The run whose model has no gates: the run itself, or the base of a run that closes heads. Raises ValueError if that base is gone,
+    or is another one by now."""
     config = folder.config()
-    if config.get("gate", "none") == "none":
+    if not closes_heads(config):
         return folder
     base = config.get("base")
     if not base:

@@ -57,7 +57,7 @@ class FinishedRun:
             "run": self.weights_run(system) if row.is_base else self.name,
             "base": None,
             "seed": self.base_seed() if system == "base" else int(self.config["seed"]),
-            "lambda": None if row.is_base else float(self.config["lambda"]),
+            "lambda": float(self.config["lambda"]) if self.gated and not row.is_base else None,
             "kinds": None if row.is_base else "+".join(kind for kind in KINDS if kind in self.config["kinds"]),
             "system": system,
             "heads_open": row.heads_open,

@@ -44,6 +44,11 @@ class FinishedTrial:
     result: dict[str, Any]
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def end_with(sweep: int) -> None:
     """Ask the kernel to end this process where the sweep that started it is killed: nobody would watch it any more. sweep: its number."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

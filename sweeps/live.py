@@ -16,10 +16,12 @@ WIDTH = 140  # of the table in a log file
 
 
 class Show:
-    """Shows the progress of a sweep. names: the parameters that differ from trial to trial."""
+    """Shows the progress of a sweep. names: the parameters that differ from trial to trial; metric: name and title of what is shown."""
 
-    def __init__(self, state: SweepState, names: Sequence[str], console: Console | None = None):
-        self.state, self.names = state, list(names)
+    def __init__(
+        self, state: SweepState, names: Sequence[str], console: Console | None = None, *, metric: tuple[str, str] = ("bleu", "BLEU")
+    ):
+        self.state, self.names, (self.metric, self.title_of_metric) = state, list(names), metric
         self.console = console or Console(width=None if sys.stdout.isatty() else WIDTH)
         self.running: Mapping[int, tuple[str, float]] = {}  # trial -> the last line of its log, its seconds
         self.live: Live | None = None
@@ -43,7 +45,7 @@ class Show:
             self.say(f"{self.title(record)}: failed after {clock(record.seconds)}: {record.error} (log: {self.state.folder / record.log})")
         elif self.live is None:
             took = f" in {clock(record.seconds)}" if record.seconds else ", finished before"
-            self.say(f"{self.title(record)}: done{took}: {heads(record)} heads, BLEU {bleu(record)} ({record.run})")
+            self.say(f"{self.title(record)}: done{took}: {heads(record)} heads, {self.title_of_metric} {self.score(record)} ({record.run})")
 
     def look(self, running: Mapping[int, tuple[str, float]]) -> None:
         self.running = running
@@ -51,6 +53,13 @@ class Show:
     def say(self, text: str) -> None:
         """Print a line, above the table if one is shown."""
         say(text) if self.live is None else self.console.print(Text(text))
+
+    def score(self, record: Record) -> str:
+        """The metric with its interval; empty without a result."""
+        if not record.result:
+            return ""
+        low, high = record.result[f"{self.metric}_ci95"]
+        return f"{record.result[self.metric]:.2f} ({low:.1f} to {high:.1f})"
 
     def title(self, record: Record) -> str:
         return f"trial {record.number} of {len(self.state.records)} ({described(record.parameters, self.names)})"
@@ -71,14 +80,14 @@ class Show:
             table.add_column(name, justify="right")
         table.add_column("state")
         table.add_column("run, or what it says", no_wrap=True, overflow="ellipsis", max_width=60)
-        for name in ("heads", "BLEU", "time"):
+        for name in ("heads", self.title_of_metric, "time"):
             table.add_column(name, justify="right", no_wrap=True)
         for record in records:
             line, seconds = self.running.get(record.number, ("", 0.0)) if record.status == "running" else ("", 0.0)
             about = f"the same as trial {record.same_as}" if record.status == "skipped" else line or record.error or record.run or ""
             cells = [str(record.number), *(short(record.parameters[name]) for name in self.names)]
             states = [Text(record.status, style=STYLES[record.status]), Text(about)]  # a log line may hold what rich takes for markup
-            table.add_row(*cells, *states, heads(record), bleu(record), clock(record.seconds + seconds))
+            table.add_row(*cells, *states, heads(record), self.score(record), clock(record.seconds + seconds))
         return table
 
     def summary(self) -> None:
@@ -88,13 +97,6 @@ class Show:
 
 def heads(record: Record) -> str:
     return f"{record.result['heads_open']}/{record.result['heads_total']}" if record.result else ""
-
-
-def bleu(record: Record) -> str:
-    if not record.result:
-        return ""
-    low, high = record.result["bleu_ci95"]
-    return f"{record.result['bleu']:.2f} ({low:.1f} to {high:.1f})"
 
 
 def clock(seconds: float) -> str:

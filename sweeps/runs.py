@@ -46,7 +46,7 @@ def planned_run(config: FitConfig, text: ExperimentText) -> PlannedRun:
     precision = resolve_precision(config.precision)
     named_base = None if config.base is None else str(RunFolder.open(config.base).run_hash())
     base = named_base or config_hash(base_fingerprint(config, text.corpus, precision))
-    if config.gate == "none":
+    if config.base_alone:
         return PlannedRun(base, base)
     fingerprint = stage_fingerprint(config, text.corpus, precision, base_hash=base, gate=config.gate, test=text.test)
     return PlannedRun(config_hash(fingerprint), base)

@@ -20,9 +20,11 @@ SLOW_FILES = (
     "tests/gates/test_repair_models.py",
     "tests/lightning_modules/", "tests/models/test_removed.py", "tests/models/test_fairseq.py", "tests/models/test_huggingface.py",
     "tests/models/formats/", "tests/models/test_special_tokens.py", "tests/protocol/test_name", "tests/protocol/test_experiment.py",
+    "tests/protocol/test_comparison.py",
     "tests/protocol/test_finished_runs.py", "tests/protocol/test_s",
     "tests/pruning/test_ablated_search.py", "tests/pruning/test_scores_contract.py", "tests/pruning/test_special_tokens.py",
-    "tests/report/test_bleu_heads", "tests/report/test_page.py", "tests/report/test_pruning_figures.py", "tests/speed/",
+    "tests/report/test_bleu_heads", "tests/report/test_compare_fi", "tests/report/test_page.py",
+    "tests/report/test_pruning_figures.py", "tests/speed/",
     "tests/sweeps/test_command.py", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",
 )  # fmt: skip
 FAST_FILES = ("tests/test_architecture.py", "tests/lightning_modules/test_schedules.py")

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 
 import analyze
+import compare
 import fit
 import prune
 import translate
@@ -44,3 +45,21 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     rows = json.loads((tmp_path / "runs/gated/result.json").read_text())["rows"]
     assert [row["system"] for row in rows] == ["base", "l0", "l0-removed", "greedy"]
     assert (tmp_path / "runs/gated/report.html").is_file()
+
+
+def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(hf_folder, text, tmp_path, called, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source, words = f"hf:{hf_folder('marian')}", ("--data", text, "--src", "en", "--tgt", "de")
+    (tmp_path / "few.yaml").write_text("finetune: {bleu_sentences: 0}\n")
+    few = ("--methods", "greedy,random", "--heads", "3", "--finetune", "0,1", "--fit", "few.yaml", "--threads", "1")
+    code, out, error = called(compare)(source, *words, *few)
+    assert code == 0, out + error
+    (folder,) = (tmp_path / "runs").glob("compare-*")
+    groups = json.loads((folder / "compare.json").read_text())["groups"]
+    assert [(group["method"], group["heads"]) for group in groups if group["epochs"] == 0][1:] == [("greedy", 3), ("random", 3)]
+    (base,) = (tmp_path / "runs").glob("hf-*")
+    assert len(list(base.glob("evaluations/*/row.json"))) == 1, "not once for each run"
+    assert [out.count(f"\n{name}: ") for name in ("base", "greedy", "random")] == [1, 1, 1]
+    code, _, error = called(compare)(source, "--methods", "greedy", "--heads", "3", "--finetune", "0")
+    assert code == 1
+    assert "has no text of its own" in error

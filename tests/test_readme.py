@@ -12,6 +12,7 @@ import pytest
 
 from configs.analyze import AnalyzeConfig
 from configs.cli import ConfigError, read
+from configs.compare import CompareConfig
 from configs.export import ExportConfig
 from configs.prune import PruneConfig
 from configs.schema import FitConfig
@@ -29,6 +30,7 @@ ROOMS = (
 CONFIGS = {
     "fit.py": FitConfig,
     "prune.py": PruneConfig,
+    "compare.py": CompareConfig,
     "analyze.py": AnalyzeConfig,
     "export.py": ExportConfig,
     "translate.py": TranslateConfig,

@@ -134,7 +134,7 @@ def commands(monkeypatch):
 
 
 def test_the_machines_choices_are_the_last_words_and_only_failed_trials_begin_afresh(sweep_here, settings, tmp_path, commands, monkeypatch):
-    monkeypatch.setattr(sweep, "cores", lambda: 11)
+    monkeypatch.setattr("sweeps.jobs.cores", lambda: 11)
     here, elsewhere = (str(tmp_path / name) for name in ("here", "elsewhere"))
     for folder in (here, elsewhere):
         Path(folder).mkdir()

@@ -51,7 +51,7 @@ def test_no_two_methods_have_an_option_of_the_same_name():
 
 def test_no_two_rows_of_a_comparison_have_the_same_name():
     rows = [*BASES, *(row for method in METHODS.values() for row in (*method.rows, method.scratch))]
-    rows += [score.row + end for score in SCORES.values() for end in ("", FINETUNED)]
+    rows += [score.row + way + end for score in SCORES.values() for way in ("", "-mean", "-rescale", "-repair") for end in ("", FINETUNED)]
     assert len(set(rows)) == len(rows)
     assert all_systems() == rows
 
@@ -70,9 +70,10 @@ def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
     assert (number.steering({"heads": 5}), number.label({"heads": 5})) == (5, "5 heads")
 
 
-def test_heads_are_refused_where_no_gates_are_told_them():
-    with pytest.raises(ConfigError, match="--heads: --gate none is not told how many heads stay open; take --gate l0-target or subset"):
-        read(FitConfig, ["--gate", "none", "--heads", "5"])
+def test_heads_without_gates_are_for_the_rows_of_scores():
+    assert read(FitConfig, ["--gate", "none", "--heads", "5"]).told_heads == 5
+    with pytest.raises(ConfigError, match="--gate none --heads 5 closes heads by scores: name at least one in --systems"):
+        read(FitConfig, ["--gate", "none", "--heads", "5", "--systems", "base"])
 
 
 @pytest.mark.parametrize("gate", [name for name, method in METHODS.items() if method.steered_by == "heads"])

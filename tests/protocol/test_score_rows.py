@@ -9,7 +9,7 @@ from analysis.random_score import random_score
 from analysis.weight_norm import weight_norm
 from configs.cli import read
 from configs.schema import FitConfig
-from configs.scores import FINETUNED, SCORES, score_rows
+from configs.scores import FINETUNED, SCORES, ScoreRow, all_score_rows, score_rows
 from gates import HeadMap
 from protocol.experiment import Experiment
 from runfolder.folder import RunFolder
@@ -40,6 +40,15 @@ def test_rows_are_those_that_are_asked_for_the_plain_one_first():
         "gradient": ["greedy", "greedy-finetuned"],
         "weight-norm": ["weight-norm-finetuned"],
     }
+
+
+def test_a_name_says_score_closing_and_training():
+    rows = all_score_rows()
+    assert rows["weight-norm-repair-finetuned"] == ScoreRow("weight-norm", "repair", finetuned=True)
+    assert rows["greedy"] == ScoreRow("gradient")
+    assert [name for name, row in rows.items() if row.name != name] == []
+    names = ["greedy-repair-finetuned", "greedy", "greedy-finetuned", "greedy-repair"]
+    assert score_rows(names) == {"gradient": ["greedy", "greedy-finetuned", "greedy-repair", "greedy-repair-finetuned"]}
 
 
 def test_all_methods_keep_as_many_heads_as_the_gates(compared):

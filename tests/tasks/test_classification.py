@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import analyze
+import compare
 import export
 import fit
 import prune
@@ -301,3 +302,16 @@ def test_a_run_with_gates_is_timed_at_its_own_heads(copy, called, monkeypatch):
     assert json.loads((copy / "timed/report.json").read_text())["heads"] == {"total": 8, "closed": 8 - left}
     code, _, wrong = called(export)(base_of(copy).path, *words[:-2])
     assert (code, "give a run of fit.py with gates, or --closed SHARE" in wrong) == (1, True)
+
+
+def test_methods_are_compared_on_its_base_by_accuracy(copy, called):
+    base = base_of(copy)
+    words = (base.path, "--runs", base.path.parent, "--methods", "greedy,random", "--heads", "6,4", "--finetune", "0,3", "--threads", "1")
+    code, out, error = called(compare)(*words)
+    assert code == 0, out + error
+    content = RunFolder(base.path.parent / f"compare-{base.path.name}").read_json("compare.json")
+    assert content["metric"] == "accuracy"
+    told = {(group["method"], group["epochs"], group["heads"]) for group in content["groups"][2:]}
+    assert told == {(method, epochs, heads) for method in ("greedy", "random") for epochs in (0, 3) for heads in (6, 4)}
+    assert "the highest score" in content["summary"][0]
+    assert "6/8 heads, accuracy 100.00" in out

@@ -1,0 +1,179 @@
+"""Write a comparison: compare.csv (a row a run), compare.md, compare.json with what made it, compare.png and .svg.
+
+compare.json: {"title", "base", "base_hash", "metric", what made the table, "summary": [sentences], "ranks": {epochs: {label: rank}},
+"groups": [a row for each point, over its seeds], "failed": [points without a run], "runs": {run: what made it}}
+"""
+
+import os
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from configs.schema import KINDS
+from models.progress import Report
+from report.bleu_heads import FACTS, fact_cell
+from report.compare_figure import draw_compared
+from report.compare_groups import BASES, Compared, Group, MadePoint
+from report.compare_summary import summary, trained
+from report.terminal import columns, interval_text, show
+from runfolder.folder import RunFolder
+from runfolder.provenance import device_name, provenance
+from runfolder.table import Row, markdown_table, write_table
+from tasks.metrics import Metric
+
+NAME = "compare"
+HEAD = ("method", "heads", "seeds", "of seeds", "95%", "difference", "95%", "p")
+
+
+def write_compared(
+    compared: Compared,
+    folder: RunFolder,
+    *,
+    metrics: Sequence[Metric],
+    title: str,
+    about: Mapping[str, Any],
+    runs: Mapping[str, dict[str, Any]],
+    failed: Sequence[str] = (),
+    report: Report,
+) -> list[str]:
+    """Write all files into the folder, and return the sentences of the summary.
+
+    about: further entries of compare.json, such as the base; runs: name -> result.json of each run; failed: points that have none."""
+    sentences = summary(compared, metric=metrics[0].title)
+    groups = [group_row(group, compared, metrics) for group in in_order(compared)]
+    facts = {name: {fact: result.get(fact) for fact in FACTS} for name, result in sorted(runs.items())}
+    made_by = {name: value for name, value in provenance(device_name(), "none", 0).items() if name not in ("precision", "seed", "threads")}
+    ranks = {str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs}
+    write_table(folder, f"{NAME}.csv", point_rows(compared, metrics))
+    folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed, facts)))
+    with TemporaryDirectory(dir=folder.path, prefix=".draft-") as drafts:  # a crash leaves the old figure whole
+        draw_compared(compared, Path(drafts) / NAME, metric=metrics[0].title, title=title)
+        for end in ("png", "svg"):
+            os.replace(Path(drafts) / f"{NAME}.{end}", folder / f"{NAME}.{end}")
+    content = {"title": title, "metric": metrics[0].title, **about, **made_by, "summary": sentences, "ranks": ranks, "groups": groups}
+    folder.write_json(f"{NAME}.json", content | {"failed": list(failed), "runs": facts})
+    for end, kind in {"csv": "table", "md": "table", "png": "figure", "svg": "figure", "json": "made by"}.items():
+        report(f"{kind}: {folder / f'{NAME}.{end}'}")
+    return sentences
+
+
+def in_order(compared: Compared) -> list[Group]:
+    """The bases, then by training, heads (the most first) and score (the best first)."""
+    bases = [compared.base, *compared.continued.values()]
+    return bases + sorted(compared.groups, key=lambda group: (group.epochs, -group.heads, -group.mean, group.label))
+
+
+def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
+    """The comparisons beside a base and on it, by name: title, summary, a row for each point, and the figure as an address that holds it.
+    One whose file is broken is left out: it can be written again, and no page must wait for it."""
+    found = []
+    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{NAME}.json")):
+        folder = RunFolder(path.parent)
+        with suppress(ValueError, OSError, KeyError):
+            content = folder.read_json(path.name)
+            if content["base_hash"] != base.run_hash():
+                continue
+            drawing = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
+            points = [{name: value for name, value in row.items() if value is not None} for row in content["groups"]]
+            kept = {"name": path.parent.name, "title": content["title"], "summary": content["summary"], "points": points}
+            found.append({**kept, "figure": f"data:image/svg+xml;base64,{drawing}"})
+    return found
+
+
+# ---------------------------------------------------------------- rows
+
+
+def point_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
+    """A row for every run: what it is, its scores with intervals, and its difference from the reference of its own run, two-sided p."""
+    return [point_row(point, metrics) for group in in_order(compared) for point in group.points]
+
+
+def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
+    row, main = point.row, metrics[0].name
+    low, high = row.main.ci95 or (None, None)
+    below, above = row.main.difference_ci95 or (None, None)
+    return {
+        **{"method": point.method, "closing": point.closing, "learned": int(point.learned), "epochs": point.epochs, "seed": point.seed},
+        **{"heads_asked": point.asked, "lambda": point.lam, "heads_open": row.heads_open, "heads_total": row.heads_total},
+        **{kind: row.heads_by_kind.get(kind, 0) for kind in KINDS},
+        **{main: row.main.value, f"{main}_low": low, f"{main}_high": high, "reference": row.reference},
+        **{"difference": row.main.difference, "difference_low": below, "difference_high": above, "p_value": row.main.p_value},
+        **{metric.name: row.measures[metric.name].value for metric in metrics[1:]},
+        **{"loss": point.loss, "run": point.run, "system": row.system},
+    }
+
+
+def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Row:
+    """A point over its seeds: mean, range, intervals, and the paired difference from the reference of so much training."""
+    reference = compared.reference(group.epochs)
+    difference = None if group.method in BASES else group.minus(reference)
+    row: Row = {"method": group.label, "learned": group.learned, "epochs": group.epochs, "heads": group.heads, "lambda": group.lam}
+    row |= {"seeds": len(group.points), "value": group.mean, "lowest": group.range[0], "highest": group.range[1]}
+    row |= dict(zip(("low", "high"), group.interval, strict=True)) | {"reference": None if difference is None else reference.label}
+    row |= {"difference": None, "difference_low": None, "difference_high": None, "p_value": None}
+    if difference is not None:
+        low, high = difference.interval
+        row |= {"difference": difference.value, "difference_low": low, "difference_high": high, "p_value": difference.p}
+    return row | {metric.name: group.mean_of(metric.name) for metric in metrics[1:]} | {"loss": group.loss}
+
+
+# ---------------------------------------------------------------- words
+
+
+def group_cells(group: Group, compared: Compared, metrics: Sequence[Metric]) -> list[str]:
+    """The cells of a table's row: HEAD with the score after the seeds, then the other metrics and the validation loss."""
+    heads = f"{group.heads:g}" if group.lam is None else f"{group.heads:.4g} (λ {group.lam:g})"
+    several = len(group.points) > 1
+    cells = [group.label, heads, str(len(group.points)), f"{group.mean:.2f}", interval_text(group.range, ".2f") if several else ""]
+    cells.append(interval_text(group.interval, ".1f"))
+    if group.method in BASES:
+        cells += ["reference" if group is compared.reference(group.epochs) else "", "", ""]
+    else:
+        difference = group.minus(compared.reference(group.epochs))
+        cells += [f"{difference.value:+.2f}", interval_text(difference.interval), f"{difference.p:.3f}"]
+    others = [f"{group.mean_of(metric.name):.2f}" for metric in metrics[1:]]
+    return [*cells, *others, "" if group.loss is None else f"{group.loss:.4f}"]
+
+
+def table_head(metrics: Sequence[Metric]) -> list[str]:
+    return [*HEAD[:3], metrics[0].title, *HEAD[3:], *(metric.title for metric in metrics[1:]), "valid. loss"]
+
+
+def groups_with(compared: Compared, epochs: int) -> list[Group]:
+    """The groups of so much training, after the bases that they are compared with."""
+    bases = [compared.base] + ([compared.continued[epochs]] if epochs in compared.continued else [])
+    return bases + [group for group in in_order(compared) if group.method not in BASES and group.epochs == epochs]
+
+
+def markdown(
+    compared: Compared,
+    metrics: Sequence[Metric],
+    sentences: Sequence[str],
+    title: str,
+    failed: Sequence[str],
+    facts: Mapping[str, Mapping[str, Any]],
+) -> list[str]:
+    """The lines of compare.md."""
+    lines = [f"# {title}", "", *(f"- {sentence}" for sentence in sentences), ""]
+    lines += [f"- no run: {name}" for name in failed] + [""] * bool(failed)
+    for epochs in compared.all_epochs:
+        rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
+        lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(table_head(metrics), rows)]
+        if ranks := compared.ranks(epochs):
+            lines += markdown_table(["method", "mean rank"], ([label, f"{rank:.2f}"] for label, rank in ranks.items()))
+    signatures = compared.base.points[0].row.measures
+    lines += [f"- {metric.title} `{signatures[metric.name].signature}`" for metric in metrics if metric.name in signatures]
+    made = ([run, *(fact_cell(name, fact[name]) for name in FACTS)] for run, fact in facts.items())
+    return [*lines, "", *markdown_table(["run", *FACTS], made, left=1 + len(FACTS))]
+
+
+def show_compared(compared: Compared, sentences: Sequence[str], *, metrics: Sequence[Metric], title: str) -> None:
+    """Print a table for each amount of training, then the summary."""
+    for epochs in compared.all_epochs:
+        rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
+        show(columns(f"{title}, {trained(epochs)}", ["method"], table_head(metrics)[1:], rows))
+    for sentence in sentences:
+        print(sentence)

@@ -1,0 +1,57 @@
+"""What compare.py can be told, and what is refused before anything is opened."""
+
+import pytest
+
+from configs import compare
+from configs.cli import ConfigError, read
+from configs.compare import CompareConfig, all_methods, usual_methods
+from configs.methods import METHODS
+from configs.scores import SCORES
+
+
+def config(*words: object) -> CompareConfig:
+    return read(CompareConfig, ["runs/base", *map(str, words)])
+
+
+def test_every_method_and_score_can_be_named():
+    assert all_methods() == [*METHODS, *(score.row for score in SCORES.values())]
+    assert config("--methods", "greedy,weight-norm,random").methods == ["greedy", "weight-norm", "random"]
+    told = [name for name in METHODS if METHODS[name].steered_by == "heads"]
+    assert usual_methods()[: len(told)] == told
+    assert {"greedy", "random"} <= set(usual_methods())
+
+
+def test_lists_of_numbers_are_read():
+    found = config("--methods", "l0,greedy", "--lambdas", "0.01,0.5", "--heads", "36,24", "--finetune", "0,3", "--seeds", 3, "--seed", 5)
+    assert (found.lambdas, found.heads, found.finetune, found.all_seeds) == ([0.01, 0.5], [36, 24], [0, 3], [5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--methods", "gredy"], "did you mean 'greedy'"),
+        (["--methods", "l0"], "l0 is steered by lambda and cannot be told a number of heads: give --lambdas"),
+        (["--methods", "greedy", "--lambdas", "0.1"], "none of the methods greedy is steered by lambda; leave it out"),
+        (["--methods", "l0", "--lambdas", "0.1", "--finetune", 0], "--finetune 0 has no training, so l0 would have no point"),
+        (["--methods", "l0", "--lambdas", "0.1", "--close", "repair"], "--close repair is for scores, and l0 learn"),
+        (["--close", "glue"], "--close: expected some of zero, mean, rescale, repair"),
+        (["--heads", -3], "--heads: expected numbers of at least 1, got -3"),
+        (["--heads", 0], "with none open all methods are one model"),
+        (["--heads", "3,3"], "--heads: expected each number once, got 3, 3"),
+        (["--heads", "many"], "--heads: expected a list of whole numbers"),
+        (["--lambdas", "much", "--methods", "l0"], "--lambdas: expected a list of numbers"),
+        (["--finetune", -1], "--finetune: expected numbers of at least 0, got -1"),
+        (["--seeds", 0], "--seeds: expected a number at least 1, got 0"),
+        (["--jobs", 0], "--jobs: expected a number at least 1, got 0"),
+        (["--name", "a/b"], "--name: expected a plain name"),
+        (["--fit", "no/such.yaml"], "there is none at no/such.yaml"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, error):
+    with pytest.raises(ConfigError, match=error):
+        config(*words)
+
+
+def test_a_new_method_is_simply_there(monkeypatch):
+    monkeypatch.setitem(compare.METHODS, "first", compare.METHODS["l0"])
+    assert "first" in all_methods()

@@ -1,0 +1,92 @@
+"""The files of a comparison: a row a run, what made them, and what the report page of the base takes from them."""
+
+import base64
+import json
+
+import pytest
+
+from report import drawing
+from report.compare_files import comparisons_of, show_compared, write_compared
+from runfolder.folder import RunFolder
+from runfolder.table import read_table
+from tasks.metrics import ACCURACY
+from tests.worlds.compared import compared, point, right
+
+POINTS = [
+    point("greedy", 5, right(range(40))),
+    *(point("greedy", 5, right(range(n)), epochs=1, seed=seed, loss=1.25) for seed, n in ((1, 100), (2, 120))),
+    point("l0", 8, right(range(125)), epochs=1, lam=0.1, learned=True),
+]
+RUNS = {point.run: {"command": f"python fit.py --name {point.run}", "seed": 1, "commit": "0123abc"} for point in POINTS}
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """(folder, sentences) of a comparison beside a base."""
+    monkeypatch.setattr(drawing, "DOTS_PER_INCH", 40)
+    base, folder = RunFolder(tmp_path / "base"), RunFolder(tmp_path / "compare-planted")
+    base.write_text("config.yaml", "run_hash: abc123abc123\n")
+    folder.path.mkdir()
+    about = {"base": "base", "base_hash": "abc123abc123"}
+    made = compared(POINTS, continued=range(195))
+    said = write_compared(
+        made, folder, metrics=[ACCURACY], title="planted", about=about, runs=RUNS, failed=["random at 5"], report=lambda text: None
+    )
+    return folder, said
+
+
+def test_the_table_has_a_row_for_every_run_the_bases_first(written):
+    folder, _ = written
+    rows = read_table(folder, "compare.csv")
+    assert [row["run"] for row in rows[2:]] == [POINTS[0].run, POINTS[3].run, POINTS[1].run, POINTS[2].run]
+    assert [row["method"] for row in rows[:2]] == ["base", "base-continued"]
+    greedy = rows[-1]
+    assert (greedy["heads_asked"], greedy["heads_open"], greedy["seed"], greedy["loss"]) == (5, 5, 2, 1.25)
+    assert (greedy["accuracy"], greedy["accuracy_low"], greedy["p_value"]) == (60.0, 59.0, 0.5)
+    assert (rows[3]["lambda"], rows[3]["heads_asked"], rows[3]["learned"]) == (0.1, None, 1)
+
+
+def test_the_record_says_what_made_it_and_each_run(written):
+    folder, said = written
+    content = json.loads((folder / "compare.json").read_text())
+    assert {"command", "commit", "device", "versions", "date"} <= set(content)
+    assert content["summary"] == said
+    assert content["ranks"] == {"0": {"greedy": 1.0}, "1": {"greedy": 1.0}}
+    assert content["runs"][POINTS[0].run]["command"] == f"python fit.py --name {POINTS[0].run}"
+    assert content["failed"] == ["random at 5"]
+    group = content["groups"][-1]
+    assert (group["method"], group["seeds"], group["value"], group["lowest"], group["highest"]) == ("greedy", 2, 55.0, 50.0, 60.0)
+    assert group["reference"] == "base-continued"
+    assert group["difference"] == pytest.approx(55.0 - 97.5)
+    assert group["difference_low"] < group["difference"] < group["difference_high"]
+    text = (folder / "compare.md").read_text()
+    assert [sentence for sentence in said if f"- {sentence}" not in text] == []
+    assert "- no run: random at 5" in text
+    assert "| greedy | 5 | 2 | 55.00 | 50.00 to 60.00 |" in text
+
+
+def test_the_page_of_the_base_takes_words_points_and_figure(written):
+    folder, said = written
+    base = RunFolder(folder.path.parent / "base")
+    (found,) = comparisons_of(base)
+    assert (found["name"], found["summary"]) == ("compare-planted", said)
+    assert len(found["points"]) == 2 + 3
+    head, _, drawn = found["figure"].partition(",")
+    assert head == "data:image/svg+xml;base64"
+    assert base64.b64decode(drawn) == (folder / "compare.svg").read_bytes()
+    base.write_text("config.yaml", "run_hash: another12345\n")
+    assert comparisons_of(base) == []
+
+
+def test_a_broken_comparison_costs_the_page_nothing(written):
+    folder, _ = written
+    (folder / "compare.json").write_text("{")
+    assert comparisons_of(RunFolder(folder.path.parent / "base")) == []
+
+
+def test_the_terminal_shows_a_table_for_each_amount_of_training(written, capsys):
+    show_compared(compared(POINTS), ["A sentence."], metrics=[ACCURACY], title="planted")
+    out = capsys.readouterr().out
+    assert "planted, without training" in out
+    assert "planted, with 1 epoch of training" in out
+    assert out.rstrip().endswith("A sentence.")

@@ -1,0 +1,163 @@
+"""compare.py as its user meets it: two counts and an epoch on a tiny base, the same command again, what is refused and how."""
+
+import csv
+import json
+import subprocess
+
+import pytest
+
+import compare
+from runfolder.folder import RunFolder
+
+POINTS = 2 + 3  # without training: greedy at two counts; with an epoch: the same, and l0
+
+
+@pytest.fixture
+def compare_here(called):
+    """compare_here(words...) -> (exit code, stdout, stderr)."""
+    return called(compare)
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch):
+    start = subprocess.Popen
+
+    def popen(words, *rest, **options):
+        if words[0] != "git":  # what the record of the table asks for the commit
+            raise AssertionError(f"started {words}")
+        return start(words, *rest, **options)
+
+    monkeypatch.setattr("sweeps.jobs.subprocess.Popen", popen)
+
+
+def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, runs, monkeypatch):
+    words = (base.path, "--runs", runs, "--methods", "l0,greedy", "--lambdas", 2.0, "--heads", "4,2", "--finetune", "0,1", "--jobs", 2)
+    code, out, error = compare_here(*words, "--threads", 1)
+    assert (code, error) == (0, ""), out + error
+    folder = RunFolder(runs / "compare-toy-en-de-none-s1")
+    assert f"{POINTS} points at 4, 2 of 6 heads, {POINTS} of them to make" in out
+    records = json.loads((folder / "trials.json").read_text())["trials"]
+    assert {record["status"] for record in records} == {"done"}
+    with (folder / "compare.csv").open(newline="") as table:
+        rows = {(row["method"], row["epochs"], row["heads_asked"]): row for row in csv.DictReader(table)}
+    told = {("greedy", epochs, heads) for epochs in "01" for heads in "42"}
+    assert set(rows) == told | {("l0", "1", ""), ("base", "0", "6"), ("base-continued", "1", "6")}
+    for key, row in rows.items():
+        made = {each.system: each for each in RunFolder(runs / row["run"]).rows()}[row["system"]]
+        assert (float(row["bleu"]), int(row["heads_open"])) == (made.main.value, made.heads_open)
+        assert row["p_value"], "every number has its test"
+        assert key not in told or int(row["heads_open"]) == int(row["heads_asked"])
+    assert len({json.dumps(RunFolder(runs / row["run"]).rows()[0].evaluation) for row in rows.values()}) == 1, "the same test lines"
+    for name in ("compare.png", "compare.svg", "compare.md"):
+        assert (folder / name).stat().st_size > 1000
+    content = json.loads((folder / "compare.json").read_text())
+    assert "At 4 heads without training greedy has the highest score" in content["summary"][0]
+    assert content["summary"][0] in out
+    assert str(runs) not in (folder / "compare.json").read_text(), "no path of the machine"
+    page = (base / "report.html").read_text()
+    assert "compare-toy-en-de-none-s1: methods" not in page
+    assert content["title"] in page
+
+    (trained,) = (row["run"] for key, row in rows.items() if key == ("greedy", "1", "2"))
+    started = []
+    start = subprocess.Popen
+
+    def popen(words, *rest, **options):
+        started.append(words)
+        return start(words, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.jobs.subprocess.Popen", popen)
+        result = RunFolder(runs / trained).read_json("result.json")
+        RunFolder(runs / trained).write_json("result.json", result | {"finished": False})  # stopped before its end
+        code, out, error = compare_here(*words)
+        assert (code, error) == (0, "")
+        assert f"{POINTS} points at 4, 2 of 6 heads, 1 of them to make" in out
+    assert ["greedy-finetuned" in word for words in started for word in words if "--systems" in word] == [True]
+    monkeypatch.setattr("protocol.comparison.Comparison.make_here", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("sweeps.jobs.subprocess.Popen", lambda words, *_, **__: pytest.fail(f"started {words}"))
+    monkeypatch.setattr("runfolder.provenance.commit", lambda: "0123abc")
+    code, out, error = compare_here(*words)
+    assert (code, error) == (0, "")
+    assert "0 of them to make" in out
+    assert json.loads((folder / "compare.json").read_text())["groups"] == content["groups"]
+
+
+def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch):
+    from protocol.comparison import Comparison
+
+    make = Comparison.make_here
+
+    def make_here(self, planned):
+        if planned.point.heads == 4:
+            raise ValueError("the disk is full")
+        make(self, planned)
+
+    monkeypatch.setattr(Comparison, "make_here", make_here)
+    words = (base.path, "--runs", runs, "--methods", "greedy", "--heads", "4,2", "--finetune", 0, "--name", "own")
+    code, out, error = compare_here(*words)
+    assert (code, error) == (1, "")
+    assert "1 of 2 points have no run; the same command tries them again" in out
+    assert "- no run: method greedy, heads 4, epochs 0, seed 1: the disk is full" in (runs / "compare-own/compare.md").read_text()
+    monkeypatch.setattr(Comparison, "make_here", make)
+    assert compare_here(*words)[0] == 0
+    assert "no run" not in (runs / "compare-own/compare.md").read_text()
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--heads", "9,2"], "--heads: cannot keep 9 of 6 heads of enc-self, dec-self, cross; give a smaller number"),
+        (["--kinds", "cross", "--heads", 3], "cannot keep 3 of 2 heads of cross"),
+    ],
+)
+def test_what_the_base_cannot_have_is_one_line_before_anything_starts(compare_here, base, runs, nothing_starts, words, part):
+    code, out, error = compare_here(base.path, "--runs", runs, "--methods", "greedy", *words)
+    assert (code, out) == (1, "")
+    (line,) = error.strip().splitlines()
+    assert line.startswith("compare.py: error: ")
+    assert part in line
+    assert not list(runs.glob("compare-*"))
+
+
+def test_a_run_with_gates_and_one_that_is_not_there_are_named(compare_here, gated, runs, nothing_starts):
+    code, _, error = compare_here(gated.path, "--runs", runs, "--methods", "greedy")
+    assert code == 1
+    assert "closes heads already; a comparison starts from its base" in error
+    code, _, error = compare_here(runs / "toy-en-de-nono-s1", "--methods", "greedy")
+    assert code == 1
+    assert f"did you mean '{runs / 'toy-en-de-none-s1'}'" in error
+
+
+def test_a_folder_of_other_settings_is_refused(compare_here, base, runs, nothing_starts, tmp_path):
+    folder = runs / "compare-toy-en-de-none-s1"
+    folder.mkdir()
+    (folder / "fit.yaml").write_text("base_hash: another\n")
+    code, _, error = compare_here(base.path, "--runs", runs, "--methods", "greedy", "--heads", 2, "--finetune", 0)
+    assert code == 1
+    assert f"{folder} holds a comparison with other settings" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ([], "SOURCE is missing"),
+        (["runs/x", "--methods", "gredy"], "did you mean 'greedy'"),
+        (["runs/x", "--method", "greedy"], "unknown flag --method; did you mean --methods?"),
+        (["runs/x", "--methods", "l0"], "give --lambdas"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(compare_here, words, part):
+    code, _, error = compare_here(*words)
+    assert code == 2
+    assert part in error
+
+
+def test_help_begins_with_examples(compare_here):
+    code, out, _ = compare_here("--help")
+    assert code == 0
+    assert "python compare.py runs/toy-en-de-none-s1 --methods" in out
+    assert "--lambdas" in out
