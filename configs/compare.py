@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from configs.closing import LASTING
 from configs.methods import METHODS
 from configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
-from configs.scores import CLOSINGS, SCORES, ZERO
+from configs.scores import SCORES, ZERO
 from configs.source import SourceOptions
 from configs.sweep import check_file_name
 
@@ -49,7 +50,7 @@ class CompareConfig(SourceOptions):
         f"methods, comma-separated: {', '.join(METHODS)} learn which heads stay; {', '.join(posthoc_methods())} close the lowest scores",
         items=all_methods(),
     )
-    close: list[str] = setting([ZERO], "what closing a head means, for scores", items=CLOSINGS)
+    close: list[str] = setting([ZERO], "what closing a head means, for scores", items=LASTING)
     finetune: list[int] = setting(
         [0, 3], "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned gates, which 0 leaves out"
     )

@@ -7,11 +7,10 @@ that --help answers at once: `function` is imported when it is called.
 
 from dataclasses import dataclass
 
-from configs.closing import CLOSINGS as WAYS
+from configs.closing import LASTING
 
 FINETUNED = "-finetuned"  # a row trained on for as many steps as the gates
 ZERO = "zero"  # a closed head says nothing, and nothing else changes
-CLOSINGS = tuple(name for name, closing in WAYS.items() if closing.permanent)  # those that leave weights to train on
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ SCORES: dict[str, Score] = {
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """What the name of a row says: the row of its score, the closing unless it is zero, -finetuned. closing: one of CLOSINGS."""
+    """What the name of a row says: the row of its score, the closing unless it is zero, -finetuned. closing: one of LASTING."""
 
     score: str
     closing: str = ZERO
@@ -84,7 +83,7 @@ class ScoreRow:
 
 def all_score_rows() -> dict[str, ScoreRow]:
     """Every row that a score may have, by name: the scores in their order, of each the closings, of each as closed and trained on."""
-    rows = (ScoreRow(score, closing, finetuned) for score in SCORES for closing in CLOSINGS for finetuned in (False, True))
+    rows = (ScoreRow(score, closing, finetuned) for score in SCORES for closing in LASTING for finetuned in (False, True))
     return {row.name: row for row in rows}
 
 

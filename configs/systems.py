@@ -1,7 +1,8 @@
 """The systems of a comparison: the rows of result.json, by name and in their order."""
 
+from configs.closing import LASTING
 from configs.methods import METHODS
-from configs.scores import CLOSINGS, FINETUNED, SCORES, ZERO, all_score_rows
+from configs.scores import FINETUNED, SCORES, ZERO, all_score_rows
 
 BASES = ["base", "base-continued"]
 USUAL_SCORES = ["greedy"]  # beside the gates unless --systems says otherwise
@@ -26,5 +27,5 @@ def learned_rows() -> list[str]:
 def systems_in_words() -> str:
     """Every system, with the rows of the scores as one pattern: they are many."""
     scores = ", ".join(score.row for score in SCORES.values())
-    closings = " or ".join(f"-{closing}" for closing in CLOSINGS if closing != ZERO)
+    closings = " or ".join(f"-{closing}" for closing in LASTING if closing != ZERO)
     return f"{', '.join([*BASES, *learned_rows()])}, and SCORE[CLOSING][{FINETUNED}], where SCORE is one of {scores} and CLOSING {closings}"
