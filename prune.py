@@ -70,8 +70,9 @@ def points(dense: "DenseModel", config: "PruneConfig") -> None:
 def calibration_of(dense: "DenseModel", config: "PruneConfig") -> "Calibration | None":
     """The text that --close is calibrated on, read when it is first needed; None for zero."""
     from configs.closing import CLOSINGS
-    from pruning.closing import Calibration
+    from pruning.closing import Calibration, check_closing
 
+    check_closing(config.close, model=dense.source.model)
     if not CLOSINGS[config.close].calibrated:
         return None
     return Calibration(dense.source, sentences=config.calibration_sentences, targets=config.calibration_targets, seed=config.seed)

@@ -8,25 +8,36 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from gates import HeadMap, find_sites
 from gates.headmap import check_kinds
-from models.attention import MultiHeadAttention
-from models.transformer import Transformer
+from gates.hold import group_of, plain_projection
+from gates.rules import rule_of
 
 
 @torch.no_grad()
-def weight_norm(model: Transformer, batches: Iterable[Any] = (), *, kinds: Iterable[str] | None = None) -> HeadMap:
+def weight_norm(model: nn.Module, batches: Iterable[Any] = (), *, kinds: Iterable[str] | None = None) -> HeadMap:
     """Return |W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64.
 
-    A gate on the head does not change it, and the batches are not read."""
+    A gate on the head does not change it, and the batches are not read. Raises ValueError at an attention whose rule leads to no plain
+    projection of values."""
     del batches
     chosen = check_kinds(kinds)
     norms = {}
     for site, attention in find_sites(model).items():
         if site.kind in chosen and site.heads:
-            assert isinstance(attention, MultiHeadAttention)
-            w_v = attention.v_proj.weight.double().unflatten(0, (site.heads, -1))  # (H, K, D)
-            w_o = attention.out_proj.weight.double().unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
+            rule = rule_of(attention)
+            # one weight of all three has the rows of q, of k, then of v
+            w_v = weight_at(attention, rule.v).chunk((rule.q, rule.k, rule.v).count(rule.v))[-1]
+            group = group_of(attention, rule)  # heads that share one value head
+            w_v = w_v.unflatten(0, (site.heads // group, -1)).repeat_interleave(group, 0)  # (H, K, D)
+            w_o = weight_at(attention, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
             norms[site] = (w_o @ w_v).flatten(1).norm(dim=1)  # (H,)
     return HeadMap(norms)
+
+
+def weight_at(attention: nn.Module, path: str) -> Tensor:
+    """The weight (outputs, inputs) of a projection, in fp64, whichever way it lies."""
+    weight = plain_projection(attention, path).weight.double()
+    return weight.t() if rule_of(attention).transposed else weight

@@ -6,13 +6,17 @@
 The sites go in the order of the forward pass. At each, X are the outputs of the heads that stay, in the model as it is now (earlier sites
 closed and refitted), with a column of ones, and Y is the attention's output in the dense model at the same positions (gates/gram.py). Where
 no head is left, the bias becomes the mean of Y. The cheaper forms: `rescale`, one factor for each head that stays, and `fold_mean`, whose
-bias takes in what the closed heads add on average. Letters: B sentences, L query positions, H heads, K head width, D model width.
+bias takes in what the closed heads add on average.
+
+With `sublayers`, of a model whose residual stream x is known, Y is what brings the stream to where the dense model has it:
+y_dense + x_dense - x. So a site makes up for what those before it could not, and the last layers of the feed-forward parts do too.
+Letters: B sentences, L query positions, H heads, K head width, D model width.
 """
 
 import copy
 import itertools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +25,20 @@ from torch import Tensor, nn
 
 from .gram import Gram, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
-from .hold import columns_of, plain_projection
+from .hold import SiteRule, columns_of, plain_projection
 from .remove import rows_now
 from .rules import rule_of
-from .site_walk import Forward, Positions, SiteWalk, open_sites, rows_of, run
+from .site_walk import Forward, Positions, SiteWalk, Sublayer, open_sites, rows_of, run
+from .sites import find_sites
 
 EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
+FEED_FORWARD = SiteRule(heads="1", way="hook")  # its last layer is (outputs, inputs), and is given (B, L, inputs)
 
 
 @dataclass(frozen=True)
 class Refit:
-    """What a refit did at one site. ridge: relative to the mean diagonal of X^T X; error: the share of the squares of the dense model's
-    output that is left unexplained, over all positions."""
+    """What a refit did at one site. ridge: relative to the mean diagonal of X^T X; error: the share of the squares of Y that is left
+    unexplained, over all positions."""
 
     site: HeadSite
     positions: int
@@ -46,6 +52,7 @@ class Output:
 
     site: HeadSite
     module: nn.Module  # the attention
+    rule: SiteRule
     out: nn.Linear
     keep: Tensor  # (H,) bool
 
@@ -53,7 +60,7 @@ class Output:
     def weight(self) -> Tensor:
         """W_O (D, H * K), a view of the parameter."""
         weight = self.out.weight.detach()
-        return weight.t() if rule_of(self.module).transposed else weight
+        return weight.t() if self.rule.transposed else weight
 
     @property
     def bias(self) -> Tensor | None:
@@ -62,7 +69,7 @@ class Output:
     @property
     def kept(self) -> Tensor:
         """(H * K,) bool: the columns of the heads that stay."""
-        return self.keep.repeat_interleave(columns_of(self.out, rule_of(self.module)) // len(self.keep)).to(self.out.weight.device)
+        return self.keep.repeat_interleave(columns_of(self.out, self.rule) // len(self.keep)).to(self.out.weight.device)
 
     def with_ones(self, z: Tensor) -> Tensor:
         """z (N, P) in float64, with a last column of ones where there is a bias."""
@@ -88,14 +95,16 @@ def repair(
     dense: nn.Module | None = None,
     positions: Positions | None = None,
     ridge: float | None = None,
+    sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
 ) -> list[Refit]:
     """Refit W_O and its bias after the heads where `closed` is True are closed, in place; what was done at each site, in their order.
 
     batches: the calibration text, read once a site. forward (model, batch) runs the model; it is stopped at the site that it is run for.
     dense: the model whose outputs are aimed at, a copy of `model` unless given. positions (model, site, batch): (B, L) bool, False at
-    padding, which counts everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. A projection without
-    bias gets none. Raises ValueError at a model with gates, a map that does not fit it, text without positions, or an attention whose
-    output projection is not called; warns where there are fewer positions than columns. With nothing closed nothing changes."""
+    padding, which counts everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. sublayers (model): those
+    whose residual stream is aimed at. A projection without bias gets none. Raises ValueError at a model with gates, a map that does not fit
+    it, text without positions, or an attention whose output projection is not called; warns where there are fewer positions than columns.
+    With nothing closed nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
 
@@ -113,7 +122,7 @@ def repair(
             output.bias.copy_(new[-1])
         return chosen, gram.error(new)
 
-    return walk_sites(model, closed, batches, forward, refit, dense=dense, positions=positions, with_bias=True)
+    return walk_sites(model, closed, batches, forward, refit, dense=dense, positions=positions, with_bias=True, sublayers=sublayers)
 
 
 def rescale(
@@ -153,15 +162,18 @@ def walk_sites(
     dense: nn.Module | None,
     positions: Positions | None,
     with_bias: bool,
+    sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
 ) -> list[Refit]:
     """Close the heads site by site; `solve` gets the Gram matrices of the fitted and of the held-out sentences, changes W_O in place, and
     returns ridge and error. with_bias: the column of ones follows the bias, else it is always there."""
-    outputs = outputs_of(model, closed)
+    parts = sublayers(model)
+    outputs = outputs_of(model, closed, parts)
     if not any(not output.keep.all() for output in outputs.values()):
         return []
     dense = dense if dense is not None else dense_copy(model, outputs)
+    walks = SiteWalk(model, forward, sublayers=parts), SiteWalk(dense, forward, fixed=True, sublayers=sublayers(dense))
     done: list[Refit] = []
-    with SiteWalk(model, forward) as walk, SiteWalk(dense, forward, fixed=True) as dense_walk:
+    with walks[0] as walk, walks[1] as dense_walk:
         first = next(iter(batches), None)
         if first is None:
             raise ValueError(NO_TEXT)
@@ -178,12 +190,14 @@ def walk_sites(
             fit, held_out = (Gram(columns, len(output.weight), output.weight.device) for _ in range(2))
             sentences = 0
             for number, batch in enumerate(batches):
-                z, _ = walk.see(site, number, batch)
-                _, y = dense_walk.see(site, number, batch)
-                held = held_out_rows(z, output.module, sentences)
+                z, _, x_now = walk.see(site, number, batch)
+                _, y, x_dense = dense_walk.see(site, number, batch)
+                if x_now is not None and x_dense is not None:
+                    y = y.double() + (x_dense.double() - x_now.double())
+                held = held_out_rows(z, output.rule, sentences)
                 sentences += len(held)
                 where = None if positions is None else positions(model, site, batch)
-                x, y, held = (rows_of(each, output.module, where) for each in (z, y, held_as(z, held, output.module)))
+                x, y, held = (rows_of(each, output.rule, where) for each in (z, y, held_as(z, held, output.rule)))
                 x = output.with_ones(x[:, kept]) if with_bias else torch.cat([x[:, kept].double(), x.new_ones(len(x), 1).double()], 1)
                 for gram, rows in ((fit, ~held[:, 0]), (held_out, held[:, 0])):
                     gram.add(x[rows], y[rows])
@@ -238,7 +252,7 @@ def head_means(
     counts = dict.fromkeys(sites, 0)
 
     def take(site: HeadSite, batch: Any, z: Tensor) -> None:
-        rows = rows_of(z.detach(), modules[site], None if positions is None else positions(model, site, batch))
+        rows = rows_of(z.detach(), rule_of(modules[site]), None if positions is None else positions(model, site, batch))
         sums[site] = sums[site] + rows.double().sum(0)
         counts[site] += len(rows)
 
@@ -260,17 +274,22 @@ def see_inputs(
     run(model, batch, forward, handles)
 
 
-def outputs_of(model: nn.Module, closed: HeadMap) -> dict[HeadSite, Output]:
-    """The output projections of all sites with heads. Raises ValueError where the map does not fit the model, or two share one weight."""
+def outputs_of(model: nn.Module, closed: HeadMap, sublayers: Iterable[Sublayer] = ()) -> dict[HeadSite, Output]:
+    """The output projections of all sites with heads, and the last linear layers of the other sublayers.
+
+    Raises ValueError where the map does not fit the model, or two share one weight."""
     modules = open_sites(model)
     for site, row in closed.items() if isinstance(closed, HeadMap) else ():
-        if row.dtype != torch.bool:
+        if site.heads and row.dtype != torch.bool:
             raise ValueError(f"closed must hold bools, True where a head is closed; {site.name} has numbers: scores.lowest(k) makes bools")
-    rows = rows_now(modules, closed, "closed", False)
+    rows = rows_now(find_sites(model), closed, "closed", False)  # it may have sites all of whose heads are gone
     found = {}
     for site, module in modules.items():
         keep = ~rows[site] if site in rows else torch.ones(site.heads, dtype=torch.bool)
-        found[site] = Output(site, module, plain_projection(module, rule_of(module).out), keep)
+        found[site] = Output(site, module, rule_of(module), plain_projection(module, rule_of(module).out), keep)
+    for each in sublayers:
+        if each.site not in found:
+            found[each.site] = Output(each.site, each.module, FEED_FORWARD, each.out, torch.ones(1, dtype=torch.bool))
     weights = [id(output.out.weight) for output in found.values()]
     if len(set(weights)) < len(weights):
         raise ValueError("two output projections share one weight, so heads cannot be closed at one alone; give each its own copy first")
@@ -284,13 +303,13 @@ def dense_copy(model: nn.Module, outputs: dict[HeadSite, Output]) -> nn.Module:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors if id(tensor) not in own})
 
 
-def held_out_rows(z: Tensor, module: nn.Module, sentences: int) -> Tensor:
+def held_out_rows(z: Tensor, rule: SiteRule, sentences: int) -> Tensor:
     """(B,) bool: every fifth sentence of the text, `sentences` of which came before this batch."""
-    axis = rule_of(module).batch_axis if z.dim() == 3 else 0
+    axis = rule.batch_axis if z.dim() == 3 else 0
     return (torch.arange(z.shape[axis], device=z.device) + sentences) % EVERY == EVERY - 1
 
 
-def held_as(z: Tensor, held: Tensor, module: nn.Module) -> Tensor:
+def held_as(z: Tensor, held: Tensor, rule: SiteRule) -> Tensor:
     """The sentences that are held out, as a tensor of the positions of z with one column."""
-    shape = (1, -1, 1) if z.dim() == 3 and rule_of(module).batch_axis == 1 else (-1,) + (1,) * (z.dim() - 1)
+    shape = (1, -1, 1) if z.dim() == 3 and rule.batch_axis == 1 else (-1,) + (1,) * (z.dim() - 1)
     return held.view(shape).expand(*z.shape[:-1], 1)

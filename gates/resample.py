@@ -69,7 +69,7 @@ def draw_pools(
     keys: dict[HeadSite, Tensor] = {}
 
     def take(site: HeadSite, batch: Any, z: Tensor) -> None:
-        rows = rows_of(z.detach(), sites[site], None if positions is None else positions(model, site, batch))
+        rows = rows_of(z.detach(), rule_of(sites[site]), None if positions is None else positions(model, site, batch))
         new = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         # the positions with the smallest random keys are a uniform sample, whatever the number of batches
         key = torch.cat([keys[site], new]) if site in keys else new

@@ -3,18 +3,19 @@
     with SiteWalk(model, forward) as walk:
         for site in walk.order(first_batch):
             for number, batch in enumerate(batches):
-                z, y = walk.see(site, number, batch)   # the inputs and outputs of its W_O
-            ...                                        # change W_O
+                z, y, _ = walk.see(site, number, batch)   # the inputs and outputs of its W_O
+            ...                                           # change W_O
             walk.leave(site)
 
 A pass ends where the site has been reached, and begins after the last layer that is behind: the output of that layer, and what the sites
 of the present one have given to W_O, lie in a temporary folder. So every layer runs about once for each batch, and memory does not grow
-with the text.
+with the text. Of a model whose `Sublayer`s are given, the feed-forward parts are sites too, the last linear layer in the place of W_O.
 """
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import HeadSite
-from .hold import attribute, hold_of, projection, sizes_of
+from .hold import SiteRule, attribute, hold_of, projection, sizes_of
 from .rules import rule_of
 from .sites import find_sites
 
@@ -34,14 +35,42 @@ class Reached(Exception):
     """The pass has come to where it should end."""
 
 
-class SiteWalk:
-    """One walk through one model in evaluation mode. fixed: no W_O will change. Raises ValueError at a model with gates."""
+class FeedForwardSite(HeadSite):
+    """A feed-forward part, written `encoder.0.ffn`: no attention, but a stop of the walk. kind: of the attention before it, whose positions
+    it has; heads: 1, as all of it stays."""
 
-    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False):
+    @property
+    def name(self) -> str:
+        return f"{super().name.removesuffix(self.kind)}ffn"
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """A part f of a layer that adds y = f(x) to the residual stream x; a norm may stand before f or after the sum.
+
+    site: a HeadSite of the model or a FeedForwardSite. module: f, which ends with `out`. stream: the module whose first input is x."""
+
+    site: HeadSite
+    module: nn.Module
+    out: nn.Linear
+    stream: nn.Module
+
+
+class SiteWalk:
+    """One walk through one model in evaluation mode. fixed: no W_O will change. sublayers: those whose residual stream is known.
+    Raises ValueError at a model with gates."""
+
+    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False, sublayers: Iterable[Sublayer] = ()):
         self.model, self.forward, self.fixed = model, forward, fixed
         self.sites = open_sites(model)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
+        self.widths = {site: sizes_of(out, rule_of(self.sites[site]))[0] for site, out in self.outs.items()}
         self.into = {site: linear_projections(module) for site, module in self.sites.items()}
+        self.streams = {each.site: each.stream for each in sublayers}
+        for each in sublayers:
+            if each.site not in self.sites:
+                self.sites[each.site], self.outs[each.site], self.into[each.site] = each.module, each.out, []
+                self.widths[each.site] = each.out.out_features
         self.modules = dict(model.named_modules())
         paths = {module: path for path, module in self.modules.items()}
         matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
@@ -88,8 +117,9 @@ class SiteWalk:
                 )
         return seen
 
-    def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor]:
-        """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`; first axes as the model has them.
+    def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the residual stream (B, L, D) to which
+        the outputs are added, where it is known; first axes as the model has them.
 
         All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty: they are about to change."""
         self.number, self.loaded = number, {}
@@ -104,17 +134,19 @@ class SiteWalk:
 
         out = self.outs[site]
         handles = [out.register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
+        if site in self.streams:
+            handles.append(self.streams[site].register_forward_pre_hook(lambda _, inputs: found.update(x=inputs[0].detach())))
         for path in self.finished_layers():
             if path not in self.stored:
                 handles.append(self.modules[path].register_forward_hook(lambda _, inputs, output, path=path: self.write(path, output)))
         if not self.fixed:
-            self.replace(out, lambda z: z.new_empty(*z.shape[:-1], sizes_of(out, rule_of(self.sites[site]))[0]))
+            self.replace(out, lambda z: z.new_empty(*z.shape[:-1], self.widths[site]))
         try:
             one_pass(self.model, batch, self.forward, handles)
         finally:
             if not self.fixed:
                 self.restore(out)
-        return found["z"], found["y"]
+        return found["z"], found["y"], found.get("x")
 
     def leave(self, site: HeadSite) -> None:
         """The site's W_O is as it stays; the next pass may start behind it."""
@@ -227,9 +259,9 @@ def stack_of(layer: str) -> str:
 Positions = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: query positions that are not padding
 
 
-def rows_of(tensor: Tensor, module: nn.Module, where: Tensor | None) -> Tensor:
+def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
     """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says, that `where` (B, L) names."""
-    if tensor.dim() == 3 and rule_of(module).batch_axis == 1:
+    if tensor.dim() == 3 and rule.batch_axis == 1:
         tensor = tensor.transpose(0, 1)
     if where is None:
         return tensor.flatten(0, -2)

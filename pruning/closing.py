@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from data.batch import Batch
 from data.parallel import ParallelText
 from gates import HeadMap, HeadSite, fold_mean, repair, resampled, rescale, zero_heads
 from gates.repair import outputs_of
+from models.sublayers import sublayers
 from runfolder.source import BATCH_TOKENS, Source
 
 SENTENCES = 1000
@@ -92,20 +93,28 @@ class Calibration:
         return {"sentences": self.sentences, "targets": self.targets}
 
 
-WAYS: dict[str, Callable[..., Any]] = {"mean": fold_mean, "rescale": rescale, "repair": repair}
+WAYS: dict[str, Callable[..., Any]] = {
+    "mean": fold_mean,
+    "rescale": rescale,
+    "repair": repair,
+    "stream": partial(repair, sublayers=sublayers),
+}
 
 
-def check_closing(how: str, *, permanent: bool = False) -> None:
-    """Raises ValueError at an unknown way, or where a model is asked for and the way leaves none."""
+def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None = None) -> None:
+    """Raises ValueError at an unknown way, one that cannot be taken with this model, or where weights are asked for and it leaves none."""
     if how not in CLOSINGS:
         raise ValueError(f"unknown way to close a head, {how!r}{did_you_mean(how, CLOSINGS)}; expected one of {', '.join(CLOSINGS)}")
     if permanent and not CLOSINGS[how].permanent:
         lasting = ", ".join(name for name, closing in CLOSINGS.items() if closing.permanent)
         raise ValueError(f"{how} draws anew at every pass and leaves no weights to keep; close with one of {lasting}")
+    if how == "stream" and model is not None:
+        sublayers(model)
 
 
 def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None) -> None:
-    """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what `how` makes of them.
+    """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what `how` makes of them; with
+    "stream" the feed-forward parts' last layers too.
 
     calibration: None will do for "zero". Raises ValueError at an unknown way, one that leaves no weights, or a text that is empty."""
     check_closing(how, permanent=True)
@@ -128,7 +137,8 @@ def closed_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calib
         with resampled(model, closed, calibration, calibration.forward, positions=calibration.positions, seed=calibration.seed):
             yield
         return
-    parameters = [parameter for output in outputs_of(model, closed).values() for parameter in output.out.parameters()]
+    outputs = outputs_of(model, closed, sublayers(model) if how == "stream" else ())
+    parameters = [parameter for output in outputs.values() for parameter in output.out.parameters()]
     before = [parameter.detach().clone() for parameter in parameters]
     try:
         close_heads(model, closed, how, calibration)

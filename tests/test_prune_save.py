@@ -29,8 +29,9 @@ def saved(runs, prune_here, *words: str, name: str = "smaller", heads: int = 4) 
     return RunFolder.open(runs / name)
 
 
-def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path):
-    run = saved(runs, prune_here, "--close", "repair", heads=3)
+@pytest.mark.parametrize("how", ["repair", "stream"])
+def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path, how):
+    run = saved(runs, prune_here, "--close", how, heads=3)
     (row,) = run.rows()
     assert (row.system, row.heads_open, row.heads_total, sum(row.heads_by_kind.values())) == ("base", 3, HEADS, 3)
     source = open_source(run.path, finished=True)

@@ -7,6 +7,7 @@ from analysis.weight_norm import weight_norm
 from configs.schema import ModelConfig
 from gates import HeadMap, attach, find_sites
 from models.transformer import Transformer
+from tests.gates.families import BY_NAME
 
 HEADS, WIDTH = 3, 7
 
@@ -56,3 +57,40 @@ def test_only_the_kinds_asked_for_are_measured(model):
     assert cross == weight_norm(model).select(["cross"])
     with pytest.raises(ValueError, match="unknown kind of attention 'cros'; did you mean 'cross'"):
         weight_norm(model, kinds=["cros"])
+
+
+# family -> the site's attention -> (W_V as (D, heads * K), heads that share a value head)
+VALUES = {
+    "BERT": lambda attention: (attention.self.value.weight.T, 1),
+    "T5": lambda attention: (attention.v.weight.T, 1),
+    "GPT-2": lambda attention: (attention.c_attn.weight[:, -attention.c_proj.weight.shape[0] :], 1),
+    "Llama": lambda attention: (attention.v_proj.weight.T, attention.num_key_value_groups),
+}
+OUTPUTS = {
+    "BERT": lambda attention: attention.output.dense.weight.T,
+    "T5": lambda attention: attention.o.weight.T,
+    "GPT-2": lambda attention: attention.c_proj.weight,
+    "Llama": lambda attention: attention.o_proj.weight.T,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VALUES)
+def test_heads_of_other_libraries_are_measured_by_the_rule_of_their_attention(name):
+    """x goes through the values and the output of one head at a time; the norm of the map is that of its images of the unit vectors."""
+    model = BY_NAME[name].model()
+    norms = weight_norm(model)
+    assert list(norms) == list(find_sites(model))
+    for site, attention in find_sites(model).items():
+        (values, shared), outputs = VALUES[name](attention), OUTPUTS[name](attention)
+        width = len(outputs) // site.heads
+        for head in range(site.heads):
+            z = torch.eye(len(values)) @ values[:, head // shared * width : (head // shared + 1) * width]
+            y = z @ outputs[head * width : (head + 1) * width]
+            assert float(norms[site][head]) == pytest.approx(y.square().sum().sqrt().item(), rel=1e-5)
+
+
+def test_an_attention_without_projections_of_its_own_is_refused():
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, 7), 1, enable_nested_tensor=False)
+    with pytest.raises(ValueError, match="MultiheadAttention has no 'v_proj', which its SiteRule names"):
+        weight_norm(model)

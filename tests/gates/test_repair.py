@@ -200,7 +200,7 @@ def test_statistics_of_a_walk_are_those_of_whole_passes_and_it_leaves_nothing(mo
         assert [site.name for site in walk.order(text[0])] == ORDER
         for site in walk.order(text[0]):
             for number, batch in enumerate(text):
-                z, y = walk.see(site, number, batch)
+                z, y, _ = walk.see(site, number, batch)
                 for ours, theirs in zip((z, y), expected[site.name][number], strict=True):
                     np.testing.assert_allclose(ours.flatten(0, 1).numpy(), theirs, rtol=1e-9)
             walk.leave(site)

@@ -221,10 +221,11 @@ def test_a_base_is_found_by_its_encoder_and_gives_its_task_to_runs_on_it(copy, e
 def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy, called, tmp_path):
     base = base_of(copy)
     other = write_tsv(tmp_path / "other" / "books.tsv", labelled_sentences(31, 9))
-    orders = "gradient,random,obs,fisher,fluctuation,confidence,lrp"
+    orders = "gradient,random,weight-norm,obs,fisher,fluctuation,confidence,lrp"
     code, said, wrong = called(prune)(base.path, "--by", orders, "--random-seeds", 1, "--step", 0.5, "--threads", 1)
     assert code == 0, wrong
-    assert {path.name.split("-")[0] for path in (base / "curves").glob("*-order*.json")} == set(orders.split(","))
+    drawn = {path.name.split("-step")[0].removesuffix("-1seeds") for path in (base / "curves").glob("*-order*.json")}
+    assert drawn == set(orders.split(","))
     head = (base / "curves/gradient-step0.5.csv").read_text().splitlines()[0]
     assert {"test_accuracy", "test_accuracy_p_value", "test_accuracy_p_mcnemar"} <= set(head.split(","))
     code, said, wrong = called(prune)(base.path, "--ablate", "one", "--also", other, "--threads", 1)
@@ -247,6 +248,14 @@ def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy
     write_tsv(other, [("fair", "a funny film")])
     code, _, wrong = called(prune)(base.path, "--ablate", "one", "--also", other, "--threads", 1)
     assert (code, "the label 'fair' is none of the model's" in wrong) == (1, True)
+
+
+def test_its_heads_are_not_closed_by_a_stream_that_is_not_known(copy, called):
+    code, said, wrong = called(prune)(base_of(copy).path, "--close", "stream", "--heads", 4, "--threads", 1)
+    assert (code, wrong.count("\n")) == (1, 1)
+    assert "the residual stream of a Classifier is not known" in wrong
+    assert "close with repair" in wrong
+    assert "scores/" not in said  # nothing was begun
 
 
 def test_analyze_py_looks_at_attention_and_relevance(copy, called):

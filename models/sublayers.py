@@ -1,0 +1,38 @@
+"""The sub-layers of our Transformer as the residual stream passes them, for repairs that aim at the stream (gates/repair.py).
+
+With norms before the sub-layers the stream x is what a sub-layer's norm reads; with norms after the sums, what the sub-layer itself
+reads. The sum x + y is aimed at in both, before any norm.
+"""
+
+from typing import Any
+
+from torch import nn
+
+from gates import HeadSite, find_sites
+from gates.site_walk import FeedForwardSite, Sublayer
+from models.transformer import Residual, Transformer
+
+
+def sublayers(model: nn.Module) -> list[Sublayer]:
+    """All attentions with heads and feed-forward parts. An SSRU has no output projection, and passes the stream on as it is.
+
+    Raises ValueError at a model of another class."""
+    if not isinstance(model, Transformer):
+        raise ValueError(
+            f"stream: the residual stream of a {type(model).__name__} is not known, only that of our own Transformer, which models of "
+            "fairseq, Marian and Hugging Face become too; close with repair"
+        )
+    layers: dict[str, Any] = {"enc-self": model.encoder.layers, "dec-self": model.decoder.layers, "cross": model.decoder.layers}
+    found = []
+    for site, attention in find_sites(model).items():
+        if site.heads:
+            layer = layers[site.kind][site.layer]
+            found.append(sublayer(site, attention, "out_proj", layer.cross_residual if site.kind == "cross" else layer.self_residual))
+    for kind in ("enc-self", "cross"):
+        for number, layer in enumerate(layers[kind]):
+            found.append(sublayer(FeedForwardSite.at(kind, number, 1), layer.feed_forward, "outer", layer.feed_residual))
+    return found
+
+
+def sublayer(site: HeadSite, module: Any, out: str, residual: Residual) -> Sublayer:
+    return Sublayer(site, module, getattr(module, out), residual.norm if residual.pre else module)
