@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from configs.cli import ConfigError, read
+from configs.closing import LASTING
 from configs.schema import FitConfig
-from configs.scores import CLOSINGS, ScoreRow
+from configs.scores import ScoreRow
 from gates import HeadMap
 from protocol.experiment import Experiment
 from pruning.closing import Calibration, close_heads
@@ -100,7 +101,7 @@ def test_more_heads_than_there_are_is_refused_before_any_training(scored, tiny_f
     assert stages == []
 
 
-@pytest.mark.parametrize("closing", CLOSINGS)
+@pytest.mark.parametrize("closing", LASTING)
 def test_every_closing_has_rows_with_weights_of_their_own(scored, base, closing, stages):
     plain, trained = (ScoreRow("weight-norm", closing, finetuned).name for finetuned in (False, True))
     run = Experiment(scored("--heads", 8, "--systems", f"base,{plain},{trained}")).run()
