@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import HeadSite
-from .hold import SiteRule, attribute, hold_of, projection, sizes_of
+from .hold import SiteRule, hold_of, projection, sizes_of
 from .rules import rule_of
 from .sites import find_sites
 
@@ -246,8 +246,8 @@ def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]
 
 def linear_projections(module: nn.Module) -> list[nn.Linear]:
     """The attention's projections of queries, keys and values, where they are plain ones of their own."""
-    rule = rule_of(module)
-    found = [attribute(module, name, "a projection") for name in dict.fromkeys((rule.q, rule.k, rule.v)) if name]
+    rule, inside = rule_of(module), dict(module.named_modules())
+    found = [inside.get(name) for name in dict.fromkeys((rule.q, rule.k, rule.v))]
     return [each for each in found if isinstance(each, nn.Linear)]
 
 
