@@ -49,9 +49,12 @@ def test_no_two_methods_have_an_option_of_the_same_name():
     assert len({*names, *(each.name for each in fields(GateTraining))}) == len(names) + len(fields(GateTraining)) == len(fields(GateConfig))
 
 
+WAYS = ("", "-mean", "-rescale", "-repair", "-stream")
+
+
 def test_no_two_rows_of_a_comparison_have_the_same_name():
     rows = [*BASES, *(row for method in METHODS.values() for row in (*method.rows, method.scratch))]
-    rows += [score.row + way + end for score in SCORES.values() for way in ("", "-mean", "-rescale", "-repair") for end in ("", FINETUNED)]
+    rows += [score.row + way + end for score in SCORES.values() for way in WAYS for end in ("", FINETUNED)]
     assert len(set(rows)) == len(rows)
     assert all_systems() == rows
 
