@@ -12,14 +12,14 @@ LAMBDAS ?= 0.003 0.01 0.03 0.1
 # Tests run in so many processes, a file in one of them, each with one thread.
 JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile
-# More flags for fit.py or pytest:  make fit FLAGS="--lambda 0.03",  make test FLAGS="-k gates"
+# More flags for fit.py or pytest:  make fit FLAGS="--heads 18",  make test FLAGS="-k gates"
 FLAGS ?=
 
 .PHONY: fit check test lint multi30k install clean
 .DELETE_ON_ERROR:
 
 fit: $(INSTALLED)
-	$(PY) fit.py $(FLAGS)
+	$(PY) fit.py --config configs/toy.yaml $(FLAGS)
 
 # While editing: what failed last first, without the tests that train, export or start processes (`slow`, tests/conftest.py).
 check: $(INSTALLED)

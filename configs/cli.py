@@ -67,6 +67,10 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     config = parser.get_defaults()
     for path in (text for name, text in flags if name == "config"):
         config = _parse_mapping(parser, config, load_yaml(path), settings, origin=f"{path}: ")
+    for one, other in ((name, each.instead_of) for name, each in settings.items() if each.instead_of):
+        for flag, in_file in ((one, other), (other, one)):
+            if flag in given and in_file in settings:  # a flag beats a file's way to say the same
+                config[in_file] = parser.get_defaults()[in_file]
     return _build(config_class, _parse_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings), settings)
 
 

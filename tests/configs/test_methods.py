@@ -187,3 +187,15 @@ def test_a_name_that_leaves_the_folder_of_runs_is_refused_in_one_line(name):
 @pytest.mark.parametrize("name", ["a", "toy-en-de-l0-0.01-s1", ".hidden", "two words", "a..b"])
 def test_a_plain_name_is_taken(name):
     assert FitConfig(name=name).name == name
+
+
+def test_a_flag_beats_the_other_way_to_say_the_same_in_a_file(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("gate: l0\nheads: 24\n")
+    price = read(FitConfig, ["--config", str(file), "--lambda", "0.03"])
+    assert (price.gate, price.heads, price.lam) == ("l0", None, 0.03)
+    number = read(FitConfig, ["--config", str(file), "--heads", "18"])
+    assert (number.gate, number.heads) == ("l0-target", 18)
+    file.write_text("gate: l0\nlambda: 0.5\n")
+    number = read(FitConfig, ["--config", str(file), "--heads", "18"])
+    assert (number.gate, number.heads, number.lam) == ("l0-target", 18, FitConfig().lam)
