@@ -72,11 +72,12 @@ def heads_panel(runs: Sequence[FinishedRun], rows: Sequence[Row], heads_of: str)
     else:
         same = [row for row in learned if row["lambda"] == float(heads_of)]
         if not same:
-            lambdas = ", ".join(f"{value:g}" for value in sorted({row["lambda"] for row in learned}))
+            lambdas = ", ".join(f"{value:g}" for value in sorted({row["lambda"] for row in learned if row["lambda"] is not None}))
             raise ValueError(f"no run has lambda {heads_of}; --map takes auto or one of {lambdas}")
         row = same[0]
     run = next(run for run in runs if run.name == row["run"])
-    words = f"λ {row['lambda']:g}: the {row['heads_open']} open heads (full) of {row['heads_total']}"
+    price = "" if row["lambda"] is None else f"λ {row['lambda']:g}: "
+    words = f"{price}the {row['heads_open']} open heads (full) of {row['heads_total']}"
     return HeadsPanel(words, run.open_heads())
 
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from configs.methods import method_of
 from configs.schema import KINDS
 from configs.systems import BASES, all_systems
 from models.progress import Report, say
@@ -31,7 +32,8 @@ class FinishedRun:
         folder.check_finished()
         self.result = folder.read_json("result.json")
         try:
-            self.gated = self.config.get("gate", "none") != "none"
+            method = method_of(self.config)
+            self.gated, self.priced = method is not None, method is not None and method.steered_by == "lambda"
             rows = folder.rows()
             self.rows = [self.row(row) for row in rows]
             self.test_sets = {row.evaluation["test_digest"] for row in rows}
@@ -57,7 +59,7 @@ class FinishedRun:
             "run": self.weights_run(system) if row.is_base else self.name,
             "base": None,
             "seed": self.base_seed() if system == "base" else int(self.config["seed"]),
-            "lambda": float(self.config["lambda"]) if self.gated and not row.is_base else None,
+            "lambda": float(self.config["lambda"]) if self.priced and not row.is_base else None,
             "kinds": None if row.is_base else "+".join(kind for kind in KINDS if kind in self.config["kinds"]),
             "system": system,
             "heads_open": row.heads_open,
@@ -154,7 +156,7 @@ def base_names(runs: Sequence[FinishedRun]) -> dict[tuple[str, Any], str]:
 def row_order(row: Row) -> tuple[Any, ...]:
     """Base, then lambda, seed and run, then the system in the order of `--systems`; the base's own rows first."""
     system = all_systems().index(row["system"]) if row["system"] in all_systems() else len(all_systems())
-    gated = row["lambda"] is not None
+    gated = row["kinds"] is not None
     return (row["base"], gated, row["lambda"] or 0.0, row["seed"], row["run"] if gated else "", system, row["system"])
 
 
