@@ -4,18 +4,14 @@ results/.
 A section of a page has a function that returns the pieces of text in which its numbers stand. A number that stands in none of them, or a
 piece that the page lacks, fails the test, which says both."""
 
-import csv
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.test_measured import records, stale
+from tests.worlds.recorded import RESULTS, ROOT, below_one, compared_points, lead_of, loss, read, runs, size
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results"
 MAIN, EARLIER, TOY = "multi30k-en-de", "multi30k-en-de-one-tail", "toy-en-de"
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six")
 # what is no measurement: years of papers, levels and thresholds of tests, decoding that every row has
@@ -32,31 +28,6 @@ FIXED = [
     "2,000 English sentences of Tatoeba",
     "Behnke & Heafield 2020 took three quarters of the encoder heads off an English-German student at -0.2 BLEU and 10% more speed",
 ]
-
-
-def read(path: str) -> Any:
-    text = (RESULTS / path).read_text(encoding="utf-8")
-    return json.loads(text) if path.endswith(".json") else list(csv.DictReader(text.splitlines()))
-
-
-def runs(folder: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """(lambda or number of heads, system) -> row of result.json."""
-    paths = {re.search(r"-l0(?:-target)?-([\d.]+)-s", path.name)[1]: path for path in sorted((RESULTS / folder).glob("*-l0-*.json"))}
-    return {(lam, row["system"]): row for lam, path in paths.items() for row in read(f"{folder}/{path.name}")["rows"]}
-
-
-def loss(row: dict[str, Any]) -> float:
-    """The validation loss of the weights that were kept, in nats."""
-    return float(row["stage"]["losses"][row["stage"]["best_epoch"]]) + 1e-9  # recorded with five digits: a half is rounded up
-
-
-def below_one(number: float, digits: int = 2) -> str:
-    """.07 for 0.07."""
-    return f"{number:.{digits}f}".removeprefix("0")
-
-
-def size(difference: float, digits: int) -> str:
-    return f"{abs(difference):.{digits}f}"
 
 
 # ---------------------------------------------------------------- README.md
@@ -146,24 +117,6 @@ def without_training() -> list[str]:
         f"ahead by {half:.1f} BLEU ({low:.1f} to {high:.1f}) at 24 and {leads[12][0]:.1f} at 12",
         f"half of the heads cost {lost} BLEU so, and {kept} with",
     ]
-
-
-def compared_points(folder: str) -> dict[tuple[str, int], dict[str, float]]:
-    """(row of a score or base, open heads) -> its scores, of the points without training."""
-    rows = [row for row in read(f"{folder}/compare.csv") if row["epochs"] == "0"]
-    return {(row["system"], int(row["heads_open"])): {"bleu": float(row["bleu"])} for row in rows}
-
-
-def lead_of(points: dict[tuple[str, int], dict[str, float]], made: dict[str, Any], heads: int) -> tuple[float, float, float]:
-    """obs-stream minus greedy-stream with its 95%, as the summary of the comparison gives it."""
-    (line,) = (line for line in made["summary"] if line.startswith(f"At {heads} heads without training"))
-    ahead = re.match(r"At \d+ heads without training (\S+)", line)
-    found = re.search(r"a (?:lead|tie), ([+-][\d.]+) \(([+-][\d.]+) to ([+-][\d.]+)\)", line)
-    assert ahead is not None
-    assert found is not None
-    _, low, high = (float(number) for number in found.groups())
-    mean = points["obs-stream", heads]["bleu"] - points["greedy-stream", heads]["bleu"]
-    return (mean, low, high) if ahead[1] == "obs-stream" else (mean, -high, -low)
 
 
 def single_heads() -> list[str]:
