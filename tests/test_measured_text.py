@@ -5,6 +5,7 @@ A section of a page has a function that returns the pieces of text in which its 
 piece that the page lacks, fails the test, which says both."""
 
 import re
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -92,30 +93,42 @@ def earlier() -> list[str]:
 
 
 def without_training() -> list[str]:
-    points, made = compared_points("compare-toy-en-de"), read("compare-toy-en-de/compare.json")
-    base = points["base", 48]
-    pairs = [
-        (points[f"{method}-stream", heads]["bleu"] - points[method, heads]["bleu"])
-        for method, heads in points
-        if method != "base" and not method.endswith("-stream")
-    ]
-    leads = {heads: lead_of(points, made, heads) for heads in (36, 24, 12)}
-    assert leads[36][1] < 0 < leads[36][2]
-    assert leads[36][0] < 0
-    assert points["random-stream", 24]["bleu"] >= points["greedy", 24]["bleu"] - 0.5
+    real, toy = (compared_points(f"compare-{name}") for name in (MAIN, TOY))
+    base, toy_base = real["base", 72], toy["base", 48]
+    gained = {
+        name: [
+            points[f"{method}-stream", heads]["bleu"] - points[method, heads]["bleu"]
+            for method, heads in points
+            if method != "base" and not method.endswith("-stream")
+        ]
+        for name, points in (("real", real), ("toy", toy))
+    }
+    assert all(len(each) == 9 and min(each) > 0 for each in gained.values())
+    assert all(real["random-stream", heads]["bleu"] > real["greedy", heads]["bleu"] for heads in (36, 18, 9))
+    half, greedy, learned = real["obs-stream", 36], real["greedy", 36], runs(MAIN)["0.03", "l0"]
     trained = next(row for (_, system), row in runs(TOY).items() if system == "l0-target")
-    spread = f"({min(pairs):.1f} to {max(pairs):.1f})"
-    gained = f"{sum(pairs) / len(pairs):.1f} BLEU on average over these nine pairs, and to every one of them {spread}"
-    half, low, high = leads[24]
-    lost, kept = size(points["obs-stream", 24]["bleu"] - base["bleu"], 1), size(trained["bleu_difference"], 1)
+    kept = [f"{real[name, heads]['bleu']:.1f}" for name in ("obs-stream", "greedy") for heads in (18, 9)]
+    lead = [f"{real['obs-stream', heads]['bleu'] - real['greedy-stream', heads]['bleu']:.1f}" for heads in (36, 18, 9)]
+    toy_lead = [f"{toy['obs-stream', heads]['bleu'] - toy['greedy-stream', heads]['bleu']:.1f}" for heads in (24, 12)]
+    ranges = {place: lead_of(read(f"compare-{place[0]}/compare.json"), place[1]) for place in ((MAIN, 36), (TOY, 24), (TOY, 36))}
+    assert ranges[TOY, 36][0] < 0 < ranges[TOY, 36][1]
+    around = {place: f"({low:.1f} to {high:.1f})" for place, (low, high) in ranges.items()}
+    lost = f"{size(half['difference'], 1)} BLEU ({size(half['high'], 1)} to {size(half['low'], 1)})"
+    toy_lost = size(toy["obs-stream", 24]["difference"], 1)
     return [
-        f"On the base of `make fit` ({base['bleu']:.2f} BLEU, 1,000 test sentences, beam 5)",
+        f"On the base above ({base['bleu']:.2f} BLEU) and on that of `make fit` ({toy_base['bleu']:.2f}),",
+        "1,000 test sentences each, beam 5",
         "from 1,000 training pairs",
-        f"The refit adds {gained}.",
-        "does as well at 24 heads as Michel et al.'s order without it",
-        "a tie with Michel et al.'s at 36 heads once both are refitted",
-        f"ahead by {half:.1f} BLEU ({low:.1f} to {high:.1f}) at 24 and {leads[12][0]:.1f} at 12",
-        f"half of the heads cost {lost} BLEU so, and {kept} with",
+        f"Half of the Multi30k heads cost {lost} and {size(half['chrf'] - base['chrf'], 1)} chrF without any training",
+        f"order alone costs {size(greedy['difference'], 1)}.",
+        f"At 18 and 9 heads it keeps {kept[0]} and {kept[1]} BLEU where theirs keeps {kept[2]} and {kept[3]}.",
+        f"The refit adds {mean(gained['real']):.1f} BLEU on average over the nine pairs of Multi30k,",
+        f"{mean(gained['toy']):.1f} over those of the toy",
+        f"by {lead[0]} {around[MAIN, 36]}, {lead[1]} and {lead[2]} BLEU on Multi30k",
+        f"they tie at 36 heads, and it leads by {toy_lead[0]} {around[TOY, 24]} and {toy_lead[1]}.",
+        f"with {learned['stage']['epochs']} epochs of it learned gates lose {size(learned['bleu_difference'], 1)} BLEU",
+        f"at {learned['heads_open']} Multi30k heads",
+        f"half of the toy heads cost {toy_lost} without and {size(trained['bleu_difference'], 1)} with",
     ]
 
 
@@ -299,18 +312,18 @@ def test_a_table_has_the_rows_of_the_files(page, folder):
         assert cells == expected, f"{page}: stale row; the file says {' | '.join(expected)}"
 
 
-def test_the_table_without_training_has_the_points_of_the_comparison():
-    points = compared_points("compare-toy-en-de")
+def test_the_table_without_training_has_the_points_of_the_comparisons():
+    real, toy = (compared_points(f"compare-{name}") for name in (MAIN, TOY))
     lines = [
         line
         for line in (RESULTS / "README.md").read_text(encoding="utf-8").splitlines()
         if re.match(r"\| (greedy|obs|random)[a-z-]* \| \d", line)
     ]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.count("|") == 5]
-    assert rows == [
-        [name, *(f"{points[name, heads]['bleu']:.2f}" for heads in (36, 24, 12))] for name in dict.fromkeys(row[0] for row in rows)
-    ]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.count("|") == 8]
     assert len(rows) == 6
+    for name, *cells in rows:
+        found = [*(real[name, heads] for heads in (36, 18, 9)), *(toy[name, heads] for heads in (36, 24, 12))]
+        assert cells == [f"{each['bleu']:.2f}" for each in found]
 
 
 def test_the_student_s_table_has_the_rows_of_its_curve():

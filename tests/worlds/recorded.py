@@ -37,17 +37,17 @@ def size(difference: float, digits: int) -> str:
 
 def compared_points(folder: str) -> dict[tuple[str, int], dict[str, float]]:
     """(row of a score or base, open heads) -> its scores, of the points without training."""
+    names = {"bleu": "bleu", "chrf": "chrf", "difference": "difference", "low": "difference_low", "high": "difference_high"}
     rows = [row for row in read(f"{folder}/compare.csv") if row["epochs"] == "0"]
-    return {(row["system"], int(row["heads_open"])): {"bleu": float(row["bleu"])} for row in rows}
+    return {(row["system"], int(row["heads_open"])): {short: float(row[name]) for short, name in names.items()} for row in rows}
 
 
-def lead_of(points: dict[tuple[str, int], dict[str, float]], made: dict[str, Any], heads: int) -> tuple[float, float, float]:
-    """obs-stream minus greedy-stream with its 95%, as the summary of the comparison gives it."""
+def lead_of(made: dict[str, Any], heads: int) -> tuple[float, float]:
+    """The 95% of obs-stream minus greedy-stream, which must be the two best, as the summary of the comparison gives it."""
     (line,) = (line for line in made["summary"] if line.startswith(f"At {heads} heads without training"))
-    ahead = re.match(r"At \d+ heads without training (\S+)", line)
-    found = re.search(r"a (?:lead|tie), ([+-][\d.]+) \(([+-][\d.]+) to ([+-][\d.]+)\)", line)
-    assert ahead is not None
+    first, second = re.findall(r"(\S+) (?:has the highest score|with [\d.]+ BLEU: a)", line)
+    found = re.search(r"a (?:lead|tie), [+-][\d.]+ \(([+-][\d.]+) to ([+-][\d.]+)\)", line)
+    assert {first, second} == {"obs-stream", "greedy-stream"}
     assert found is not None
-    _, low, high = (float(number) for number in found.groups())
-    mean = points["obs-stream", heads]["bleu"] - points["greedy-stream", heads]["bleu"]
-    return (mean, low, high) if ahead[1] == "obs-stream" else (mean, -high, -low)
+    low, high = float(found[1]), float(found[2])
+    return (low, high) if first == "obs-stream" else (-high, -low)
