@@ -5,15 +5,15 @@ A section of a page has a function that returns the pieces of text in which its 
 piece that the page lacks, fails the test, which says both."""
 
 import re
-from statistics import mean
 from typing import Any
 
 import pytest
 
 from tests.test_measured import records, stale
-from tests.worlds.recorded import RESULTS, ROOT, below_one, compared_points, lead_of, loss, read, runs, size
+from tests.worlds.recorded import MAIN, RESULTS, ROOT, TOY, below_one, compared_points, loss, read, runs, size
+from tests.worlds.recorded_text import fine_tuned_encoder, without_training
 
-MAIN, EARLIER, TOY = "multi30k-en-de", "multi30k-en-de-one-tail", "toy-en-de"
+EARLIER = "multi30k-en-de-one-tail"
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six")
 # what is no measurement: years of papers, levels and thresholds of tests, decoding that every row has
 FIXED = [
@@ -89,46 +89,6 @@ def earlier() -> list[str]:
         "lambda {}, {}, {} and {};".format(*sorted({lam for lam, _ in rows}, key=float)),
         flags[0] if flags else "--model.dropout 0.25 --train.epochs 44",
         f"had {longer['rows'][0]['bleu'] - first['bleu']:.1f} BLEU more than the earlier base",
-    ]
-
-
-def without_training() -> list[str]:
-    real, toy = (compared_points(f"compare-{name}") for name in (MAIN, TOY))
-    base, toy_base = real["base", 72], toy["base", 48]
-    gained = {
-        name: [
-            points[f"{method}-stream", heads]["bleu"] - points[method, heads]["bleu"]
-            for method, heads in points
-            if method != "base" and not method.endswith("-stream")
-        ]
-        for name, points in (("real", real), ("toy", toy))
-    }
-    assert all(len(each) == 9 and min(each) > 0 for each in gained.values())
-    assert all(real["random-stream", heads]["bleu"] > real["greedy", heads]["bleu"] for heads in (36, 18, 9))
-    half, greedy, learned = real["obs-stream", 36], real["greedy", 36], runs(MAIN)["0.03", "l0"]
-    trained = next(row for (_, system), row in runs(TOY).items() if system == "l0-target")
-    kept = [f"{real[name, heads]['bleu']:.1f}" for name in ("obs-stream", "greedy") for heads in (18, 9)]
-    lead = [f"{real['obs-stream', heads]['bleu'] - real['greedy-stream', heads]['bleu']:.1f}" for heads in (36, 18, 9)]
-    toy_lead = [f"{toy['obs-stream', heads]['bleu'] - toy['greedy-stream', heads]['bleu']:.1f}" for heads in (24, 12)]
-    ranges = {place: lead_of(read(f"compare-{place[0]}/compare.json"), place[1]) for place in ((MAIN, 36), (TOY, 24), (TOY, 36))}
-    assert ranges[TOY, 36][0] < 0 < ranges[TOY, 36][1]
-    around = {place: f"({low:.1f} to {high:.1f})" for place, (low, high) in ranges.items()}
-    lost = f"{size(half['difference'], 1)} BLEU ({size(half['high'], 1)} to {size(half['low'], 1)})"
-    toy_lost = size(toy["obs-stream", 24]["difference"], 1)
-    return [
-        f"On the base above ({base['bleu']:.2f} BLEU) and on that of `make fit` ({toy_base['bleu']:.2f}),",
-        "1,000 test sentences each, beam 5",
-        "from 1,000 training pairs",
-        f"Half of the Multi30k heads cost {lost} and {size(half['chrf'] - base['chrf'], 1)} chrF without any training",
-        f"order alone costs {size(greedy['difference'], 1)}.",
-        f"At 18 and 9 heads it keeps {kept[0]} and {kept[1]} BLEU where theirs keeps {kept[2]} and {kept[3]}.",
-        f"The refit adds {mean(gained['real']):.1f} BLEU on average over the nine pairs of Multi30k,",
-        f"{mean(gained['toy']):.1f} over those of the toy",
-        f"by {lead[0]} {around[MAIN, 36]}, {lead[1]} and {lead[2]} BLEU on Multi30k",
-        f"they tie at 36 heads, and it leads by {toy_lead[0]} {around[TOY, 24]} and {toy_lead[1]}.",
-        f"with {learned['stage']['epochs']} epochs of it learned gates lose {size(learned['bleu_difference'], 1)} BLEU",
-        f"at {learned['heads_open']} Multi30k heads",
-        f"half of the toy heads cost {toy_lost} without and {size(trained['bleu_difference'], 1)} with",
     ]
 
 
@@ -263,6 +223,7 @@ SECTIONS = {  # page and heading (none: the whole page) -> the pieces of text th
     ("results/README.md", "Without training: order and repair"): without_training,
     ("results/README.md", "Single heads: Michel et al. 2019"): single_heads,
     ("results/README.md", "What the heads do"): what_heads_do,
+    ("results/README.md", "A fine-tuned encoder: MiniLM on sentences of SST-2"): fine_tuned_encoder,
     ("results/README.md", "A production student: English-Portuguese, of Marian"): student,
     ("docs/sources-marian.md", "How near it is"): marian_student,
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
+MAIN, TOY = "multi30k-en-de", "toy-en-de"
 
 
 def read(path: str) -> Any:
