@@ -233,6 +233,8 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
 
 def folded(weight: Tensor, xi: Tensor, rule: SiteRule) -> Tensor:
     """W_O with the columns of head h times xi_h."""
+    if len(xi) == 0:  # no head is left, nor any column
+        return weight
     scale = xi.repeat_interleave(weight.shape[0 if rule.transposed else 1] // len(xi)).to(weight)
     return weight * (scale[:, None] if rule.transposed else scale)
 

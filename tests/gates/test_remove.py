@@ -135,6 +135,15 @@ def test_folding_gates_into_W_O_equals_the_soft_gates(model, batch, original):
     close(model(*batch), soft)
 
 
+def test_folding_where_a_whole_site_goes_equals_the_gates(model, batch):
+    xi = HeadMap({site: torch.zeros(site.heads) if site.layer == 0 else torch.full((site.heads,), 0.5) for site in find_sites(model)})
+    attach(model, gate="mask", xi=xi)
+    expected = model(*batch)
+    detach(model)
+    remove(model, xi.map(lambda row: row == 0), fold=xi)
+    close(model(*batch), expected)
+
+
 def test_folding_where_no_head_goes_keeps_all_heads(model, batch):
     xi = NONE.map(lambda row: torch.tensor([0.5, 1.0, 0.25]))
     attach(model, gate="mask", xi=xi)
