@@ -187,11 +187,18 @@ def student() -> list[str]:
     first, quarter, half, most = (points[number] for number in (0, 12, 24, 36))
     lost = [abs(float(row["test_bleu_difference"])) for row in (quarter, half, most)]
     roles = {row["family"]: row for row in read(f"{STUDENT}/roles/nearest.csv")}
+    alone = {kind: [row for row in read(f"{STUDENT}/ablation/one.csv") if row["kind"] == kind] for kind in ("enc-self", "cross")}
+    cost = {kind: [row for row in rows if float(row["p_value"]) < 0.01] for kind, rows in alone.items()}
+    assert not [row for rows in cost.values() for row in rows if float(row["bleu_difference"]) > 0]
+    worst, second = sorted(cost["cross"], key=lambda row: float(row["bleu_difference"]))[:2]
     score = {family: f"{float(row['score']):.0%}" for family, row in roles.items()}
     chance = {family: f"{float(row['baseline']):.0%}" for family, row in roles.items()}
     saved = [f"{each['saved_share']:.1%}" for each in speed["measured"]]
     ranges = ["{lowest:.2f} to {highest:.2f}".format(**each["whole_over_removed"]) for each in speed["measured"]]
     return [
+        f"{len(cost['enc-self'])} of {len(alone['enc-self'])} encoder heads and {len(cost['cross'])} of {len(alone['cross'])} cross heads",
+        "cost something significant (p < .01)",
+        f"costs {size(float(worst['bleu_difference']), 1)} BLEU alone, one of the second {size(float(second['bleu_difference']), 1)}",
         f"{first['enc-self']} encoder and {first['cross']} cross heads",
         f"{sizes['valid']['sentences']} more for validation; the test is the first {sizes['test']['sentences']} lines of NTREX",
         f"({float(first['test_bleu']):.2f} BLEU, greedy)",
