@@ -195,7 +195,13 @@ def student() -> list[str]:
     chance = {family: f"{float(row['baseline']):.0%}" for family, row in roles.items()}
     saved = [f"{each['saved_share']:.1%}" for each in speed["measured"]]
     ranges = ["{lowest:.2f} to {highest:.2f}".format(**each["whole_over_removed"]) for each in speed["measured"]]
+    points_left = compared_points("compare-marian-enpt")
+    ours, theirs = ([points_left[name, heads] for heads in (48, 32, 16)] for name in ("obs-stream", "greedy"))
+    around = f"({ours[0]['difference']:+.2f}, {ours[0]['low']:+.2f} to {ours[0]['high']:+.2f})"
+    kept = [f"{row['bleu']:.2f}" for row in (*ours, *theirs)]
     return [
+        f"48 of 64 heads keep {kept[0]} BLEU of {points_left['base', 64]['bleu']:.2f} {around}, 32 keep {kept[1]} and 16 {kept[2]};",
+        f"order keeps {kept[3]}, {kept[4]} and {kept[5]}",
         f"{len(cost['enc-self'])} of {len(alone['enc-self'])} encoder heads and {len(cost['cross'])} of {len(alone['cross'])} cross heads",
         "cost something significant (p < .01)",
         f"costs {size(float(worst['bleu_difference']), 1)} BLEU alone, one of the second {size(float(second['bleu_difference']), 1)}",
