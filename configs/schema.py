@@ -151,7 +151,7 @@ class FitConfig(ForeignOptions):
     from_scratch: bool = setting(
         False, "one more row: the same open heads from random weights, trained as the base, then as long as the gates (Voita et al. 2019)"
     )
-    freeze_decoder: bool = setting(False, "train gates, encoder and source embeddings only (Voita et al. 2019, section 6.2)")
+    freeze_decoder: bool = setting(False, "train gates, encoder and its own embeddings only (Voita et al. 2019, section 6.2)")
     base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
     runs: str = setting("runs", "folder of all runs")
     name: str | None = setting(None, "name of this run's folder; default <data>-<src>-<tgt>-<gate>-<lambda>-s<seed>")
@@ -210,11 +210,6 @@ class FitConfig(ForeignOptions):
             )
         if model.embeddings == "tied" and not text.joint:
             raise ValueError("--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate")
-        if self.freeze_decoder and model.embeddings == "tied":
-            raise ValueError(
-                "--freeze-decoder trains the source embeddings, which --model.embeddings tied shares with the decoder; "
-                "take tied-decoder or separate"
-            )
         self._check_dynamics()
         self._check_files()
 

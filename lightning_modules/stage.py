@@ -159,8 +159,9 @@ def load_best(module: StageModule, folder: RunFolder, best: str) -> None:
 
 
 def freeze_decoder(model: torch.nn.Module) -> None:
-    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the gates."""
-    for name, parameter in model.named_parameters():
+    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the gates. Embeddings that the
+    decoder shares (tied ones) stay as they are, for with them the decoder would change."""
+    for name, parameter in model.named_parameters(remove_duplicate=False):
         if not name.startswith(("encoder.", "source_embedding.", "source_positions.", "head_gates.")):
             parameter.requires_grad_(False)
 

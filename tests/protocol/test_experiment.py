@@ -247,15 +247,17 @@ def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
         assert set(run.systems()[system]["xi"]) == {"encoder.0.enc-self"}
 
 
-def test_freeze_decoder_trains_encoder_source_embeddings_and_gates_only(configure, tmp_path):
-    run = Experiment(
-        configure("--freeze-decoder", "--model.embeddings", "separate", "--text.joint", "false", "--systems", "base,l0,greedy-finetuned")
-    ).run()
+@pytest.mark.parametrize(
+    ("embeddings", "joint", "trained"), [("separate", "false", {"encoder", "source_embedding"}), ("tied", "true", {"encoder"})]
+)
+def test_freeze_decoder_trains_the_encoder_its_own_embeddings_and_gates_only(configure, tmp_path, embeddings, joint, trained):
+    systems = ("--systems", "base,l0,greedy-finetuned")
+    run = Experiment(configure("--freeze-decoder", "--model.embeddings", embeddings, "--text.joint", joint, *systems)).run()
     base = load_file(next((tmp_path / "runs").glob("*-none-s1")) / "best.pt")["model"]
     for checkpoint in ("best.pt", "greedy-finetuned-best.pt"):
         tuned = load_file(run / checkpoint)["model"]
         moved = {key.split(".")[0] for key, tensor in tuned.items() if not torch.equal(tensor, base[key])}
-        assert moved == {"encoder", "source_embedding"}
+        assert moved == trained
 
 
 # ---------------------------------------------------------------- interrupted runs
