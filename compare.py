@@ -41,6 +41,7 @@ def compare(config: "CompareConfig") -> int:
     from runfolder.run_lock import RunLocks
     from sweeps.compare_jobs import make_points
     from sweeps.compare_results import write_results
+    from sweeps.compare_wandb import log_comparison
     from sweeps.jobs import cores
 
     comparison = Comparison(config)
@@ -53,6 +54,7 @@ def compare(config: "CompareConfig") -> int:
         threads = config.threads or max(1, cores() // jobs)
         state = make_points(comparison, folder, script=HERE / "fit.py", threads=threads, jobs=jobs)
         write_results(comparison, state, folder)
+        log_comparison(comparison, folder)
     finally:
         locks.release()
     failed = state.records_with("failed")

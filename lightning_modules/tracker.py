@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shlex
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -71,13 +72,18 @@ def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
     """Return a tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device and versions of this process.
 
     Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
-    if config.logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
-        return Tracker()
+    return WandbTracker(config.job, facts) if is_followed(config.logger) else Tracker()
+
+
+def is_followed(logger: str) -> bool:
+    """Whether W&B follows a command. Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
+    if logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
+        return False
     if find_spec("wandb") is None:
         raise ValueError("--logger wandb needs the package wandb: pip install wandb, or take --logger csv")
     for variable in ("WANDB_PROJECT", "WANDB_ENTITY"):
         check_name(variable, os.environ.get(variable) or PROJECT)
-    return WandbTracker(config.job, facts)
+    return True
 
 
 def check_name(variable: str, name: str) -> None:
@@ -110,17 +116,7 @@ class WandbTracker(Tracker):
                 os.environ.pop(name, None)
             os.environ.update(self.agent if job == self.asked else {})
         config = configuration(folder, self.facts)
-        base_hash = config.get("base_hash") or config.get("run_hash") or ""
-        group = f"{(base or folder).path.name}-{base_hash[:6]}"  # siblings stand together
-        arguments: dict[str, Any] = {"dir": str(folder.path), "name": folder.path.name, "group": group, "job_type": job, "resume": "allow"}
-        try:
-            arguments["mode"] = mode = mode_without_asking()
-            offline = "offline" in (mode, os.environ.get("WANDB_MODE"))
-            settings = wandb.Settings(**PRIVATE, silent=offline, quiet=True)  # online it says where the run is seen
-            run = wandb.init(**arguments, **project_and_id(folder), config=config, settings=settings)
-        except wandb.Error as error:
-            raise ValueError(f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)") from error
-        self.runs.append(WandbRun(run, folder, job, config))
+        self.runs.append(open_run(folder, job, config, base or folder))
 
     def loggers(self, stage: str) -> list[Logger]:
         self.run.begin(stage)
@@ -149,11 +145,35 @@ class WandbTracker(Tracker):
             self.run.end(1)  # `finish` has ended the others
             wandb.teardown()
         os.environ.update(self.agent)
-        offline = dict.fromkeys(run.folder.path for run in self.runs if run.state["mode"] == "offline")
-        if offline:
-            why = "kept offline" if os.environ.get("WANDB_MODE") else "no login found, so runs are kept offline"
-            paths = " ".join(f"{shlex.quote(str(path))}/wandb/offline-run-*" for path in offline)
-            say(f"wandb: {why}; `wandb sync {paths}` uploads them later")
+        say_how_to_upload(self.runs)
+
+
+def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolder) -> WandbRun:
+    """Return the open W&B run of a folder, in the group of its base.
+
+    Raises ValueError where W&B refuses: the name, the login, no network."""
+    import wandb
+
+    base_hash = config.get("base_hash") or config.get("run_hash") or ""
+    group = f"{base.path.name}-{base_hash[:6]}"  # siblings stand together
+    arguments: dict[str, Any] = {"dir": str(folder.path), "name": folder.path.name, "group": group, "job_type": job, "resume": "allow"}
+    try:
+        arguments["mode"] = mode = mode_without_asking()
+        offline = "offline" in (mode, os.environ.get("WANDB_MODE"))
+        settings = wandb.Settings(**PRIVATE, silent=offline, quiet=True)  # online it says where the run is seen
+        run = wandb.init(**arguments, **project_and_id(folder), config=config, settings=settings)
+    except wandb.Error as error:
+        raise ValueError(f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)") from error
+    return WandbRun(run, folder, job, config)
+
+
+def say_how_to_upload(runs: Sequence[WandbRun]) -> None:
+    """Say the line that uploads the runs which are kept offline."""
+    offline = dict.fromkeys(run.folder.path for run in runs if run.state["mode"] == "offline")
+    if offline:
+        why = "kept offline" if os.environ.get("WANDB_MODE") else "no login found, so runs are kept offline"
+        paths = " ".join(f"{shlex.quote(str(path))}/wandb/offline-run-*" for path in offline)
+        say(f"wandb: {why}; `wandb sync {paths}` uploads them later")
 
 
 def mode_without_asking() -> str | None:

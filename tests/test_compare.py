@@ -8,6 +8,8 @@ import pytest
 
 import compare
 from runfolder.folder import RunFolder
+from runfolder.table import read_table
+from tests.lightning_modules.offline_run import records, run_record, summary, table, without_login
 
 POINTS = 2 + 3  # without training: greedy at two counts; with an epoch: the same, and l0
 
@@ -161,3 +163,20 @@ def test_help_begins_with_examples(compare_here):
     assert code == 0
     assert "python compare.py runs/toy-en-de-none-s1 --methods" in out
     assert "--lambdas" in out
+
+
+def test_wandb_has_the_comparison_beside_its_runs(compare_here, base, runs, tmp_path):
+    pytest.importorskip("wandb")
+    words = (base.path, "--runs", runs, "--methods", "greedy", "--heads", "4,2", "--finetune", 0, "--logger", "wandb", "--name", "followed")
+    with without_login(tmp_path):
+        code, out, error = compare_here(*words)
+    assert (code, error) == (0, ""), out
+    folder = RunFolder(runs / "compare-followed")
+    found = records(folder)
+    assert {row["run"] for row in table(folder, found, "points")} == {row["run"] for row in read_table(folder, "compare.csv")}
+    assert summary(found)["summary"].split("\n") == folder.read_json("compare.json")["summary"]
+    assert summary(found)["figure._type"] == "image-file"
+    run = run_record(folder)
+    assert (run["display_name"], run["job_type"]) == ("compare-followed", "comparison")
+    assert run["run_group"] == run_record(RunFolder(runs / table(folder, found, "points")[1]["run"]))["run_group"]
+    assert f"wandb sync {folder.path}" in out
