@@ -51,28 +51,53 @@ def labels_of(text: ParallelText) -> list[str]:
 
 def folder_texts(folder: Path) -> dict[str, ParallelText]:
     texts: dict[str, ParallelText] = {}
-    for split, names in SPLIT_NAMES.items():
-        files = [folder / f"{name}{ending}" for name in names for ending in ENDINGS]
-        path = next((file for file in files if file.is_file()), None)
-        if path is None:
-            present = ", ".join(sorted(file.name for file in folder.iterdir())[:12]) or "nothing"
-            expected = " or ".join(f"{name}.tsv" for name in names)
-            raise DataError(f"{folder} has no {split} text: expected {expected}, or .jsonl, plain or .gz; found {present}")
-        texts[split] = read_labelled(path, known=set(texts["train"].targets) if texts else None)
+    for split in SPLIT_NAMES:
+        texts[split] = folder_text(folder, split, like=texts.get("train"))
     return texts
 
 
-def read_labelled(path: str | Path, *, known: set[str] | None = None) -> ParallelText:
-    """The examples of one file; empty lines are left out and counted. known: the labels that may occur, any unless given.
+def folder_text(folder: Path, split: str, *, like: ParallelText | None) -> ParallelText:
+    """One split of a folder. Raises DataError as `labelled_corpus` does."""
+    names = SPLIT_NAMES[split]
+    path = next((path for name in names for ending in ENDINGS if (path := folder / f"{name}{ending}").is_file()), None)
+    if path is None:
+        present = ", ".join(sorted(file.name for file in folder.iterdir())[:12]) or "nothing"
+        expected = " or ".join(f"{name}.tsv" for name in names)
+        raise DataError(f"{folder} has no {split} text: expected {expected}, or .jsonl, plain or .gz; found {present}")
+    return read_labelled(path, like=like)
 
-    Raises DataError, naming the line, at one without a label or a sentence, with an unknown label, or with two sentences where others have
-    one."""
+
+def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText]:
+    """Name and test examples of another text for a model that was trained on `like`: one file, a folder with a test split, or hf:NAME.
+
+    Raises DataError where there is none, or its labels or its number of sentences an example are not those of `like`."""
+    path = Path(place)
+    if place.startswith(HUB):
+        found = labelled_corpus(place)
+        examples = zip(found.test.sources, found.test.targets, strict=True)
+        numbered = ((f"{place}, test, example {i}", example) for i, example in enumerate(examples))
+        return found.name, checked(numbered, like, place, 0)
+    if place.endswith(ENDINGS):
+        return f"{path.resolve().parent.name}-{path.name.split('.')[0]}", read_labelled(path, like=like)
+    if path.is_dir():
+        return path.resolve().name, folder_text(path, "test", like=like)
+    raise DataError(
+        f"no labelled text at {place}: expected a file of label TAB sentence (.tsv) or .jsonl, plain or .gz, a folder with test.tsv or "
+        f"test.jsonl, or {HUB}NAME for the package datasets"
+    )
+
+
+def read_labelled(path: str | Path, *, like: ParallelText | None = None) -> ParallelText:
+    """The examples of one file; empty lines are left out and counted. like: the training text, whose labels alone may occur.
+
+    Raises DataError, naming the line, at one without a label or a sentence, with an unknown label, or with two sentences where others, or
+    those of `like`, have one."""
     path = Path(path)
     lines = read_lines(path)
     if not path.name.endswith(ENDINGS):
         raise DataError(f"{path}: expected a file whose name ends in {', '.join(ENDINGS)}")
     examples = json_examples(path, lines) if ".jsonl" in path.name else tab_examples(path, lines)
-    return checked(((f"{path}, line {number}", example) for number, example in examples), known, str(path), lines.count(""))
+    return checked(((f"{path}, line {number}", example) for number, example in examples), like, str(path), lines.count(""))
 
 
 def tab_examples(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Example]]:
@@ -123,15 +148,18 @@ def example_of(fields: Mapping[str, Any], where: str) -> Example:
     return "\t".join(" ".join(sentence.split()) for sentence in sentences), str(label).strip()
 
 
-def checked(examples: Iterable[tuple[str, Example]], known: set[str] | None, name: str, empty: int) -> ParallelText:
+def checked(examples: Iterable[tuple[str, Example]], like: ParallelText | None, name: str, empty: int) -> ParallelText:
     """The examples, each with where it stands, as a text."""
+    known = None if like is None else set(like.targets)
     sources: list[str] = []
     labels: list[str] = []
     for where, (source, label) in examples:
         if known is not None and label not in known:
             raise DataError(f"{where}: the label {label!r} is none of the training text, which has {', '.join(sorted(known)[:12])}")
-        if sources and ("\t" in source) != ("\t" in sources[0]):
-            raise DataError(f"{where}: has {source.count(chr(9)) + 1} sentence(s), the first example has {sources[0].count(chr(9)) + 1}")
+        first = sources[0] if sources else source if like is None else like.sources[0]
+        if ("\t" in source) != ("\t" in first):
+            others = "the first example" if sources else "the training text"
+            raise DataError(f"{where}: has {source.count(chr(9)) + 1} sentence(s), {others} has {first.count(chr(9)) + 1}")
         sources.append(source)
         labels.append(label)
     if not sources:
@@ -163,5 +191,5 @@ def hub_texts(name: str) -> dict[str, ParallelText]:
             if label == -1:
                 raise DataError(f"{where}: its labels are hidden (-1); give a folder of files whose test set has labels")
             examples.append((where, example_of({**row, LABEL: words[label] if words and isinstance(label, int) else label}, where)))
-        texts[split] = checked(examples, set(texts["train"].targets) if texts else None, f"{HUB}{name}, {own}", 0)
+        texts[split] = checked(examples, texts.get("train"), f"{HUB}{name}, {own}", 0)
     return texts

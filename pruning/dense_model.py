@@ -6,14 +6,13 @@ For a run with gates this is the model of its base, and results are written to t
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from configs.prune import PruneConfig
 from data.batch import Batch
-from data.parallel import digest_lines, read_pairs
+from data.parallel import digest_lines
 from data.vocab import Vocabulary
 from models.translator import Translator
 from runfolder.folder import RunFolder
@@ -60,14 +59,13 @@ class DenseModel:
     def other(self, corpus: str) -> tuple[str, Lines]:
         """The name and the test lines of another corpus, between the run's languages. Raises ValueError if there is none, or the run's
         vocabularies do not know its script."""
-        name, text = self.source.task.other_text(self.source.config | {"data_dir": self.source.data_dir}, corpus)
+        settings = self.source.config | {"data_dir": self.source.data_dir}
+        name, text = self.source.task.other_text(settings, corpus, self.source.corpus)
         return name, self.encodable(name, text.sources, text.targets)
 
     def other_files(self, source: str, reference: str) -> tuple[str, Lines]:
-        """The same for two aligned files; the name is that of the source file and its folder."""
-        text = read_pairs(source, reference, skip_empty=False)
-        path = Path(source)
-        name = f"{path.resolve().parent.name}-{path.name.removesuffix('.gz').removesuffix('.' + str(self.source.config.get('src')))}"
+        """The same for two aligned files."""
+        name, text = self.source.task.other_files(self.source.config, source, reference)
         return name, self.encodable(name, text.sources, text.targets)
 
     def learned(self) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from configs.schema import FitConfig
 from data import Corpus
 from data.corpus import TranslationData
-from data.parallel import ParallelText
+from data.parallel import ParallelText, read_pairs
 from tasks.metrics import Metric
 
 
@@ -53,11 +53,18 @@ class Task(ABC):
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         """The text of a configuration (the mapping that config.yaml holds). Raises ValueError where it is not there."""
 
-    def other_text(self, settings: Mapping[str, Any], place: str) -> tuple[str, ParallelText]:
-        """The name and the test lines of another corpus, for a run of these settings. Raises ValueError where it is not there."""
+    def other_text(self, settings: Mapping[str, Any], place: str, own: Corpus) -> tuple[str, ParallelText]:
+        """The name and the test lines of another corpus, for a run of these settings and the text `own`. Raises ValueError where it is not
+        there, or is not of the run's kind."""
         files: dict[str, Any] = {"train_files": [], "valid_files": [], "test_files": []}
         found = self.load_text({**settings, **files, "data": place})
         return found.name, found.test
+
+    def other_files(self, settings: Mapping[str, Any], source: str, reference: str) -> tuple[str, ParallelText]:
+        """The same for two aligned files; the name is that of the source file and its folder."""
+        path = Path(source)
+        name = f"{path.resolve().parent.name}-{path.name.removesuffix('.gz').removesuffix('.' + str(settings.get('src')))}"
+        return name, read_pairs(source, reference, skip_empty=False)
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to de."""

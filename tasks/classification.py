@@ -19,7 +19,7 @@ from data.batch import Batch
 from data.corpus import TranslationData
 from data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from data.label_batches import LabelledData
-from data.labelled import ENDINGS, labelled_corpus, labels_of, read_labelled
+from data.labelled import labelled_corpus, labels_of, other_labelled
 from data.parallel import ParallelText
 from data.vocab import load_vocabs
 from models.classifier import (
@@ -68,11 +68,13 @@ class Classification(Task):
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         return labelled_corpus(settings.get("data"))
 
-    def other_text(self, settings: Mapping[str, Any], place: str) -> tuple[str, ParallelText]:
-        if place.endswith(ENDINGS):
-            path = Path(place)
-            return f"{path.resolve().parent.name}-{path.name.split('.')[0]}", read_labelled(path)
-        return super().other_text(settings, place)
+    def other_text(self, settings: Mapping[str, Any], place: str, own: Corpus) -> tuple[str, ParallelText]:
+        return other_labelled(place, like=own.train)
+
+    def other_files(self, settings: Mapping[str, Any], source: str, reference: str) -> tuple[str, ParallelText]:
+        raise ValueError(
+            "--also-files takes a text and its translation; give labelled text with --also: a file, .tsv or .jsonl, or a folder"
+        )
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         encoder = Path(str(settings.get("encoder"))).name
