@@ -41,9 +41,10 @@ def fairseq_checkpoints() -> Any:
 
 
 class InFairseq(LineTranslator):
-    """An exported folder as fairseq itself has it."""
+    """The exported folder of a translator as fairseq itself has it."""
 
-    def __init__(self, folder: Path, src: str, tgt: str) -> None:
+    def __init__(self, translator: LineTranslator, folder: Path, src: str, tgt: str) -> None:
+        self.search, self.source_vocab, self.target_vocab = translator.search, translator.source_vocab, translator.target_vocab
         from torch.serialization import safe_globals
 
         logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -82,7 +83,7 @@ class InFairseq(LineTranslator):
 
     def hypotheses(self, settings: argparse.Namespace, *texts: Sequence[str]) -> list[list[dict[str, Any]]]:
         """What fairseq's generator of these settings says of each line of one padded batch; texts: sources, and maybe references."""
-        from fairseq.data import LanguagePairDataset
+        from fairseq.data import LanguagePairDataset  # type: ignore[import-not-found]
 
         parts: list[Any] = []
         for (dictionary, bpe), lines in zip(self.sides, texts, strict=False):
@@ -105,7 +106,7 @@ class Uncut:
 
 def cutting(folder: Path, language: str, side: str) -> Any:
     """fairseq's own BPE or SentencePiece, with the file that the folder has for a side."""
-    from fairseq.data.encoders import build_bpe
+    from fairseq.data.encoders import build_bpe  # type: ignore[import-not-found]
 
     if (codes := folder / f"bpe.codes.{language}").is_file():
         return build_bpe(argparse.Namespace(bpe="subword_nmt", bpe_codes=str(codes)))
@@ -134,7 +135,7 @@ def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "exported"
         about = export(translator, "fairseq", folder, lines=lines, references=references, facts={**facts, **languages})
-        found = parity(translator, InFairseq(folder, **languages), lines, references)
+        found = parity(translator, InFairseq(translator, folder, **languages), lines, references)
     return {**facts, "text": source.corpus.name, "architecture": about["architecture"], **found}
 
 
