@@ -1,7 +1,8 @@
 """Write a comparison: compare.csv (a row a run), compare.md, compare.json with what made it, compare.png and .svg.
 
 compare.json: {"title", "base", "base_hash", "metric", what made the table, "summary": [sentences], "ranks": {epochs: {label: rank}},
-"groups": [a row for each point, over its seeds], "failed": [points without a run], "runs": {run: what made it}}
+"groups": [a row for each point, over its seeds], "leads": [learned gates minus each other method at as many heads with as much training],
+"failed": [points without a run], "runs": {run: what made it}}
 """
 
 import os
@@ -54,6 +55,7 @@ def write_compared(
         for end in ("png", "svg"):
             os.replace(Path(drafts) / f"{NAME}.{end}", folder / f"{NAME}.{end}")
     content = {"title": title, "metric": metrics[0].title, **about, **made_by, "summary": sentences, "ranks": ranks, "groups": groups}
+    content["leads"] = [lead_row(*pair) for pair in learned_pairs(compared)]
     folder.write_json(f"{NAME}.json", content | {"failed": list(failed), "runs": facts})
     for end, kind in {"csv": "table", "md": "table", "png": "figure", "svg": "figure", "json": "made by"}.items():
         report(f"{kind}: {folder / f'{NAME}.{end}'}")
@@ -118,6 +120,27 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
         low, high = difference.interval
         row |= {"difference": difference.value, "difference_low": low, "difference_high": high, "p_value": difference.p}
     return row | {metric.name: group.mean_of(metric.name) for metric in metrics[1:]} | {"loss": group.loss}
+
+
+def learned_pairs(compared: Compared) -> list[tuple[Group, Group]]:
+    """Groups that were told as many heads and trained for as long: one of learned gates, and another; of two learned ones the better first."""
+    pairs = []
+    for epochs in compared.all_epochs:
+        for heads in compared.counts_asked(epochs):
+            groups = compared.at(epochs, heads)
+            for place, group in enumerate(groups):
+                if group.learned:
+                    others = [better for better in groups[:place] if not better.learned] + groups[place + 1 :]
+                    pairs += [(group, other) for other in others]
+    return pairs
+
+
+def lead_row(group: Group, other: Group) -> Row:
+    """The paired difference of one group from another."""
+    difference = group.minus(other)
+    low, high = difference.interval
+    row: Row = {"method": group.label, "against": other.label, "epochs": group.epochs, "heads": group.heads}
+    return row | {"difference": difference.value, "difference_low": low, "difference_high": high, "p_value": difference.p}
 
 
 # ---------------------------------------------------------------- words

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from report import drawing
-from report.compare_files import comparisons_of, show_compared, write_compared
+from report.compare_files import comparisons_of, lead_row, learned_pairs, show_compared, write_compared
 from runfolder.folder import RunFolder
 from runfolder.table import read_table
 from tasks.metrics import ACCURACY
@@ -54,6 +54,7 @@ def test_the_record_says_what_made_it_and_each_run(written):
     assert content["ranks"] == {"0": {"greedy": 1.0}, "1": {"greedy": 1.0}}
     assert content["runs"][POINTS[0].run]["command"] == f"python fit.py --name {POINTS[0].run}"
     assert content["failed"] == ["random at 5"]
+    assert content["leads"] == []  # these learned gates are steered by lambda, and were told no number
     group = content["groups"][-1]
     assert (group["method"], group["seeds"], group["value"], group["lowest"], group["highest"]) == ("greedy", 2, 55.0, 50.0, 60.0)
     assert group["reference"] == "base-continued"
@@ -63,6 +64,23 @@ def test_the_record_says_what_made_it_and_each_run(written):
     assert [sentence for sentence in said if f"- {sentence}" not in text] == []
     assert "- no run: random at 5" in text
     assert "| greedy | 5 | 2 | 55.00 | 50.00 to 60.00 |" in text
+
+
+def test_learned_gates_are_paired_with_every_other_method_at_as_many_heads_and_as_much_training():
+    planted = [("l0-target", 100, True), ("subset", 110, True), ("greedy", 120, False), ("random", 60, False)]
+    trained = [point(method, 5, right(range(n)), epochs=1, learned=learned) for method, n, learned in planted]
+    others = [point("greedy", 5, right(range(50))), point("greedy", 8, right(range(150)), epochs=1)]
+    made = compared([*trained, *others, point("l0", 5, right(range(9)), epochs=1, lam=0.1, learned=True)])
+    rows = [lead_row(*pair) for pair in learned_pairs(made)]
+    found = [(row["method"], row["against"], row["epochs"], row["heads"], row["difference"]) for row in rows]
+    assert found == [
+        ("subset", "greedy", 1, 5, -5.0),
+        ("subset", "l0-target", 1, 5, 5.0),
+        ("subset", "random", 1, 5, 25.0),
+        ("l0-target", "greedy", 1, 5, -10.0),
+        ("l0-target", "random", 1, 5, 20.0),
+    ]
+    assert all(row["difference_low"] < row["difference"] < row["difference_high"] and 0 < row["p_value"] < 0.05 for row in rows)
 
 
 def test_the_page_of_the_base_takes_words_points_and_figure(written):
