@@ -1,4 +1,5 @@
-"""The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run supports it.
+"""The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run supports it; claims_of_gates.py has
+the others.
 
 A rule is two conditions, written before the numbers were seen (except for C8: the early epochs of one run had been seen). A claim holds if
 both are met, holds in part if one is, and does not hold here otherwise.
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.records import Lead, LeadKey, Point, Roles
 from pruning.ablation import significance_counts
 from pruning.significance import LEVEL
 from runfolder.table import Row
@@ -17,7 +19,8 @@ from runfolder.table import Row
 
 @dataclass
 class Findings:
-    """The tables that prune.py and fit.py --dynamics wrote to the folder of one base. A table is empty if its command was not run."""
+    """What was recorded of one base, above all the tables that prune.py and fit.py --dynamics wrote to its folder. A table is empty if its
+    command was not run."""
 
     name: str
     metric: str = "bleu"  # that decides, as columns name it
@@ -29,6 +32,13 @@ class Findings:
     all_but_one: list[Row] = field(default_factory=list)
     transfer: dict[str, dict[str, Any]] = field(default_factory=dict)  # test set -> correlations
     dynamics: list[Row] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)  # of each curve, and one, all-but-one, transfer-..., dynamics: what made it
+    speed: Mapping[str, Any] = field(default_factory=dict)  # report.json of the speed report
+    points: Sequence[Point] = ()  # with heads closed, learned or by a score
+    leads: Mapping[LeadKey, Lead] = field(default_factory=dict)  # of one point over another
+    encoder_only: Sequence[Point] = ()  # points whose decoder was frozen
+    scratch: Sequence[tuple[Point, Point]] = ()  # learned gates, and the same heads on random weights
+    roles: Roles | None = None
 
 
 class Verdict:
@@ -70,10 +80,12 @@ def few_heads_matter(findings: Findings) -> Verdict | None:
     if "enc-self" not in counts:
         return None
     encoder, heads = counts["enc-self"], counts["all"]
-    others = ((f"{test} {sum(row[column] < LEVEL for row in findings.one)}") for test, column in OTHER_TESTS.items())
+    known = {test: column for test, column in OTHER_TESTS.items() if column in findings.one[0]}
+    others = ", ".join(f"{test} {sum(row[column] < LEVEL for row in findings.one)}" for test, column in known.items())
+    in_all = f"{heads['significant']} of all {heads['tested']} heads are{f' ({others})' if others else ''}"
     return Verdict(
         (f"{encoder['significant']} of {encoder['tested']} encoder heads are significant", encoder["significant"] <= encoder["tested"] / 8),
-        (f"{heads['significant']} of all {heads['tested']} heads are ({', '.join(others)})", heads["significant"] <= heads["tested"] / 8),
+        (in_all, heads["significant"] <= heads["tested"] / 8),
     )
 
 

@@ -16,6 +16,7 @@ from runfolder.table import markdown_table, read_table
 
 if TYPE_CHECKING:
     from benchmarks.claims import Findings
+    from runfolder.folder import RunFolder
 
 ORDERS = ["gradient", "ablation", "weight-norm", "random", "reverse"]
 KINDS = ["enc-self", "dec-self", "cross"]
@@ -25,31 +26,41 @@ NOT_COPIED = "-order"  # which heads a curve closed is in the run folder
 
 def read_findings(path: Path) -> "Findings":
     """The tables of one base's folder. Raises ValueError if there is no run, or nothing of prune.py in it."""
-    from benchmarks.claims import Findings
     from runfolder.folder import RunFolder
     from tasks import task_of
 
     folder = RunFolder.open(path)
     metric = task_of(folder.config()).metrics[0]
-    findings = Findings(folder.path.resolve().name, metric.name, metric.title)
+    findings = read_tables(folder, metric.name, metric.title)
+    if findings.one and "p_sacrebleu" not in findings.one[0]:
+        raise ValueError(f"{path}: its p-values are sacreBLEU's, of one tail; prune.py --ablate one makes them again from what it kept")
+    if not (findings.curves or findings.one or findings.dynamics):
+        raise ValueError(f"{path} has no curves and no ablations; run prune.py on it first")
+    return findings
+
+
+def read_tables(folder: "RunFolder", metric: str = "bleu", title: str = "BLEU") -> "Findings":
+    """The tables of a base's folder, or of a copy of it in results/. metric, title: what decides, as columns name it and as text does."""
+    from benchmarks.claims import Findings
+
+    findings = Findings(folder.path.resolve().name, metric, title)
     for file in sorted((folder / "curves").glob("*.csv")):
         rows = read_table(folder, f"curves/{file.name}")
         about = folder.read_json(f"curves/{file.stem}.json")
         if file.stem == "dynamics":
             findings.dynamics = rows
+            findings.files["dynamics"] = f"curves/{file.stem}.json"
         elif about.get("finished"):
-            findings.curves[curve_label(about["settings"])] = rows
-            findings.chosen[curve_label(about["settings"])] = about["chosen"]
-            findings.settings[curve_label(about["settings"])] = about["settings"]
+            label = curve_label(about["settings"])
+            findings.curves[label], findings.chosen[label], findings.settings[label] = rows, about["chosen"], about["settings"]
+            findings.files[label] = f"curves/{file.stem}.json"
     for name, attribute in (("one", "one"), ("all-but-one", "all_but_one")):
         if (folder / f"ablation/{name}.csv").is_file():
             setattr(findings, attribute, read_table(folder, f"ablation/{name}.csv"))
+            findings.files[name] = f"ablation/{name}.json"
     for file in sorted((folder / "ablation").glob("transfer-*.json")):
         findings.transfer[file.stem.removeprefix("transfer-")] = folder.read_json(f"ablation/{file.name}")["correlations"]
-    if findings.one and "p_sacrebleu" not in findings.one[0]:
-        raise ValueError(f"{path}: its p-values are sacreBLEU's, of one tail; prune.py --ablate one makes them again from what it kept")
-    if not (findings.curves or findings.one or findings.dynamics):
-        raise ValueError(f"{path} has no curves and no ablations; run prune.py on it first")
+        findings.files[file.stem] = f"ablation/{file.name}"
     return findings
 
 

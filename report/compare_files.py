@@ -123,7 +123,7 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
 
 
 def learned_pairs(compared: Compared) -> list[tuple[Group, Group]]:
-    """Groups that were told as many heads and trained for as long: one of learned gates, and another; of two learned ones the better first."""
+    """Groups that were told as many heads and trained for as long: learned gates, and another; of two learned ones the better first."""
     pairs = []
     for epochs in compared.all_epochs:
         for heads in compared.counts_asked(epochs):
