@@ -28,9 +28,9 @@ AUTHORS = {
 INTRODUCTION = """\
 Which of the papers' claims are seen again on other models and text? Each claim has a rule, conditions that stand in `benchmarks/claims.py`
 and `benchmarks/claims_of_gates.py` (those of an encoder in `benchmarks/bert_sst2.py`): it **holds** if all are met, **holds in part** if
-some are, and **does not hold here** if none is. C1 to C7 had their rules before their numbers, and so had C10, C12 and C18; for the others
-one base's numbers had been seen. Rules are strict: read the numbers behind a verdict. A base is asked the claims that it can answer; an
-empty cell was not asked.
+some are, and **does not hold here** if none is. C1 to C7 had their rules before their numbers, and so had C10, C12 and C18; the others
+were written with recorded numbers known, so their verdicts on these are no prediction. Rules are strict: read the numbers behind a verdict.
+A base is asked the claims that it can answer; an empty cell was not asked.
 
 Every number is computed by `python -m benchmarks.findings` from the files in `results/`. Intervals are the middle 95% of the paired
 bootstrap over test sentences, without the luck of training; p is two-sided unless said otherwise; neither is adjusted for how many there

@@ -13,8 +13,8 @@ from runfolder.folder import RunFolder
 
 CHANCE = 50.0  # % of SST-2's sentences right by guessing
 ONE_TAIL = "recorded before p was two-sided: its p counts one tail, about half of the two-sided one"
-FILES = {"C1": ("one",), "C2": ("one",), "C3": ("all-but-one",), "C5": ("gradient",), "C8": ("dynamics",)}
-FILES |= {"C6": ("gradient", "ablation"), "C7": ("gradient-enc-self", "gradient-dec-self", "gradient-cross")}
+FILES: dict[str, tuple[str, ...]] = {"C1": ("one",), "C2": ("one",), "C3": ("all-but-one",), "C5": ("gradient",)}
+FILES |= {"C8": ("dynamics",), "C6": ("gradient", "ablation"), "C7": ("gradient-enc-self", "gradient-dec-self", "gradient-cross")}
 OF_POINTS = ("C11", "C13", "C17", "C18")
 OF_ROLES = {
     "C14": ("correlations.csv", "lrp.json", "confidence.json"),
@@ -106,7 +106,8 @@ def multi30k(results: Path) -> Base:
     if not base.findings.dynamics:
         found = read_tables(RunFolder(earlier))
         base.findings.dynamics, base.records["C8"] = found.dynamics, table_records(found, earlier)["C8"]
-        base.notes["C8"] = "on an earlier base of the same settings"
+        epochs = ",".join(map(str, dict.fromkeys(row["epoch"] for row in found.dynamics)))
+        base.notes["C8"] = f"on an earlier base, whose configuration asked for what `--dynamics {epochs}` asks for today"
     add_speed(base, results / "speed-multi30k-en-de/report.json")
     base.notes["C9"] = "a gated model of an earlier base, on a CPU"
     base.findings.encoder_only, _ = read_comparison(results / "compare-encoder-only")

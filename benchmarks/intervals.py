@@ -50,7 +50,10 @@ def closed_text(findings: Findings, name: str, share: float) -> str:
 
 def along(findings: Findings, names: Sequence[str], shares: Sequence[float]) -> list[str]:
     known = [name for name in names if name in findings.curves]
-    return [f"order {name}: {', '.join(closed_text(findings, name, share) for share in shares)} {findings.title}" for name in known]
+    return [
+        f"order {name.replace('-', ' among ', 1)}: {', '.join(closed_text(findings, name, share) for share in shares)} {findings.title}"
+        for name in known
+    ]
 
 
 def gaps(findings: Findings) -> list[str]:
