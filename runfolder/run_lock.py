@@ -91,9 +91,9 @@ def claim_run(
                 f"{folder.path} holds a run with another configuration; give this one a --name of its own, or remove that folder"
             )
         folder = RunFolder(root / f"{name}-{wanted[:6]}")
-    unfinished = (folder / "last.pt").is_file() and not folder.finished()
+    unfinished = folder.was_begun() and not folder.finished()
     if unfinished and not config.resume and not fresh:
-        raise ValueError(f"{folder.path} is unfinished: --resume continues it after its last epoch, --fresh begins again")
+        raise ValueError(f"{folder.path} is unfinished: --resume continues it from its last checkpoint, --fresh begins again")
     if fresh and folder.path.exists():
         if folder.run_hash() is None:  # whatever lies there, no run of ours would be lost with it
             raise ValueError(f"{folder.path} is no run folder, so --fresh does not empty it; give --name another name")
@@ -117,7 +117,7 @@ def claim_run(
 def abandon_run(folder: RunFolder, files: str) -> None:
     """Delete what `claim_run` wrote and the tokenizer (`files`, a pattern): nothing was trained, and the folder would block the corrected
     command. Other files stay, and so does a run that was being resumed."""
-    if (folder / "last.pt").is_file():
+    if folder.was_begun():
         return
     for path in (folder / "config.yaml", folder / "command.txt", *folder.path.glob(files)):
         path.unlink(missing_ok=True)
