@@ -7,6 +7,13 @@ import numpy as np
 import torch
 
 
+def seed_generators(seed: int) -> None:
+    """Let every generator begin from a seed; numpy's from its last 32 bits."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 def generator_states(device: torch.device) -> dict[str, Any]:
     """The states of Python's, numpy's and torch's generators, and of the device's own where it has one."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)

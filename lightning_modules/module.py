@@ -16,6 +16,7 @@ from configs.schema import StageConfig
 from gates import GateBank, NotANumber
 from lightning_modules.distilling import Distilling
 from lightning_modules.gating import Gating
+from lightning_modules.generators import seed_generators
 from lightning_modules.optimizers import make_optimizer
 from lightning_modules.schedules import constant, inverse_sqrt
 from pruning.significance import score
@@ -107,7 +108,7 @@ class StageModule(pl.LightningModule):
         # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
         # noise depends on seed and epoch alone, so a resumed epoch draws what an uninterrupted one would
         if index == 0:
-            torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
+            seed_generators((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.gating is not None:

@@ -160,7 +160,7 @@ def cut(translator, data, tmp_path, monkeypatch) -> RunFolder:
 def flip_a_bit(path):
     """In the middle of the largest tensor, which torch reads without a word."""
     with zipfile.ZipFile(path) as file:
-        largest = max(file.infolist(), key=lambda each: each.file_size)
+        largest = max((each for each in file.infolist() if "/data/" in each.filename), key=lambda each: each.file_size)
         whole = file.read(largest)
     content = bytearray(path.read_bytes())
     content[content.index(whole) + len(whole) // 2] ^= 1
@@ -315,7 +315,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(translator, data, tmp_path, mo
 
     def full(content, file, **how):
         written.append(file)
-        if len(written) == 5:
+        if len(written) == 4:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         save(content, file, **how)
 
