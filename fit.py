@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    return exit_code("fit.py", run, interrupted="the same command with --resume continues after the last whole epoch")
+    return exit_code("fit.py", run, interrupted="the same command with --resume continues from its last checkpoint")
 
 
 def run() -> None:

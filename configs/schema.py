@@ -161,7 +161,9 @@ class FitConfig(ForeignOptions):
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
     logger: Literal["csv", "wandb", "tensorboard"] = setting("csv", "where metrics go beside metrics.csv; wandb is offline without a login")
     unique: bool = setting(False, "where another configuration has the run's default name, add a hash instead of refusing (for sweeps)")
-    resume: bool = setting(False, "continue an interrupted run from its last epoch")
+    resume: bool = setting(False, "continue an interrupted run from its last checkpoint")
+    checkpoint_minutes: float = setting(5.0, "minutes of training between checkpoints within an epoch, 0: none by time", at_least=0)
+    checkpoint_steps: int = setting(0, "optimiser steps between checkpoints within an epoch, 0: none by steps", at_least=0)
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(
         0, "training pairs that the scores of post-hoc rows read; 0: all for greedy, the number of each other score for its row", at_least=0

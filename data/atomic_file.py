@@ -15,12 +15,13 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iterator[BinaryIO]:
     """Yield a new binary file beside `path`, and rename it to `path` once the block has ended and its bytes are on the disk.
 
     After any exception the temporary file is removed and `path` is as it was. The temporary name holds the number of the process, because
     parallel runs write files of one base. A symbolic link that has this name is removed, not followed. A writer that needs a path can use
-    `file.name`. Raises OSError, naming `path`, if the file cannot be made or the disk is full."""
+    `file.name`. previous: the name under which the file that `path` was is kept; a kill between the two renames leaves that one alone.
+    Raises OSError, naming `path`, if the file cannot be made or the disk is full."""
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     remove_leftovers(path.parent, path.name)
@@ -34,6 +35,9 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
             yield file
         with temporary.open("rb+") as whole:  # opened again: a writer that took the name may have put another file there
             os.fsync(whole.fileno())
+        if previous is not None:
+            with suppress(FileNotFoundError):  # the first of its name
+                os.replace(path, previous)
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # torch hides the OSError of a file's `write` behind a RuntimeError
         cause = error if isinstance(error, OSError) else error.__context__

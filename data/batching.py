@@ -58,6 +58,7 @@ class TokenBatches:
         assert 0 <= rank < world  # set by the trainer, never by the user
         self.max_tokens, self.accumulate, self.world, self.rank = max_tokens, accumulate, world, rank
         self.seed, self.shuffle, self.epoch = seed, shuffle, 0
+        self.first_step = 0  # of the next iteration alone, where an epoch goes on in its middle
         self._longer = np.maximum(self.source_lengths, self.target_lengths)
         self._cuts = self._cut()
 
@@ -81,7 +82,8 @@ class TokenBatches:
         if self.shuffle:
             batches = [batches[i] for i in rng.permutation(len(batches))]
         group = self.accumulate * self.world
-        for start in range(0, len(batches), group):
+        first, self.first_step = self.first_step, 0
+        for start in range(first * group, len(batches), group):
             step = batches[start : start + group]
             step_tokens = sum(int(self.target_lengths[batch].sum()) for batch in step)
             for batch in step[self.rank :: self.world]:

@@ -130,6 +130,8 @@ class TranslationData(pl.LightningDataModule):
         sampler = self.sampler(world=world, rank=rank)
         if self.trainer is not None:
             sampler.set_epoch(self.trainer.current_epoch)
+            if (loop := self.trainer.fit_loop).restarting:  # in the middle of this epoch
+                sampler.first_step = loop.epoch_loop.batch_progress.current.ready // self.accumulate
         return _loader(self.split("train"), sampler)
 
     def val_dataloader(self) -> DataLoader[Batch]:

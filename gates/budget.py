@@ -132,3 +132,9 @@ class GateWatch:
                 stacklevel=2,
             )
         return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"start": self._start, "warned": sorted(self._warned)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._start, self._warned = state.get("start"), set(state.get("warned", ()))

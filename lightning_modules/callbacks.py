@@ -1,10 +1,9 @@
-"""Callbacks of a stage: checkpoints, the test of convergence, the history of the gates, and lines on its progress."""
+"""Callbacks of a stage: the gates from step to step and their history, lines on its progress, and an end with the parent process."""
 
 import multiprocessing
 import os
 import threading
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,8 @@ import pytorch_lightning as pl
 from data.atomic_file import atomic_file
 from gates import GateBank
 from lightning_modules.gating import Gating
-from lightning_modules.loggers import MetricsFile
 from lightning_modules.module import StageModule
-from models.checkpoint import load_file, save_file
 from models.progress import minutes, say
-from runfolder.folder import RunFolder
-
-RESUMED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "epoch", "global_step")  # of a whole last.pt
 
 
 class Remembers(pl.Callback):
@@ -34,86 +28,6 @@ class Remembers(pl.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-
-
-class Checkpoints(Remembers):
-    """Writes the best weights by `monitor` (lower is better) and, after every epoch, all that an exact resume needs.
-
-    Both are plain tensors, written to a temporary name and renamed. Must stand before AverageWeights in the list of callbacks: the best
-    weights are the averaged ones."""
-
-    remembered = ("best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens", "steps", "stopped", "settled")
-
-    def __init__(self, folder: RunFolder, *, stage: str, best: str, last: str, monitor: str):
-        self.origin = {"run_hash": folder.run_hash(), "stage": stage}  # what goes on from another's checkpoint would be neither run
-        self.folder, self.best_name, self.last_name, self.monitor = folder, best, last, monitor
-        self.best = float("inf")
-        self.best_epoch = -1
-        self.losses: list[float] = []  # full-validation loss, epoch by epoch
-        self.eligible_losses: list[float] = []  # of the epochs that may be chosen: without those under the noise of gates
-        self.seconds = 0.0  # of training, validation and BLEU samples left out
-        self.tokens = 0
-        self.steps = 0
-        self.stopped: str | None = None  # why the stage ended before its last epoch
-        self.settled: int | None = None  # optimiser steps taken when its gates became exact
-        self._begin = 0.0
-
-    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint["origin"] = self.origin
-
-    def check_last(self, module: pl.LightningModule) -> str:
-        """The path of the checkpoint to resume from. Raises ValueError where it is broken, of another run or stage, or of another model;
-        one of an earlier version, which does not say its run, is taken at its word."""
-        path = self.folder / self.last_name
-        content = load_file(path)
-        if missing := [key for key in RESUMED if key not in content]:
-            raise self.folder.foreign(self.last_name, f"it holds no {', '.join(missing)}")
-        if (origin := content.get("origin", self.origin)) != self.origin:
-            raise ValueError(f"{path} was written by {origin}, and this is {self.origin}; bring its own back, or begin again with --fresh")
-        shapes = ({name: tensor.shape for name, tensor in state.items()} for state in (content["state_dict"], module.state_dict()))
-        if next(shapes) != next(shapes):
-            raise self.folder.foreign(self.last_name, "its weights are not those of the model that is trained")
-        return str(path)
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._begin = time.perf_counter()
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int) -> None:
-        self.tokens += batch.target_tokens * trainer.world_size
-
-    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.seconds += time.perf_counter() - self._begin
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, StageModule)
-        self.losses.append(float(trainer.callback_metrics["val/loss"]))
-        self.eligible_losses += [self.losses[-1]] * module.eligible
-        value = float(trainer.callback_metrics[self.monitor])
-        if module.eligible and value < self.best and trainer.is_global_zero:
-            self.best, self.best_epoch = value, trainer.current_epoch
-            state = module.model.state_dict()
-            gates = {name: state.pop(name) for name in list(state) if name.startswith("head_gates.")}
-            bank = module.bank
-            described = module.task.describe(module.model)
-            save_file(self.folder / self.best_name, {**described, "model": state, "gates": gates, "epoch": trainer.current_epoch})
-            if bank is not None:
-                bank.save(self.folder / self.best_name.replace("best.pt", "gates.json"))
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, StageModule)
-        self.steps, self.stopped = trainer.global_step, module.stopped
-        self.settled = None if module.gating is None else module.gating.binarised_step
-        last = self.folder / self.last_name
-        with atomic_file(last) if trainer.is_global_zero else nullcontext() as file:  # every process takes part, the first one writes
-            trainer.save_checkpoint(file.name if file else last, weights_only=False)  # False: the optimiser's state too
-        if trainer.is_global_zero:
-            for logger in trainer.loggers:
-                logger.save()
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        for logger in trainer.loggers:
-            if isinstance(logger, MetricsFile):
-                logger.forget_from(trainer.global_step)
 
 
 class SettleGates(pl.Callback):
@@ -161,6 +75,12 @@ class GateHistory(Remembers):
             self.add_row(module, trainer.global_step)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.write(trainer, module)
+
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.write(trainer, module)  # a stage killed between its last checkpoint and this file trains no epoch more
+
+    def write(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:  # gates are the same in all processes
             return
         heads = [f"{site.name}.{head}" for site in bank_of(module).sites for head in range(site.heads)]

@@ -10,6 +10,8 @@ from configs.methods import GateMethod
 from configs.schema import FitConfig, GateConfig
 from gates import GateBank, GateWatch, LambdaBudget, TargetBudget
 
+FOLLOWED = ("stopped", "binarised_step", "seen", "decisions", "since")  # of Gating, from step to step
+
 
 def budget_of(method: GateMethod, config: FitConfig, told: int | dict[str, int] | None) -> LambdaBudget | TargetBudget:
     """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves. told: that number."""
@@ -117,11 +119,11 @@ class Gating:
 
     def state_dict(self) -> dict[str, Any]:
         budget = self.budget.state_dict() if isinstance(self.budget, TargetBudget) else {}
-        names = ("binarised_step", "seen", "decisions", "since")
-        return {"budget": budget, **{name: getattr(self, name) for name in names}}
+        return {"budget": budget, "watch": self.watch.state_dict(), **{name: getattr(self, name) for name in FOLLOWED}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if isinstance(self.budget, TargetBudget):
             self.budget.load_state_dict(state["budget"])
-        for name in ("binarised_step", "seen", "decisions", "since"):
-            setattr(self, name, state[name])
+        self.watch.load_state_dict(state.get("watch", {}))  # checkpoints of earlier versions have none
+        for name in FOLLOWED:
+            setattr(self, name, state.get(name))

@@ -16,6 +16,7 @@ from configs.schema import StageConfig
 from gates import GateBank, NotANumber
 from lightning_modules.distilling import Distilling
 from lightning_modules.gating import Gating
+from lightning_modules.generators import seed_generators
 from lightning_modules.optimizers import make_optimizer
 from lightning_modules.schedules import constant, inverse_sqrt
 from pruning.significance import score
@@ -48,6 +49,7 @@ class StageModule(pl.LightningModule):
         # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric without it ignores weights
         self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
         self._last_logged = 0  # optimiser step
+        self.after_batch: Callable[[], None] | None = None  # called once everything of a batch is done, its logged row too
         assert gating is None or self.bank is not None, "attach gates before training them"
 
     @property
@@ -95,7 +97,7 @@ class StageModule(pl.LightningModule):
     # ---------------------------------------------------------------- training
 
     def on_train_epoch_start(self) -> None:
-        # a logged mean never spans epochs: a run resumed at an epoch's end logs what an uninterrupted one does
+        # a logged mean never spans epochs
         self.loss_sum.reset()
         self.units.reset()
         self._last_logged = self.global_step
@@ -106,7 +108,7 @@ class StageModule(pl.LightningModule):
         # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
         # noise depends on seed and epoch alone, so a resumed epoch draws what an uninterrupted one would
         if index == 0:
-            torch.manual_seed((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
+            seed_generators((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.gating is not None:
@@ -129,6 +131,20 @@ class StageModule(pl.LightningModule):
         if is_due and self.global_step > self._last_logged:
             self._last_logged = self.global_step
             self.log_training()
+        if self.after_batch is not None:
+            self.after_batch()
+
+    def running_sums(self) -> dict[str, Any]:
+        """What this process has added up since the last logged row, for a checkpoint in the middle of an epoch."""
+        return {"loss_sum": self.loss_sum.sum_value, "units": self.units.sum_value, "last_logged": self._last_logged}
+
+    def continue_epoch(self, sums: dict[str, Any]) -> None:
+        """Go on from `running_sums` in the middle of an epoch, which does not start again."""
+        self.loss_sum.update(sums["loss_sum"].to(self.device))
+        self.units.update(sums["units"].to(self.device))
+        self._last_logged = sums["last_logged"]
+        if self.gating is not None:
+            self.gating.begin_epoch(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
 
     def log_training(self) -> None:
         """Log the mean loss of the steps since the last logged row, and stop at a loss that is not a number."""

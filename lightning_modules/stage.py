@@ -13,7 +13,9 @@ from pytorch_lightning.loggers import Logger
 from configs.schema import StageConfig
 from data.corpus import TranslationData
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import Checkpoints, EndWithParent, GateHistory, SettleGates, StageLog
+from lightning_modules.callbacks import EndWithParent, GateHistory, SettleGates, StageLog
+from lightning_modules.checkpoints import Checkpoints, WholeFiles
+from lightning_modules.held_signals import HeldSignals
 from lightning_modules.loggers import make_loggers
 from lightning_modules.module import StageModule
 from lightning_modules.stage_bar import stage_bar
@@ -29,6 +31,8 @@ class Machine:
     devices: int
     precision: str  # "32" or "bf16"
     logger: str
+    checkpoint_minutes: float = 5.0
+    checkpoint_steps: int = 0
 
 
 def native_bf16() -> bool:
@@ -85,19 +89,21 @@ def run_stage(
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`. `resume` goes on after the last
-    whole epoch if there is one. watchers: callbacks that find the weights that are validated in place in their on_validation_end; what they
+    place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`. `resume` goes on from the last
+    checkpoint if there is one. watchers: callbacks that find the weights that are validated in place in their on_validation_end; what they
     do there is not counted as training time. loggers: where numbers go beside metrics.csv and TensorBoard."""
     gating = module.gating
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
-    checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor)
+    signals = HeldSignals()
+    every: Any = {"minutes": machine.checkpoint_minutes, "steps": machine.checkpoint_steps, "signals": signals}
+    checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor, **every)
     log = StageLog(name, place, data.sampler(world=machine.devices).steps)
     callbacks: list[pl.Callback] = [checkpoints, *watchers]
     if gating is not None:
         callbacks += [SettleGates(gating), GateHistory(folder / "gates_history.npz")]
     if stage.average > 0:
         callbacks.append(AverageWeights(stage.average))
-    callbacks += [log, *stage_bar(f"{name}, {place}"), EndWithParent()]
+    callbacks += [log, *stage_bar(f"{name}, {place}"), EndWithParent(), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
@@ -107,6 +113,7 @@ def run_stage(
         max_epochs=stage.epochs,
         accumulate_grad_batches=stage.accumulate,
         callbacks=callbacks,
+        plugins=[WholeFiles()],
         logger=make_loggers(machine.logger, folder.path, name, loggers),
         default_root_dir=folder.path,
         log_every_n_steps=0,  # training rows are logged by StageModule
@@ -116,7 +123,7 @@ def run_stage(
         enable_model_summary=False,
         enable_progress_bar=False,  # StageBar is ours
     )
-    again = checkpoints.check_last(module) if resume and (folder / last).is_file() else None
+    again = checkpoints.to_resume(module) if resume else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
     try:
         trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
@@ -124,6 +131,7 @@ def run_stage(
         raise KeyboardInterrupt from stop
     # from the file, not from memory: with several devices the training ran in processes of its own
     checkpoints.load_state_dict(load_file(folder / last)["callbacks"][checkpoints.state_key])
+    checkpoints.previous.unlink(missing_ok=True)  # of a finished stage the last one is enough
     if checkpoints.stopped:
         warnings.warn(checkpoints.stopped, stacklevel=2)
     load_best(module, folder, best)
@@ -170,5 +178,11 @@ def quiet_lightning() -> None:
     """Keep Lightning's advice on data-loader workers and its device report out of the user's terminal."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    for text in (".*does not have many workers.*", ".*Consider setting `persistent_workers.*", ".*srun.*", ".*isinstance.treespec.*"):
+    for text in (
+        ".*does not have many workers.*",
+        ".*Consider setting `persistent_workers.*",
+        ".*srun.*",
+        ".*isinstance.treespec.*",
+        ".*dataloader is not resumable.*",
+    ):
         warnings.filterwarnings("ignore", text)

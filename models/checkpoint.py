@@ -1,6 +1,8 @@
 """Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
 
 import hashlib
+import zipfile
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
 
 LARGEST_SINUSOIDS = 2**28  # numbers, 1 GiB: their table is computed and in no file, so nothing else bounds it
+COPY_AGAIN = "copy it again, or repeat the run with --fresh"
 
 
 def save_file(path: str | Path, content: dict[str, Any]) -> None:
@@ -33,12 +36,22 @@ def load_file(path: str | Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # strange bytes send torch's unpickler anywhere: IndexError, KeyError, EOFError without a word
         reason = str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__  # what follows is addressed to torch's makers
-        raise ValueError(
-            f"{path} is not a whole checkpoint of plain tensors ({reason}); copy it again, or repeat the run with --fresh"
-        ) from error
+        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({reason}); {COPY_AGAIN}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}; expected a dict with 'architecture' and 'model'")
     return content
+
+
+def check_bytes(path: str | Path) -> None:
+    """Raise ValueError unless every byte of a checkpoint is the one that was written, by the checksums in the file: torch's own reader
+    does not look at them."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({error}); {COPY_AGAIN}") from error
+    if damaged is not None:
+        raise ValueError(f"{path} is not a whole checkpoint of plain tensors (the checksum of {damaged} differs); {COPY_AGAIN}")
 
 
 def architecture(model: Transformer) -> dict[str, Any]:

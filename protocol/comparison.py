@@ -27,7 +27,18 @@ from runfolder.fingerprint import CONTINUED, SCORED, stage_fingerprint
 from runfolder.folder import RunFolder, closes_heads
 
 SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, without --heads
-OF_THE_COMMAND = ("runs", "threads", "logger", "resume", "unique", "fresh", "name", "data_dir")  # no part of the protocol
+OF_THE_COMMAND = (
+    "runs",
+    "threads",
+    "logger",
+    "resume",
+    "unique",
+    "fresh",
+    "name",
+    "data_dir",
+    "checkpoint_minutes",
+    "checkpoint_steps",
+)  # no part of the protocol
 PROTOCOL = "fit.yaml"  # the configuration that all runs of a comparison share
 
 

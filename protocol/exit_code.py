@@ -11,18 +11,20 @@ from configs.printable import printable
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
-    """Run a script and return its exit code: what `run` returns (0 for None), 1 after a ValueError or OSError, 130 after Ctrl-C or a kill.
+    """Run a script and return its exit code: what `run` returns (0 for None), 1 after a ValueError or OSError, 128 + the
+    signal's number after Ctrl-C (130), a kill (143) or another signal that ends it.
 
     The message of the error, or `interrupted`, which says what is left after Ctrl-C, becomes one line on stderr."""
+    heard: list[int] = []
     try:
-        with kill_as_interrupt():
+        with kill_as_interrupt(heard):
             return run() or 0
     except (ValueError, OSError) as error:
         print(error_line(script, error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(printable(f"{script}: interrupted; {interrupted}"), file=sys.stderr)
-        return 130
+        return 128 + (heard[0] if heard else signal.SIGINT)
 
 
 def error_line(script: str, error: Exception) -> str:
@@ -34,14 +36,18 @@ def error_line(script: str, error: Exception) -> str:
 
 
 @contextmanager
-def kill_as_interrupt() -> Iterator[None]:
-    """Turn a kill or a closed terminal into an interrupt, so that what was begun is put in order and said."""
+def kill_as_interrupt(heard: list[int] | None = None) -> Iterator[None]:
+    """Turn a kill, a closed terminal or a scheduler's warning into an interrupt, so that what was begun is put in order and said. heard:
+    the numbers of the signals are added to it."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
+        if heard is not None:
+            heard.append(signum)
         raise KeyboardInterrupt
 
-    heard = [signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) is not signal.SIG_IGN]  # nohup: not SIGHUP
-    before = {signum: signal.signal(signum, interrupt) for signum in heard}
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+    awaited = [signum for signum in known if signal.getsignal(signum) is not signal.SIG_IGN]  # nohup: not SIGHUP
+    before = {signum: signal.signal(signum, interrupt) for signum in awaited}
     try:
         yield
     finally:

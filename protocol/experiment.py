@@ -52,7 +52,8 @@ class Experiment:
             config = with_base_settings(config, self.named_base)
         self.config = config
         self.precision = resolve_precision(config.precision)
-        self.machine = Machine(config.devices, self.precision, config.logger)
+        every: Any = {name: getattr(config, name) for name in ("checkpoint_minutes", "checkpoint_steps")}
+        self.machine = Machine(config.devices, self.precision, config.logger, **every)
         if config.threads:
             torch.set_num_threads(config.threads)
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later

@@ -106,6 +106,10 @@ class RunFolder:
         if not self.finished():
             raise ValueError(f"{self.path} is not finished; the command in its command.txt with --resume continues it")
 
+    def was_begun(self) -> bool:
+        """Whether a stage of the run has left a checkpoint to go on from."""
+        return any(self.path.glob("*last.pt")) or any(self.path.glob("*last.previous.pt"))
+
     def systems(self) -> dict[str, dict[str, Any]]:
         """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None, "sha256": digests}."""
         systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
@@ -128,6 +132,11 @@ class RunFolder:
         digests = {os.path.relpath(path, self.path): file_digest(path) for path in files}
         systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi, **({"sha256": digests} if digests else {})}
         self.write_json("systems.json", systems)
+
+
+def previous_checkpoint(last: str | Path) -> Path:
+    """Where the checkpoint before the last is kept."""
+    return Path(last).with_suffix(".previous.pt")
 
 
 def find_runs(root: str | Path) -> list[RunFolder]:

@@ -1,6 +1,7 @@
 """Which folder a run gets: a finished one of the same fingerprint, an unfinished one to resume, or a new one.
 
-Two processes never make one run at once: the second waits, and finds it finished.
+Two processes never make one run at once, or write one folder: the second waits, and finds it finished. On one machine by a lock of the
+system's; between machines that share a disk by a heartbeat.
 """
 
 import hashlib
@@ -9,13 +10,14 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from configs.cli import config_hash, to_yaml
 from configs.schema import FitConfig
 from data.atomic_file import remove_leftovers
 from models.progress import say
 from runfolder.folder import RunFolder, find_runs
+from runfolder.heartbeat import Heartbeat, machine
 
 
 class RunLocks:
@@ -23,6 +25,7 @@ class RunLocks:
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
+        self.beats: list[Heartbeat] = []
 
     def hold(self, root: Path, run_hash: str) -> None:
         """Wait until no other process makes the run of this hash, then keep others from it until `release`."""
@@ -43,17 +46,33 @@ class RunLocks:
                 time.sleep(1)
         self.descriptors.append(descriptor)
 
+    def occupy(self, folder: Path, run_hash: str) -> Literal["ours", "waited", "another's"]:
+        """Keep the processes of other machines, and other runs, from writing this folder until `release`: see `Heartbeat.take`."""
+        beat = Heartbeat(folder, run_hash, machine(lock_folder()))
+        taken = beat.take()
+        if taken != "another's":
+            self.beats.append(beat)
+        return taken
+
     def release(self) -> None:
+        for beat in self.beats:
+            beat.end()
+        self.beats.clear()
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors.clear()
 
 
-def open_lock(name: str) -> int:
-    """The descriptor of a lock file in the user's own cache folder: in a shared one its name could be guessed, and a link put there."""
+def lock_folder() -> Path:
+    """A folder in the user's own cache: in a shared one the names of locks could be guessed, and links put there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgates/locks"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(cache / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return cache
+
+
+def open_lock(name: str) -> int:
+    """The descriptor of a lock file."""
+    return os.open(lock_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def claim_run(
@@ -85,15 +104,22 @@ def claim_run(
     folder = same_runs[0] if same_runs else RunFolder(root / name)
     if fresh and config.name == name:  # repeated under a name of its own, the first stays
         folder = RunFolder(root / name)
-    if folder.path not in [run.path for run in same_runs] and (folder / "config.yaml").exists():
+    is_other = folder.path not in [run.path for run in same_runs] and (folder / "config.yaml").exists()
+    occupied = "another's" if is_other else locks.occupy(folder.path, wanted)
+    if occupied == "another's":
         if strict or config.name == name:
             raise ValueError(
                 f"{folder.path} holds a run with another configuration; give this one a --name of its own, or remove that folder"
             )
         folder = RunFolder(root / f"{name}-{wanted[:6]}")
-    unfinished = (folder / "last.pt").is_file() and not folder.finished()
+        occupied = locks.occupy(folder.path, wanted)
+    if occupied == "waited":  # the run may be finished by now
+        locks.release()
+        how: dict[str, Any] = {"facts": facts, "locks": locks, "files": files, "base": base, "fresh": fresh, "strict": strict}
+        return claim_run(config, settings, name, fingerprint, **how)
+    unfinished = folder.was_begun() and not folder.finished()
     if unfinished and not config.resume and not fresh:
-        raise ValueError(f"{folder.path} is unfinished: --resume continues it after its last epoch, --fresh begins again")
+        raise ValueError(f"{folder.path} is unfinished: --resume continues it from its last checkpoint, --fresh begins again")
     if fresh and folder.path.exists():
         if folder.run_hash() is None:  # whatever lies there, no run of ours would be lost with it
             raise ValueError(f"{folder.path} is no run folder, so --fresh does not empty it; give --name another name")
@@ -117,7 +143,7 @@ def claim_run(
 def abandon_run(folder: RunFolder, files: str) -> None:
     """Delete what `claim_run` wrote and the tokenizer (`files`, a pattern): nothing was trained, and the folder would block the corrected
     command. Other files stay, and so does a run that was being resumed."""
-    if (folder / "last.pt").is_file():
+    if folder.was_begun():
         return
     for path in (folder / "config.yaml", folder / "command.txt", *folder.path.glob(files)):
         path.unlink(missing_ok=True)

@@ -19,7 +19,8 @@ from configs.fields import all_settings, shortened
 from configs.schema import FitConfig
 
 PROGRAM = "fit.py"
-NOT_OF_A_TRIAL = ("name", "runs", "logger", "threads", "resume", "unique", "fresh")  # flags that describe the machine, not the trial
+# flags that describe the machine, not the trial
+NOT_OF_A_TRIAL = ("name", "runs", "logger", "threads", "resume", "unique", "fresh", "checkpoint_minutes", "checkpoint_steps")
 LARGEST_GRID = 10_000  # trials
 
 Keys = Mapping[str, Any]  # the keys that describe a distribution: value, values, min, max, ...

@@ -271,7 +271,8 @@ def test_runs_that_cannot_be_written_are_one_line(text, tmp_path, fit_here):
     assert_one_line(error.splitlines()[0], str(tmp_path / "runs"))  # the second line says where help is
 
 
-def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(text, tmp_path):
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(text, tmp_path, signum):
     flags = [*small(text, tmp_path / "runs"), "--train.epochs", "2000"]
     process = subprocess.Popen(
         command(*flags),
@@ -288,12 +289,12 @@ def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(text, tmp_path):
         if "epoch 1 of 2000" in line:
             break
     time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     try:
         _, error = process.communicate(timeout=120)
     finally:
         process.kill()
-    assert process.returncode == 130, error
+    assert process.returncode == 128 + signum, error
     assert "Traceback" not in error
     assert "--resume continues" in error
     folder = tmp_path / "runs/text-xx-yy-none-s1"

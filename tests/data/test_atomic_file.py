@@ -38,6 +38,21 @@ def test_a_crash_in_the_middle_leaves_the_old_file_whole_and_nothing_else(path, 
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_the_file_before_is_kept_under_its_name(path):
+    before = path.with_name("before.json")
+    for content in (b"new", b"newer"):
+        with atomic_file(path, previous=before) as file:
+            file.write(content)
+    assert (path.read_bytes(), before.read_bytes()) == (b"newer", b"new")
+    path.unlink()
+    with atomic_file(path, previous=before) as file:  # as after a kill between the renames
+        file.write(b"newest")
+    assert (path.read_bytes(), before.read_bytes()) == (b"newest", b"new")
+    with pytest.raises(ValueError), atomic_file(path, previous=before) as file:
+        raise ValueError
+    assert (path.read_bytes(), before.read_bytes()) == (b"newest", b"new")
+
+
 def test_a_planted_link_is_not_followed(path):
     victim = path.with_name("victim")
     victim.write_bytes(b"precious")

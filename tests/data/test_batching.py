@@ -85,6 +85,16 @@ def test_the_order_of_an_epoch_does_not_depend_on_the_epochs_before_it():
     assert came_to_it == all_ranks(epoch=2)[0]
 
 
+@pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (1, 3), (2, 3)])
+def test_an_epoch_goes_on_in_its_middle_once(world, accumulate):
+    for rank, whole in enumerate(all_ranks(world=world, accumulate=accumulate, epoch=3)):
+        batches = TokenBatches(SOURCE, TARGET, max_tokens=401, seed=7, accumulate=accumulate, world=world, rank=rank)
+        batches.set_epoch(3)
+        batches.first_step = 5
+        assert list(batches) == whole[5 * accumulate :]
+        assert list(batches) == whole
+
+
 @pytest.mark.parametrize("other", [{"epoch": 1}, {"seed": 8}])
 def test_another_epoch_or_seed_mixes_the_pairs_anew(other):
     first = {tuple(sorted(indices)) for indices, _ in all_ranks()[0]}

@@ -15,7 +15,7 @@ from configs.cli import ConfigError, read
 from configs.schema import FitConfig, StageConfig
 from gates import HeadMap, attach, detach
 from lightning_modules import callbacks, dynamics
-from lightning_modules.callbacks import Checkpoints
+from lightning_modules.checkpoints import Checkpoints
 from lightning_modules.dynamics import Dynamics, read_rows
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, run_stage

@@ -1,6 +1,10 @@
 """Precision, and that a resumed stage ends where an uninterrupted one does."""
 
 import csv
+import errno
+import os
+import signal
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -49,14 +53,14 @@ def cut_power(monkeypatch, *, epoch, batch):
     monkeypatch.setattr(StageModule, "training_step", training_step)
 
 
-def stage(translator, data, path, *, gated, resume=False, config=STAGE):
+def stage(translator, data, path, *, gated, resume=False, config=STAGE, machine=MACHINE):
     path.mkdir(exist_ok=True)
     data.accumulate = config.accumulate
     if gated:
         attach(translator.model, gate="l0")
     gating = Gating(GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), epochs=config.epochs) if gated else None
     module = StageModule(TASK, translator, config, seed=1, gating=gating)
-    return run_stage("gates", module, data, RunFolder(path), MACHINE, config, resume=resume)
+    return run_stage("gates", module, data, RunFolder(path), machine, config, resume=resume)
 
 
 def metric_rows(path):
@@ -131,6 +135,16 @@ def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(tran
     assert first == len(losses) == 3 * per_epoch
 
 
+def test_every_number_is_in_metrics_csv_once(translator, data, tmp_path):
+    stage(untrained(translator), data, tmp_path / "run", gated=True)
+    rows, per_epoch = metric_rows(tmp_path / "run"), data.sampler().steps
+    due = {taken for taken in range(1, 3 * per_epoch + 1) if taken % modules.LOG_EVERY == 0 or taken % per_epoch == 0}
+    for name in ("train/loss", "train/learning_rate", "gates/penalty"):
+        assert [int(row["step"]) + 1 for row in rows if row[name]] == sorted(due)
+    for name in ("val/loss", "val/objective"):
+        assert [int(row["step"]) + 1 for row in rows if row[name]] == [per_epoch, 2 * per_epoch, 3 * per_epoch]
+
+
 @pytest.fixture
 def cut(translator, data, tmp_path, monkeypatch) -> RunFolder:
     """A run of the hash a1 that was cut off after its first epoch."""
@@ -141,6 +155,17 @@ def cut(translator, data, tmp_path, monkeypatch) -> RunFolder:
         with pytest.raises(PowerCut):
             stage(translator, data, folder.path, gated=False)
     return folder
+
+
+def flip_a_bit(path):
+    """In the middle of the largest tensor, which torch reads without a word."""
+    with zipfile.ZipFile(path) as file:
+        largest = max((each for each in file.infolist() if "/data/" in each.filename), key=lambda each: each.file_size)
+        whole = file.read(largest)
+    content = bytearray(path.read_bytes())
+    content[content.index(whole) + len(whole) // 2] ^= 1
+    path.write_bytes(content)
+    assert load_file(path)
 
 
 def change(path, **changes):
@@ -160,9 +185,10 @@ def change(path, **changes):
         (lambda folder: change(folder / "last.pt", loops=None), r"last\.pt .*: it holds no loops; .*--fresh"),
         (lambda folder: change(folder / "last.pt", state_dict={"x": torch.zeros(3)}), "its weights are not those of the model .*--fresh"),
         (lambda folder: (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:-999]), "not a whole checkpoint .*--fresh"),
+        (lambda folder: flip_a_bit(folder / "last.pt"), r"not a whole checkpoint of plain tensors \(the checksum of .*--fresh"),
         (lambda folder: (folder / "last.pt").write_bytes((folder / "best.pt").read_bytes()), r"it holds no state_dict, .*--fresh"),
     ],
-    ids=["another run", "another stage", "a part is missing", "another model", "cut short", "best.pt"],
+    ids=["another run", "another stage", "a part is missing", "another model", "cut short", "a bit", "best.pt"],
 )
 def test_a_foreign_checkpoint_is_not_resumed(cut, translator, data, damage, error):
     damage(cut)
@@ -210,3 +236,94 @@ def test_a_stage_logs_to_tensorboard_on_request(translator, data, folder):
     run_stage("base", StageModule(TASK, translator, one, seed=1), data, folder, Machine(1, "32", "tensorboard"), one)
     assert list(folder.path.glob("tensorboard/base/events.out.tfevents.*"))
     assert (folder / "metrics.csv").is_file()
+
+
+# ---------------------------------------------------------------- in the middle of an epoch
+
+OFTEN = replace(MACHINE, checkpoint_steps=2)
+
+
+def same_files(left, right) -> bool:
+    """The weights of two stages, by bytes, and what they logged."""
+    return (left / "best.pt").read_bytes() == (right / "best.pt").read_bytes() and metric_rows(left) == metric_rows(right)
+
+
+def last_step(path, name="last.pt") -> int:
+    return load_file(path / name)["global_step"]
+
+
+@pytest.mark.parametrize("damage", [None, "torn", "foreign", "missing"])
+def test_a_stage_goes_on_in_the_middle_of_an_epoch_from_the_last_checkpoint_that_is_whole(translator, data, tmp_path, monkeypatch, damage):
+    stage(untrained(translator), data, tmp_path / "whole", gated=True)
+    cut, per_epoch = tmp_path / "cut", data.sampler().steps
+    assert per_epoch == 9
+    with monkeypatch.context() as patched:
+        cut_power(patched, epoch=1, batch=5)
+        with pytest.raises(PowerCut):
+            stage(untrained(translator), data, cut, gated=True, machine=OFTEN)
+    assert (last_step(cut), last_step(cut, "last.previous.pt")) == (14, 12)
+    if damage is None:
+        stage(untrained(translator), data, cut, gated=True, machine=OFTEN, resume=True)
+    else:
+        damages = {"torn": flip_a_bit, "foreign": lambda path: change(path, origin={"run_hash": "b", "stage": "x"}), "missing": os.remove}
+        damages[damage](cut / "last.pt")
+        with pytest.warns(UserWarning, match=r"last\.pt.*Going on from last\.previous\.pt, after step 12"):
+            stage(untrained(translator), data, cut, gated=True, machine=OFTEN, resume=True)
+    assert same_files(tmp_path / "whole", cut)
+    assert not (cut / "last.previous.pt").exists(), "of a finished stage the last checkpoint is enough"
+
+
+def test_checkpoints_within_an_epoch_change_nothing(translator, data, tmp_path):
+    for name, machine in {"none": replace(MACHINE, checkpoint_minutes=0), "often": replace(OFTEN, checkpoint_minutes=1e-9)}.items():
+        stage(untrained(translator), data, tmp_path / name, gated=True, machine=machine)
+    assert same_files(tmp_path / "none", tmp_path / "often")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_waits_until_the_step_is_saved(translator, data, tmp_path, monkeypatch, signum):
+    stage(untrained(translator), data, tmp_path / "whole", gated=True)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signum, interrupt)
+    step, steps = StageModule.training_step, []
+
+    def training_step(self, given, index):
+        steps.append(index)
+        if (self.current_epoch, index) == (1, 4):
+            os.kill(os.getpid(), signum)
+        return step(self, given, index)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(StageModule, "training_step", training_step)
+            with pytest.raises(KeyboardInterrupt):
+                stage(untrained(translator), data, tmp_path / "cut", gated=True)
+        if signum != signal.SIGINT:  # which Lightning ignores from then on: the program is ending
+            assert signal.getsignal(signum) is interrupt
+    finally:
+        signal.signal(signum, before)
+    assert (len(steps), last_step(tmp_path / "cut")) == (14, 14)
+    stage(untrained(translator), data, tmp_path / "cut", gated=True, resume=True)
+    assert same_files(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(translator, data, tmp_path, monkeypatch):
+    stage(untrained(translator), data, tmp_path / "whole", gated=False)
+    save, written = torch.save, []
+
+    def full(content, file, **how):
+        written.append(file)
+        if len(written) == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(content, file, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lightning_modules.checkpoints.torch.save", full)
+        with pytest.raises(OSError, match=r"cannot write .*: No space left on device; free some space and repeat the command"):
+            stage(untrained(translator), data, tmp_path / "cut", gated=False, machine=OFTEN)
+    assert not list((tmp_path / "cut").glob("*.part"))
+    assert last_step(tmp_path / "cut") == 6
+    stage(untrained(translator), data, tmp_path / "cut", gated=False, machine=OFTEN, resume=True)
+    assert same_files(tmp_path / "whole", tmp_path / "cut")

@@ -49,15 +49,16 @@ def test_our_own_mistake_is_a_traceback():
 def heard() -> Iterator[None]:
     """Signals are handled as in a terminal: tests in the background, or under nohup, inherit ignored ones."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    usual[signal.SIGUSR1] = signal.SIG_DFL
     before = {signum: signal.signal(signum, handler) for signum, handler in usual.items()}
     yield
     for signum, handler in before.items():
         signal.signal(signum, handler)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_an_interrupt_a_kill_and_a_closed_terminal_say_how_to_go_on(signum, capsys, heard):
-    assert exit_code("x.py", lambda: os.kill(os.getpid(), signum), interrupted="--resume continues") == 130
+    assert exit_code("x.py", lambda: os.kill(os.getpid(), signum), interrupted="--resume continues") == 128 + signum
     assert capsys.readouterr().err == "x.py: interrupted; --resume continues\n"
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == [signal.SIG_DFL, signal.SIG_DFL]
 

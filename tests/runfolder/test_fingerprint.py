@@ -17,6 +17,7 @@ CORPUS = Corpus(name="text", train=TEXT, valid=TEXT, test=TEXT, description="")
 TEST = (["a"], ["b"])
 OPTIONS = [(method, option.name) for method in METHODS.values() for option in fields(method.options)]
 PLACES = {"name": "n", "runs": "r", "data_dir": "d", "threads": 3, "resume": True, "fresh": True, "unique": True, "logger": "wandb"}
+PLACES |= {"checkpoint_minutes": 1.5, "checkpoint_steps": 7}
 
 
 def settings_of(method: str) -> FitConfig:

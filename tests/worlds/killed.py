@@ -1,0 +1,154 @@
+"""fit.py in processes that are killed (kill -9) at a counted moment, and what is left of a run once its times are taken out.
+
+Moments: a training step, a validation batch, and of every file that is written whole: half of it, all of it, its two renames. A process
+that is forked from one with all modules imported starts at once.
+"""
+
+import csv
+import io
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PLANNED = -signal.SIGKILL  # the exit code of a process that was killed as planned
+TIMES = ("seconds", "tokens_per_second", "train_tokens_per_second", "sentences_per_second", "train_seconds")
+FACTS = ("command", "commit", "date", "versions", "device")
+
+
+class Moments:
+    """Counts the moments, and kills its own process at one of them (from 1; 0: never)."""
+
+    def __init__(self, deadly: int):
+        self.deadly, self.seen = deadly, 0
+
+    def pass_one(self) -> None:
+        self.seen += 1
+        if self.seen == self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count from here on. For a process of its own: nothing is put back."""
+        import torch
+
+        from lightning_modules.module import StageModule
+
+        replace, save = os.replace, torch.save
+
+        def replace_counted(source: Any, target: Any) -> None:
+            self.pass_one()
+            replace(source, target)
+            self.pass_one()
+
+        def save_in_halves(content: Any, file: Any) -> Any:
+            if not hasattr(file, "write"):  # a file of no run
+                return save(content, file)
+            whole = io.BytesIO()
+            save(content, whole)
+            half = len(whole.getvalue()) // 2
+            file.write(whole.getvalue()[:half])
+            file.flush()
+            self.pass_one()
+            file.write(whole.getvalue()[half:])
+            return None
+
+        os.replace, torch.save = replace_counted, save_in_halves
+        for name in ("training_step", "validation_step"):
+            setattr(StageModule, name, self.before(getattr(StageModule, name)))
+        yield
+
+    def before(self, step: Any) -> Any:
+        def counted(*rest: Any) -> Any:
+            self.pass_one()
+            return step(*rest)
+
+        return counted
+
+
+def fit(flags: Sequence[str], deadly: int, count: Any) -> None:
+    """The run of these flags, in a process of its own. count: a shared number, how many moments there were."""
+    import torch
+
+    from configs.cli import read
+    from configs.schema import FitConfig
+    from protocol import experiment
+
+    experiment.update_pages = lambda *_, **__: None  # drawn from the files that are compared
+    torch.set_num_threads(1)
+    moments = Moments(deadly)
+    with moments.counted():
+        experiment.Experiment(read(FitConfig, list(flags))).run()
+    count.value = moments.seen
+
+
+class Fork:
+    """Starts `fit` in processes that begin where all modules are imported."""
+
+    def __init__(self) -> None:
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["tests.worlds.killed_imports"])
+
+    def fit(self, flags: Sequence[str], *, deadly: int = 0) -> tuple[int, int]:
+        """The exit code of the run, and how many moments it had where it ended by itself."""
+        count = self.context.Value("i", 0)
+        process = self.context.Process(target=fit, args=(list(flags), deadly, count))
+        process.start()
+        process.join(240)
+        if process.exitcode is None:
+            process.kill()
+            raise TimeoutError("the run did not end")
+        return process.exitcode, count.value
+
+
+def without(content: Any, names: Sequence[str]) -> Any:
+    """JSON without the keys of these names."""
+    if isinstance(content, dict):
+        return {name: without(value, names) for name, value in content.items() if name not in names}
+    return [without(value, names) for value in content] if isinstance(content, list) else content
+
+
+def left_of(folder: Path) -> dict[str, Any]:
+    """Every file of a folder of runs by its path: bytes, and of JSON what is no time and no fact about the machine. Left out are the
+    files that say how often a command was repeated, the checkpoint of a finished stage, and what is drawn."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or path.suffix in (".png", ".html", ".svg") or path.name in ("command.txt", "config.yaml"):
+            continue
+        if path.name.endswith("last.pt"):
+            found[name] = resumed_part(path)
+        elif path.suffix == ".json":
+            found[name] = without(json.loads(path.read_text()), (*TIMES, *FACTS))
+        elif path.suffix == ".npz":
+            import numpy as np
+
+            with np.load(path) as arrays:
+                found[name] = {key: arrays[key].tolist() for key in arrays}
+        elif path.suffix == ".csv":
+            found[name] = list(csv.reader(path.read_text().splitlines()))
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def resumed_part(path: Path) -> dict[str, Any]:
+    """Weights, optimiser and generators of a checkpoint, as nested lists."""
+    import torch
+
+    content = torch.load(path, weights_only=True)
+    return {name: plain(content[name]) for name in ("state_dict", "optimizer_states", "lr_schedulers", "ranks")}
+
+
+def plain(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
