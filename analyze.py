@@ -6,10 +6,13 @@ python analyze.py runs/toy-en-de-none-s1 --siblings
 import sys
 from typing import TYPE_CHECKING
 
+from data.ranks import first
 from models.progress import say
 from protocol.exit_code import exit_code
 
 if TYPE_CHECKING:
+    from analysis.analysed_model import AnalysedModel
+    from analysis.analyses import AnalysisResult
     from configs.analyze import AnalyzeConfig
 
 
@@ -28,7 +31,9 @@ def run() -> None:
 def analyze(config: "AnalyzeConfig") -> None:
     """Run the analyses, then combine them: roles, correlations, survival, the page and the figures."""
     from protocol.named_paths import check_data_dir, check_files, check_run
+    from protocol.processes import join
 
+    join()
     for source in config.sources:
         check_run(source)
     check_data_dir(config.data_dir)
@@ -37,6 +42,15 @@ def analyze(config: "AnalyzeConfig") -> None:
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from analysis.analysed_model import AnalysedModel
     from analysis.analyses import chosen_analyses, run_analyses
+
+    analysed = AnalysedModel.open(config, say)
+    print(f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}", flush=True)
+    results = run_analyses(analysed, chosen_analyses(analysed, say), say)
+    first(lambda: combine(analysed, results))
+
+
+def combine(analysed: "AnalysedModel", results: "dict[str, AnalysisResult]") -> None:
+    """Roles, correlations and survival from the results, with their tables, pages and figures."""
     from analysis.correlations import correlation_rows, head_scores, survival_rows
     from analysis.roles import best_of_families, find_roles
     from report import analysis_tables
@@ -46,9 +60,6 @@ def analyze(config: "AnalyzeConfig") -> None:
     from report.report_data import report_data, sites_of, write_cards
     from runfolder.table import write_table
 
-    analysed = AnalysedModel.open(config, say)
-    print(f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}", flush=True)
-    results = run_analyses(analysed, chosen_analyses(analysed, say), say)
     roles, best = find_roles(results, analysed.closed), best_of_families(results, analysed.closed)
     scores = head_scores(analysed, results)
     survival, tests = survival_rows(analysed, results, roles, say)

@@ -7,6 +7,7 @@ python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
 import sys
 from typing import TYPE_CHECKING
 
+from data.ranks import first
 from models.progress import say
 from protocol.exit_code import exit_code
 
@@ -32,7 +33,9 @@ def run() -> None:
 def prune(config: "PruneConfig") -> None:
     """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up to date."""
     from protocol.named_paths import check_data_dir, check_files, check_run, new_run
+    from protocol.processes import join
 
+    join()
     check_run(config.source)
     check_data_dir(config.data_dir)
     check_files(*config.also_files)
@@ -51,7 +54,7 @@ def prune(config: "PruneConfig") -> None:
         curves(dense, config)
     if config.ablate:
         ablate(dense, config, others)
-    for page in update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus):
+    for page in first(lambda: update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus)):
         print(f"report: {page}")
 
 

@@ -193,4 +193,4 @@ def own_examples(path: str, source: Source) -> ParallelText:
     lines = source_text(path, 0).sources
     if len(lines) > MOST_EXAMPLES:
         raise DataError(f"--examples-from {path}: expected at most {MOST_EXAMPLES} sentences, got {len(lines):,}; cut the file")
-    return ParallelText(lines, source.task.predict(source.predictor, lines))
+    return ParallelText(lines, source.task.outputs(source.predictor, lines))

@@ -24,6 +24,7 @@ from analysis.rare_words import RareWords, token_counts
 from analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from analysis.word_pieces import word_of_piece
 from configs.analyze import LABELS
+from data.ranks import is_first, wait
 from data.toy import toy_pairs
 from gates import KINDS, HeadMap
 from models.progress import Report
@@ -218,6 +219,7 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
         if stored is not None:
             report(f"{name}: there already, same settings; --fresh repeats it")
             results[name] = stored
+    wait()  # until every rank has read them: what follows writes
     started = {name: ANALYSES[name].start(analysed) for name in names if name not in results}
     in_pass = [name for name, (observers, _) in started.items() if observers]
     if in_pass:
@@ -249,7 +251,8 @@ def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:
 
 def store_result(analysed: AnalysedModel, name: str, settings: dict[str, Any], result: AnalysisResult) -> None:
     """Write the tables and then the .json file, which vouches for them."""
-    (analysed.folder / f"{analysed.results_folder}/{name}.json").unlink(missing_ok=True)
+    if is_first():
+        (analysed.folder / f"{analysed.results_folder}/{name}.json").unlink(missing_ok=True)
     for table, rows in result.tables.items():
         write_table(analysed.folder, f"{analysed.results_folder}/{table}.csv", rows)
     maps = {title: head_map.to_json() for title, head_map in result.head_maps.items()}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from analysis.gate_gradients import Queries, head_factors, query_tokens
 from analysis.importance import TRANSLATION_LOSS
+from data.ranks import all_sum, share
 from gates import HeadMap, HeadSite
 
 Loss = Callable[[Any, Any], Tensor]
@@ -42,7 +43,7 @@ def fisher_blocks(
     sentences = 0
     with head_factors(model, kinds=kinds) as factors:
         blocks = {site: torch.zeros(site.heads, site.heads, dtype=torch.float64) for site in factors.sites}
-        for batch in batches:
+        for batch in share(batches):
             batch = batch.to(device)
             factors.renew(batch, per="sentence", queries=queries)
             with torch.enable_grad():
@@ -51,6 +52,8 @@ def fisher_blocks(
                 gradient = gradient.double()
                 blocks[site] += (gradient.T @ gradient).cpu()
             sentences += len(gradient)
+    blocks = {site: all_sum(block) for site, block in blocks.items()}
+    sentences = int(all_sum(torch.tensor(sentences)))
     if not sentences:
         raise ValueError("Fisher information needs at least one batch of sentence pairs, got none")
     return {site: block / sentences for site, block in blocks.items()}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from analysis.gate_gradients import Per, Queries, head_factors, query_tokens
+from data.ranks import all_sum, share
 from gates import HeadMap
 from tasks.translation import Translation
 
@@ -34,12 +35,12 @@ def importance(
 
     loss (model, batch): a sum over the batch's sentences, of which none may depend on another. queries (model, site, batch): (B, L) bool,
     True at positions that are not padding. Both are a translation model's unless given; a batch needs `to(device)`.
-    Raises ValueError without any batch. The model must have no gates; it is left as it was."""
+    Raises ValueError without any batch. The model must have no gates; it is left as it was. Ranks share the batches out and add up."""
     device = next(model.parameters()).device
     with head_factors(model, kinds=kinds, closed=closed) as factors:
         totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in factors.sites}
         counts = dict.fromkeys(factors.sites, 0)
-        for batch in batches:
+        for batch in share(batches):
             batch = batch.to(device)
             factors.renew(batch, per=absolute, queries=queries)
             with torch.enable_grad():
@@ -50,6 +51,8 @@ def importance(
                 # a padding query has no gradient; it is not counted either
                 real = queries(model, site, batch)
                 counts[site] += int(real.sum()) if absolute == "token" else len(real)
+    totals = {site: all_sum(total) for site, total in totals.items()}
+    counts = {site: int(all_sum(torch.tensor(count))) for site, count in counts.items()}
     if not any(counts.values()):
         raise ValueError("importance needs at least one batch of sentence pairs, got none")
     return HeadMap({site: totals[site] / counts[site] for site in totals})

@@ -48,6 +48,7 @@ from analysis.lrp_alpha_beta import AlphaBeta
 from analysis.lrp_rules import Account, Gradient, Ratio, Rule
 from analysis.lrp_walk import Walk, top_logits
 from configs.did_you_mean import did_you_mean
+from data import ranks
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import check_kinds
 from models.evaluation_mode import evaluation_mode
@@ -130,7 +131,7 @@ def relevance(
     if not sites:
         raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds")
     device = next(model.parameters()).device
-    on_device = (batch.to(device) for batch in batches)
+    on_device = (batch.to(device) for batch in ranks.share(batches))
     tally = Tally(sites)
     with torch.autocast(device.type, enabled=False):
         if rule == GATE_GRADIENT:
@@ -142,6 +143,7 @@ def relevance(
             arrivals = by_walk(model, on_device, sites, aggregation, seed, chosen_rule, dtype or model.output.weight.dtype)
         for rows, R, account in arrivals:
             tally.add(rows, R, account)
+    tally.join()
     if not tally.steps:
         raise ValueError("relevance starts at target tokens, got no batch with one")
     return tally.result(aggregation)
@@ -212,6 +214,12 @@ class Tally:
             seed, *ends = (part[real].cpu() for part in parts)
             self.ends += torch.stack([part.sum() for part in (seed, *ends)])
             self.error = max(self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max()))
+
+    def join(self) -> None:
+        """Add what the other ranks hold, which had other batches."""
+        self.sums = {name: {site: ranks.all_sum(total) for site, total in totals.items()} for name, totals in self.sums.items()}
+        self.steps, self.ends = int(ranks.all_sum(torch.tensor(self.steps))), ranks.all_sum(self.ends)
+        self.error = max((error for error in ranks.gathered(self.error) if error is not None), default=None)
 
     def result(self, aggregation: Aggregation) -> Relevance:
         maps = {name: HeadMap({site: total / self.steps for site, total in totals.items()}) for name, totals in self.sums.items()}

@@ -6,10 +6,13 @@ import errno
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+from data.ranks import is_first
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -21,7 +24,12 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
     After any exception the temporary file is removed and `path` is as it was. The temporary name holds the number of the process, because
     parallel runs write files of one base. A symbolic link that has this name is removed, not followed. A writer that needs a path can use
     `file.name`. previous: the name under which the file that `path` was is kept; a kill between the two renames leaves that one alone.
-    Raises OSError, naming `path`, if the file cannot be made or the disk is full."""
+    Of several ranks the first alone writes; what the others write is dropped. Raises OSError, naming `path`, if the file cannot be made or
+    the disk is full."""
+    if not is_first():
+        with tempfile.NamedTemporaryFile() as nowhere:
+            yield cast(BinaryIO, nowhere)
+        return
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     remove_leftovers(path.parent, path.name)

@@ -4,7 +4,8 @@ Pairs are sorted by their longer side and cut greedily. Where batches are cut de
 number of batches and of optimiser steps (a trainer may count them once), while pairs whose longer sides are equal are mixed anew in each
 epoch.
 
-An optimiser step takes accumulate * world batches: micro-batch j of rank r is number j * world + r of the step's group."""
+An optimiser step takes accumulate * world batches: micro-batch j of rank r is number j * world + r of the step's group. So the steps of N
+ranks are those of one that accumulates N times as many batches."""
 
 from __future__ import annotations
 
@@ -27,9 +28,8 @@ class TokenBatches:
     depends on seed and epoch alone (`set_epoch`; Lightning calls it where this is a DataLoader's `sampler`). Without `shuffle`: longest
     first, the same in every epoch.
 
-    Every rank gets the same number of batches. Where they do not come out even, the largest are halved; where there are too few pairs for
-    that, the smallest are joined, which is the one case where a batch may be over the budget. The last step of an epoch may have fewer
-    micro-batches."""
+    The last step of an epoch may have fewer micro-batches. Every rank gets the same number of batches: one for which none is left gets an
+    empty one, ([], step_tokens), to keep pace."""
 
     def __init__(
         self,
@@ -51,10 +51,6 @@ class TokenBatches:
             )
         if max_tokens < 1 or accumulate < 1:
             raise DataError(f"max_tokens and accumulate must be at least 1, got {max_tokens} and {accumulate}")
-        if len(self.source_lengths) < world:
-            raise DataError(
-                f"{len(self.source_lengths)} sentence pairs cannot be shared by {world} devices; use more text or fewer devices"
-            )
         assert 0 <= rank < world  # set by the trainer, never by the user
         self.max_tokens, self.accumulate, self.world, self.rank = max_tokens, accumulate, world, rank
         self.seed, self.shuffle, self.epoch = seed, shuffle, 0
@@ -73,7 +69,7 @@ class TokenBatches:
 
     def __len__(self) -> int:
         """Batches of this rank in an epoch, the same in every epoch and rank."""
-        return (len(self._cuts) - 1) // self.world
+        return -(-(len(self._cuts) - 1) // self.world)
 
     def __iter__(self) -> Iterator[tuple[list[int], int]]:
         rng = np.random.default_rng([abs(self.seed), self.epoch])
@@ -86,8 +82,9 @@ class TokenBatches:
         for start in range(first * group, len(batches), group):
             step = batches[start : start + group]
             step_tokens = sum(int(self.target_lengths[batch].sum()) for batch in step)
-            for batch in step[self.rank :: self.world]:
-                yield batch.tolist(), step_tokens
+            for turn in range(0, len(step), self.world):
+                batch = step[turn + self.rank].tolist() if turn + self.rank < len(step) else []
+                yield batch, step_tokens
 
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """Return the numbers of all pairs, longest first."""
@@ -104,13 +101,4 @@ class TokenBatches:
         while cuts[-1] < len(longest_first):
             size = max(1, self.max_tokens // int(longest_first[cuts[-1]]))
             cuts.append(min(cuts[-1] + size, len(longest_first)))
-        if -(-(len(cuts) - 1) // self.world) * self.world <= len(longest_first):
-            while (len(cuts) - 1) % self.world:
-                sizes = np.diff(cuts)
-                largest = int(sizes.argmax())
-                cuts.insert(largest + 1, cuts[largest] + int(sizes[largest]) // 2)
-        else:
-            while (len(cuts) - 1) % self.world:
-                joined = [(cuts[i + 1] - cuts[i - 1]) * longest_first[cuts[i - 1]] for i in range(1, len(cuts) - 1)]
-                del cuts[1 + int(np.argmin(joined))]  # the two neighbours that make the smallest batch
         return np.array(cuts)

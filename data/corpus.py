@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,8 +53,12 @@ class EncodedSplit(Dataset[Batch]):
         return len(self.pairs)
 
     def __getitem__(self, item: tuple[list[int], int]) -> Batch:
-        """The batch that TokenBatches asks for."""
+        """The batch that TokenBatches asks for; for an empty one a pair that counts for nothing, its target tokens 0."""
         chosen, step_tokens = item
+        return self.collated(chosen, step_tokens) if chosen else replace(self.collated([0], step_tokens), target_tokens=0)
+
+    def collated(self, chosen: list[int], step_tokens: int) -> Batch:
+        """These pairs as a batch."""
         pairs, numbers = [self.pairs[i] for i in chosen], [self.numbers[i] for i in chosen]
         return collate(pairs, numbers, step_tokens, self.source_specials, self.target_specials)
 

@@ -14,9 +14,8 @@ from data.corpus import EncodedSplit, TranslationData
 class LabelledSplit(EncodedSplit):
     """Pairs of (ids of a sentence or two, [number of the label])."""
 
-    def __getitem__(self, item: tuple[list[int], int]) -> Batch:
-        """The batch that TokenBatches asks for: target_out (B, 1) labels, target_in (B, 0); its target tokens are its sentences."""
-        chosen, step_sentences = item
+    def collated(self, chosen: list[int], step_sentences: int) -> Batch:
+        """These pairs as a batch: target_out (B, 1) labels, target_in (B, 0); its target tokens are its sentences."""
         source = pad([self.pairs[i][0] for i in chosen], self.source_specials, end=True)
         labels = torch.tensor([self.pairs[i][1] for i in chosen])  # (B, 1)
         index = torch.tensor([self.numbers[i] for i in chosen])

@@ -42,9 +42,13 @@ class GateBank(nn.Module):
             assert isinstance(gate, HeadGate)
             yield site, gate
 
-    def draw(self) -> None:
-        """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates."""
+    def draw(self, *, again: bool = False) -> None:
+        """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates.
+
+        again: for another part of the same step's batch, after the same seed: it does not count as a draw more."""
         for peers in self.groups.values():
+            for gate in peers if again and not (peers[0].given or peers[0].binarised) else ():
+                gate.uncount()
             peers[0].redraw()
 
     def before_forward(self, model: nn.Module, _: tuple[Any, ...], options: dict[str, Any]) -> None:

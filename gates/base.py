@@ -86,6 +86,10 @@ class HeadGate(nn.Module):
         if xi.requires_grad:
             xi.register_hook(forget)
 
+    def uncount(self) -> None:
+        """Take the last draw out of the count, before the same one is drawn again for more of its step's batch."""
+        self.draws = max(0, self.draws - 1)
+
     def training_value(self) -> Tensor:
         """xi of this step's draw, (H,)."""
         if self.drawn is None:

@@ -5,6 +5,7 @@ Letters: N positions, P columns of X, D columns of Y. r is given as a share of t
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +13,14 @@ from torch import Tensor
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # tried on held-out sentences
 NO_HELD_OUT = 1e-3  # of a text that is too short to hold any sentence out
 FEWER_THAN_COLUMNS = 1e-1  # the same, where there are fewer positions than columns
+
+
+class Ranks(Protocol):
+    """Processes that share the calibration text out: batch i is read by the rank i % world, and sums are made over all."""
+
+    def rank(self) -> int: ...
+    def world(self) -> int: ...
+    def all_sum(self, tensor: Tensor) -> Tensor: ...
 
 
 class Gram:
@@ -36,6 +45,14 @@ class Gram:
         both.xx, both.xy = self.xx + other.xx, self.xy + other.xy
         both.yy, both.positions = self.yy + other.yy, self.positions + other.positions
         return both
+
+    def summed(self, ranks: Ranks) -> "Gram":
+        """The sums of all ranks."""
+        whole = Gram(self.xy.shape[0], self.xy.shape[1], self.xx.device)
+        whole.xx, whole.xy = ranks.all_sum(self.xx), ranks.all_sum(self.xy)
+        whole.yy, positions = ranks.all_sum(torch.tensor([self.yy, self.positions], dtype=torch.float64)).tolist()
+        whole.positions = int(positions)
+        return whole
 
     def residual(self, old: Tensor) -> Tensor:
         """X^T (Y - X old) (P, D) for weights old (P, D)."""

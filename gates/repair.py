@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .gram import Gram, choose_ridge, head_factors, ridge_fit
+from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
 from .hold import SiteRule, columns_of, plain_projection
 from .remove import rows_now
@@ -96,14 +96,16 @@ def repair(
     positions: Positions | None = None,
     ridge: float | None = None,
     sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
+    ranks: Ranks | None = None,
 ) -> list[Refit]:
     """Refit W_O and its bias after the heads where `closed` is True are closed, in place; what was done at each site, in their order.
 
     batches: the calibration text, read once a site. forward (model, batch) runs the model; it is stopped at the site that it is run for.
     dense: the model whose outputs are aimed at, a copy of `model` unless given. positions (model, site, batch): (B, L) bool, False at
     padding, which counts everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. sublayers (model): those
-    whose residual stream is aimed at. A projection without bias gets none. Raises ValueError at a model with gates, a map that does not fit
-    it, text without positions, or an attention whose output projection is not called; warns where there are fewer positions than columns.
+    whose residual stream is aimed at. ranks: of which this process is one; a batch then has a length, its sentences. A projection without
+    bias gets none. Raises ValueError at a model with gates, a map that does not fit it, text without positions, or an attention whose
+    output projection is not called; warns where there are fewer positions than columns.
     With nothing closed nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
@@ -122,7 +124,9 @@ def repair(
             output.bias.copy_(new[-1])
         return chosen, gram.error(new)
 
-    return walk_sites(model, closed, batches, forward, refit, dense=dense, positions=positions, with_bias=True, sublayers=sublayers)
+    return walk_sites(
+        model, closed, batches, forward, refit, dense=dense, positions=positions, with_bias=True, sublayers=sublayers, ranks=ranks
+    )
 
 
 def rescale(
@@ -133,6 +137,7 @@ def rescale(
     *,
     dense: nn.Module | None = None,
     positions: Positions | None = None,
+    ranks: Ranks | None = None,
 ) -> list[Refit]:
     """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the closed heads; in place.
 
@@ -149,7 +154,7 @@ def rescale(
         output.weight[:, kept] = (weight.double() * factors).to(weight)
         return 0.0, gram.error(torch.cat([output.weight[:, kept].double(), bias.double()[:, None]], 1).T)
 
-    return walk_sites(model, closed, batches, forward, scale, dense=dense, positions=positions, with_bias=False)
+    return walk_sites(model, closed, batches, forward, scale, dense=dense, positions=positions, with_bias=False, ranks=ranks)
 
 
 def walk_sites(
@@ -163,6 +168,7 @@ def walk_sites(
     positions: Positions | None,
     with_bias: bool,
     sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
+    ranks: Ranks | None = None,
 ) -> list[Refit]:
     """Close the heads site by site; `solve` gets the Gram matrices of the fitted and of the held-out sentences, changes W_O in place, and
     returns ridge and error. with_bias: the column of ones follows the bias, else it is always there."""
@@ -190,6 +196,9 @@ def walk_sites(
             fit, held_out = (Gram(columns, len(output.weight), output.weight.device) for _ in range(2))
             sentences = 0
             for number, batch in enumerate(batches):
+                if ranks is not None and number % ranks.world() != ranks.rank():
+                    sentences += len(batch)
+                    continue
                 z, _, x_now = walk.see(site, number, batch)
                 _, y, x_dense = dense_walk.see(site, number, batch)
                 if x_now is not None and x_dense is not None:
@@ -201,6 +210,8 @@ def walk_sites(
                 x = output.with_ones(x[:, kept]) if with_bias else torch.cat([x[:, kept].double(), x.new_ones(len(x), 1).double()], 1)
                 for gram, rows in ((fit, ~held[:, 0]), (held_out, held[:, 0])):
                     gram.add(x[rows], y[rows])
+            if ranks is not None:
+                fit, held_out = fit.summed(ranks), held_out.summed(ranks)
             count = fit.positions + held_out.positions
             if not count:
                 raise ValueError(NO_TEXT)
@@ -221,7 +232,15 @@ def walk_sites(
 NO_TEXT = "the calibration text has no positions; give at least one sentence, better a thousand (and batches that can be read again)"
 
 
-def fold_mean(model: nn.Module, closed: HeadMap, batches: Iterable[Any], forward: Forward, *, positions: Positions | None = None) -> None:
+def fold_mean(
+    model: nn.Module,
+    closed: HeadMap,
+    batches: Iterable[Any],
+    forward: Forward,
+    *,
+    positions: Positions | None = None,
+    ranks: Ranks | None = None,
+) -> None:
     """Zero the columns of the closed heads, and add what they give on average to the bias, in place: b += W_closed E[z_closed].
 
     The mean is over the positions of the text in the model as it was. Arguments and errors are those of `repair`; also raises ValueError
@@ -230,7 +249,7 @@ def fold_mean(model: nn.Module, closed: HeadMap, batches: Iterable[Any], forward
     for site, output in outputs.items():
         if output.bias is None:
             raise ValueError(f"the output projection of {site.name} has no bias to take in the mean; close its heads with zero or repair")
-    means = head_means(model, batches, forward, list(outputs), positions=positions) if outputs else {}
+    means = head_means(model, batches, forward, list(outputs), positions=positions, ranks=ranks) if outputs else {}
     for site, output in outputs.items():
         gone = ~output.kept
         output.bias.add_((output.weight[:, gone].double() @ means[site][gone]).to(output.bias))  # type: ignore[union-attr]
@@ -244,11 +263,18 @@ def zero_heads(model: nn.Module, closed: HeadMap) -> None:
 
 
 def head_means(
-    model: nn.Module, batches: Iterable[Any], forward: Forward, sites: "list[HeadSite]", *, positions: Positions | None = None
+    model: nn.Module,
+    batches: Iterable[Any],
+    forward: Forward,
+    sites: "list[HeadSite]",
+    *,
+    positions: Positions | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[HeadSite, Tensor]:
     """E[z] (H * K,) of each of the sites, in float64, by one pass over the text. Raises ValueError where it has no positions."""
     modules = open_sites(model)
-    sums: dict[HeadSite, Tensor | float] = dict.fromkeys(sites, 0.0)
+    outs = {site: plain_projection(modules[site], rule_of(modules[site]).out) for site in sites}
+    sums = {site: out.weight.new_zeros(columns_of(out, rule_of(modules[site])), dtype=torch.float64) for site, out in outs.items()}
     counts = dict.fromkeys(sites, 0)
 
     def take(site: HeadSite, batch: Any, z: Tensor) -> None:
@@ -256,11 +282,14 @@ def head_means(
         sums[site] = sums[site] + rows.double().sum(0)
         counts[site] += len(rows)
 
-    for batch in batches:
+    for batch in batches if ranks is None else itertools.islice(batches, ranks.rank(), None, ranks.world()):
         see_inputs(model, batch, forward, {site: modules[site] for site in sites}, take)
+    if ranks is not None:
+        sums = {site: ranks.all_sum(total) for site, total in sums.items()}
+        counts = {site: int(ranks.all_sum(torch.tensor(count))) for site, count in counts.items()}
     if not all(counts.values()):
         raise ValueError(NO_TEXT)
-    return {site: sums[site] / counts[site] for site in sites}  # type: ignore[misc]
+    return {site: sums[site] / counts[site] for site in sites}
 
 
 def see_inputs(

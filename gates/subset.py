@@ -108,6 +108,10 @@ class Subset(HeadGate):
             gate.drawn_steps += 1
         return list(xi.split([gate.heads for gate in own]))
 
+    def uncount(self) -> None:
+        super().uncount()
+        self.drawn_steps.sub_(1).clamp_(min=0)
+
     def test_value(self) -> Tensor:
         return self.is_among_highest(self.k).float()
 

@@ -1,8 +1,5 @@
 """Callbacks of a stage: the gates from step to step and their history, lines on its progress, and an end with the parent process."""
 
-import multiprocessing
-import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -128,18 +125,3 @@ class StageLog(pl.Callback):
             numbers["open heads"] = module.gate_bank.open().count()
         text = ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
         say(f"{self.stage}: epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {text}")
-
-
-class EndWithParent(pl.Callback):
-    """Ends the processes of several devices where the one that started them is killed: they would train on, watched by nobody."""
-
-    def setup(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
-        parent = multiprocessing.parent_process()
-        if trainer.world_size > 1 and parent is not None:
-            threading.Thread(target=end_after, args=[parent], daemon=True).start()
-
-
-def end_after(parent: Any) -> None:
-    """Wait until the parent has ended, however it ended, then end this process at once: the others of its group wait for its numbers."""
-    parent.join()
-    os._exit(1)

@@ -11,6 +11,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from data.atomic_file import atomic_file
+from data.ranks import is_first, world
 from lightning_modules.callbacks import Remembers
 from lightning_modules.generators import generator_states, set_generator_states
 from lightning_modules.held_signals import HeldSignals
@@ -56,6 +57,7 @@ class Checkpoints(Remembers):
         self.settled: int | None = None  # optimiser steps taken when its gates became exact
         self._begin = self._saved = 0.0  # seconds on the clock, since when time is not counted, and nothing is saved
         self._step = 0  # the optimiser step that was last looked at
+        self._counted = 0  # optimiser steps whose tokens are in `tokens`
         self._own: dict[str, Any] | None = None  # what this process brings along from a checkpoint
 
     @property
@@ -93,6 +95,12 @@ class Checkpoints(Remembers):
             raise self.folder.foreign(path.name, f"it holds no {', '.join(missing)}")
         if (origin := content.get("origin", self.origin)) != self.origin:
             raise ValueError(f"{path} was written by {origin}, and this is {self.origin}; bring its own back, or begin again with --fresh")
+        if (ranks := len(content.get("ranks", []))) not in (0, world()):
+            by = f"{ranks} process{'es' * (ranks != 1)}"
+            raise ValueError(
+                f"{path} was written by {by}, and now there are {world()}: order and noise would be those of neither run; --resume with "
+                f"{ranks}, or begin again with --fresh"
+            )
         shapes = ({name: tensor.shape for name, tensor in state.items()} for state in (content["state_dict"], module.state_dict()))
         if next(shapes) != next(shapes):
             raise self.folder.foreign(path.name, "its weights are not those of the model that is trained")
@@ -115,7 +123,7 @@ class Checkpoints(Remembers):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, StageModule)
         self._begin = self._saved = time.perf_counter()
-        self._step = trainer.global_step
+        self._step = self._counted = trainer.global_step
         module.after_batch = partial(self.after_batch, trainer)
         if self._own is not None and trainer.fit_loop.restarting:
             module.continue_epoch(self._own["sums"])
@@ -134,7 +142,9 @@ class Checkpoints(Remembers):
         self._begin = time.perf_counter()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int) -> None:
-        self.tokens += batch.target_tokens * trainer.world_size
+        if trainer.global_step > self._counted:  # a whole step, of all its micro-batches and ranks
+            self._counted = trainer.global_step
+            self.tokens += batch.step_tokens
 
     def after_batch(self, trainer: pl.Trainer) -> None:
         """Save the step that has just ended where it is time to, and end where a signal asks for it. The last step of an epoch is saved
@@ -168,14 +178,14 @@ class Checkpoints(Remembers):
         self.losses.append(float(trainer.callback_metrics["val/loss"]))
         self.eligible_losses += [self.losses[-1]] * module.eligible
         value = float(trainer.callback_metrics[self.monitor])
-        if module.eligible and value < self.best and trainer.is_global_zero:
+        if module.eligible and value < self.best:
             self.best, self.best_epoch = value, trainer.current_epoch
             state = module.model.state_dict()
             gates = {name: state.pop(name) for name in list(state) if name.startswith("head_gates.")}
             bank = module.bank
             described = module.task.describe(module.model)
             save_file(self.folder / self.best_name, {**described, "model": state, "gates": gates, "epoch": trainer.current_epoch})
-            if bank is not None:
+            if bank is not None and is_first():
                 bank.save(self.folder / self.best_name.replace("best.pt", "gates.json"))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

@@ -50,12 +50,12 @@ class Dynamics(pl.Callback):
         # an epoch that an interruption cut short is trained again, and so pruned again
         rows = read_rows(self.folder)
         kept = [row for row in rows if row["epoch"] <= trainer.current_epoch]
-        if trainer.is_global_zero and len(kept) < len(rows):
+        if len(kept) < len(rows):
             write_table(self.folder, TABLE, kept)
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
-        if epoch not in self.epochs or trainer.sanity_checking or not trainer.is_global_zero:
+        if epoch not in self.epochs or trainer.sanity_checking:
             return
         assert isinstance(module, StageModule)
         begin = time.perf_counter()
@@ -102,7 +102,7 @@ def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int,
         for tenth in TENTHS:
             count = -(-total * tenth // 10)
             bank.assign(~closed_by("gradient", scores, keep=total - count))
-            pruned.append((count, score(task.predict(module.predictor, valid[0], quick=True), valid[1], task.metrics)))
+            pruned.append((count, score(task.outputs(module.predictor, valid[0], quick=True), valid[1], task.metrics)))
     finally:
         detach(module.model)
     return pruned

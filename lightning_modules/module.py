@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,7 @@ class StageModule(pl.LightningModule):
         # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric without it ignores weights
         self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
         self._last_logged = 0  # optimiser step
+        self._drawn = -1  # the optimiser step whose gates were drawn last
         self.after_batch: Callable[[], None] | None = None  # called once everything of a batch is done, its logged row too
         assert gating is None or self.bank is not None, "attach gates before training them"
 
@@ -110,14 +112,24 @@ class StageModule(pl.LightningModule):
         if index == 0:
             seed_generators((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
+    def draw_gates(self) -> None:
+        """One draw of the gates a step: its micro-batches, on whatever rank, have the noise of the seed and the step's number."""
+        seed = int(np.random.SeedSequence([self.seed, self.global_step]).generate_state(1)[0])  # torch uses 32 bits of a seed on CPUs
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            self.gate_bank.draw(again=self._drawn == self.global_step)
+        self._drawn = self.global_step
+
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.gating is not None:
-            self.gate_bank.draw()
+            self.draw_gates()
         if self.distilling is None:
             loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
         else:
             loss = self.distilling.loss(self.task, self.model, batch, smoothing=self.stage.label_smoothing)
         units = batch.target_tokens
+        if not units:  # of a rank that has no batch left in this step
+            loss = loss * 0.0
         self.loss_sum.update(loss.detach())
         self.units.update(units)
         loss = loss / batch.step_tokens * self.scale()
@@ -171,6 +183,8 @@ class StageModule(pl.LightningModule):
     # ---------------------------------------------------------------- validation
 
     def validation_step(self, batch: Any, index: int) -> None:
+        if not batch.target_tokens:  # a rank that has none left
+            return
         with torch.autocast(self.device.type, enabled=False):  # fp32: checkpoints are compared in the third digit of the loss
             self.validator.update(self.model, batch)
 
@@ -183,7 +197,7 @@ class StageModule(pl.LightningModule):
         sources, references = self.sample
         if sources:
             with torch.autocast(self.device.type, enabled=False):
-                scored = score(self.task.predict(self.predictor, sources, quick=True), references, self.task.metrics[:1])
+                scored = score(self.task.outputs(self.predictor, sources, quick=True), references, self.task.metrics[:1])
             self.log(f"val/{scored.main_name}", torch.tensor(scored.main), sync_dist=True)
         if self.gating is not None:
             self.log("val/objective", self.gating.objective(self.gate_bank, numbers["loss"]), sync_dist=True)

@@ -9,11 +9,13 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from configs.schema import StageConfig
 from data.corpus import TranslationData
+from data.ranks import wait
 from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import EndWithParent, GateHistory, SettleGates, StageLog
+from lightning_modules.callbacks import GateHistory, SettleGates, StageLog
 from lightning_modules.checkpoints import Checkpoints, WholeFiles
 from lightning_modules.held_signals import HeldSignals
 from lightning_modules.loggers import make_loggers
@@ -28,11 +30,16 @@ from runfolder.folder import RunFolder
 class Machine:
     """Where and how to train."""
 
-    devices: int
+    devices: int  # of each node
     precision: str  # "32" or "bf16"
     logger: str
     checkpoint_minutes: float = 5.0
     checkpoint_steps: int = 0
+    nodes: int = 1
+
+    @property
+    def ranks(self) -> int:
+        return self.devices * self.nodes
 
 
 def native_bf16() -> bool:
@@ -97,18 +104,19 @@ def run_stage(
     signals = HeldSignals()
     every: Any = {"minutes": machine.checkpoint_minutes, "steps": machine.checkpoint_steps, "signals": signals}
     checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor, **every)
-    log = StageLog(name, place, data.sampler(world=machine.devices).steps)
+    log = StageLog(name, place, data.sampler(world=machine.ranks).steps)
     callbacks: list[pl.Callback] = [checkpoints, *watchers]
     if gating is not None:
         callbacks += [SettleGates(gating), GateHistory(folder / "gates_history.npz")]
     if stage.average > 0:
         callbacks.append(AverageWeights(stage.average))
-    callbacks += [log, *stage_bar(f"{name}, {place}"), EndWithParent(), signals]
+    callbacks += [log, *stage_bar(f"{name}, {place}"), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
         devices=machine.devices,
-        strategy=strategy(machine.devices, gated=gating is not None),
+        num_nodes=machine.nodes,
+        strategy=strategy(machine, gated=gating is not None),
         precision="bf16-mixed" if machine.precision == "bf16" else "32-true",
         max_epochs=stage.epochs,
         accumulate_grad_batches=stage.accumulate,
@@ -129,12 +137,12 @@ def run_stage(
         trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
     except SystemExit as stop:  # what Lightning makes of an interrupt
         raise KeyboardInterrupt from stop
-    # from the file, not from memory: with several devices the training ran in processes of its own
-    checkpoints.load_state_dict(load_file(folder / last)["callbacks"][checkpoints.state_key])
-    checkpoints.previous.unlink(missing_ok=True)  # of a finished stage the last one is enough
     if checkpoints.stopped:
         warnings.warn(checkpoints.stopped, stacklevel=2)
+    wait()  # for the first rank to have written it
     load_best(module, folder, best)
+    wait()  # until all have read it: it may be removed next
+    checkpoints.previous.unlink(missing_ok=True)  # of a finished stage the last one is enough
     return StageResult(
         weights=best,
         epochs=len(checkpoints.losses),
@@ -149,11 +157,9 @@ def run_stage(
     )
 
 
-def strategy(devices: int, *, gated: bool) -> str:
-    """How several devices share a stage: gates that stand at 0 or 1 get no gradient, which the processes must be told to look for."""
-    if devices == 1:
-        return "auto"
-    return "ddp_spawn_find_unused_parameters_true" if gated else "ddp_spawn"
+def strategy(machine: Machine, *, gated: bool) -> Strategy | str:
+    """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which they must be told to look for."""
+    return DDPStrategy(find_unused_parameters=gated) if machine.ranks > 1 else "auto"
 
 
 def load_best(module: StageModule, folder: RunFolder, best: str) -> None:

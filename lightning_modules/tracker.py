@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
 from configs.schema import FitConfig
+from data.ranks import is_first
 from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complain, final_items, read_state
 from lightning_modules.wandb_tables import LONGEST, configuration
 from models.progress import say
@@ -72,7 +73,7 @@ def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
     """Return a tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device and versions of this process.
 
     Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
-    return WandbTracker(config.job, facts) if is_followed(config.logger) else Tracker()
+    return WandbTracker(config.job, facts) if is_first() and is_followed(config.logger) else Tracker()
 
 
 def is_followed(logger: str) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from configs.fields import check_ranges
 from configs.schema import ModelConfig
 from data.atomic_file import atomic_file
+from data.ranks import is_first
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, heads_left, set_heads_left
 from models.transformer import Transformer
@@ -24,7 +25,8 @@ COPY_AGAIN = "copy it again, or repeat the run with --fresh"
 def save_file(path: str | Path, content: dict[str, Any]) -> None:
     """Write a dict of plain tensors and plain values with torch.save, whole or not at all (data/atomic_file.py)."""
     with atomic_file(path) as file:
-        torch.save(content, file)
+        if is_first():  # the other ranks need not even serialise it
+            torch.save(content, file)
 
 
 def load_file(path: str | Path) -> dict[str, Any]:

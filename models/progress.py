@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from configs.printable import printable
+from data.ranks import is_first
 
 Report = Callable[[str], None]  # takes a line for the person who waits
 B = TypeVar("B")
@@ -14,8 +15,9 @@ EVERY = 10.0  # seconds between two lines on how far a pass is
 
 
 def say(text: str) -> None:
-    """Print a line at once; what a terminal would obey is spelt out."""
-    print(printable(text), flush=True)
+    """Print a line at once, once for all ranks; what a terminal would obey is spelt out."""
+    if is_first():
+        print(printable(text), flush=True)
 
 
 def minutes(seconds: float) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from configs.fields import to_dict
 from configs.schema import FitConfig, ModelConfig
 from configs.source import is_foreign
+from data.ranks import first
 from models.progress import say
 from runfolder.folder import RunFolder, closes_heads
 from runfolder.source import find_run
@@ -19,7 +20,7 @@ def open_base(config: FitConfig) -> RunFolder:
     path = str(config.base)
     if is_foreign(path) and all(getattr(config, name) == getattr(FitConfig(), name) for name in TEXT):
         raise ValueError(f"--base {path} has no text of its own: give --data, --src and --tgt, or explicit files")
-    folder = find_run(path, config)
+    folder = first(lambda: find_run(path, config))  # which writes what a foreign model becomes
     folder.check_finished()
     if closes_heads(folder.config()):
         what = "gates" if folder.config().get("gate", "none") != "none" else "heads closed by scores"

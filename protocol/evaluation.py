@@ -15,6 +15,7 @@ from typing import Any
 from configs.cli import config_hash
 from configs.methods import GateMethod
 from data.parallel import digest_lines
+from data.ranks import first
 from gates import HeadMap, heads_left
 from models.progress import say
 from pruning.significance import Scored, compare, resample_counts, score
@@ -49,7 +50,7 @@ class Evaluation:
         numbered as before any removal; at other sites every head that was not removed is open. facts: further fields of the row."""
         self.folder.add_system(system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files)
         begin = time.perf_counter()
-        outputs = self.task.predict(predictor, self.test[0])
+        outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
         by_kind: dict[str, int] = {}
         present = heads_left(predictor.model)  # False where a head was removed
@@ -85,8 +86,8 @@ class Evaluation:
 
     def outputs(self, folder: RunFolder, system: str) -> list[str]:
         """Read a system's outputs for the test set from its file."""
-        text = (folder / f"hypotheses/{system}.txt").read_bytes().decode()  # read_text would make a line end of "\r"
-        return text.split("\n")[:-1]
+        path = folder / f"hypotheses/{system}.txt"  # perhaps just written by the first rank
+        return first(lambda: path.read_bytes().decode().split("\n")[:-1])  # read_text would make a line end of "\r"
 
     def copy_row(self, row: ResultRow, folder: RunFolder, other: str, weights: Path, xi: HeadMap | None, **changes: Any) -> None:
         """Add a row with the outputs of the system `other` of `folder`."""
@@ -102,7 +103,7 @@ class Evaluation:
             self.copy_row(rows[system], run, system, run / "best.pt", None)
             return
         kept = RunFolder(run / f"evaluations/{config_hash(self.fingerprint)}")  # for the next run that evaluates so
-        if (kept / "row.json").is_file():
+        if first((kept / "row.json").is_file):
             self.copy_row(ResultRow.from_json(kept.read_json("row.json")), kept, system, run / "best.pt", None)
             return
         predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
@@ -153,7 +154,7 @@ class Evaluation:
 def compare_again(folder: RunFolder, task: Task, test: Lines) -> None:
     """Compare the outputs of a finished run again where its p-values are of one tail, as earlier versions had them; what made the run is
     kept beside what compared it. test: the lines that the run was evaluated on."""
-    rows, result = folder.rows(), folder.read_json("result.json")
+    rows, result = first(lambda: (folder.rows(), folder.read_json("result.json")))
     if not any(row.main.p_value is None and row.main.p_sacrebleu is not None for row in rows):
         return
     evaluation = Evaluation(folder, task, test, {})

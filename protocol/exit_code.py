@@ -8,23 +8,39 @@ from contextlib import contextmanager
 from types import FrameType
 
 from configs.printable import printable
+from data.ranks import has_lost_another, speaks_first, world
+from protocol.processes import hush, leave
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
     """Run a script and return its exit code: what `run` returns (0 for None), 1 after a ValueError or OSError, 128 + the
     signal's number after Ctrl-C (130), a kill (143) or another signal that ends it.
 
-    The message of the error, or `interrupted`, which says what is left after Ctrl-C, becomes one line on stderr."""
+    The message of the error, or `interrupted`, which says what is left after Ctrl-C, becomes one line on stderr; of several processes that
+    run the script together, one says it."""
     heard: list[int] = []
+    hush()
     try:
         with kill_as_interrupt(heard):
-            return run() or 0
+            code = run() or 0
+            leave()
+            return code
     except (ValueError, OSError) as error:
-        print(error_line(script, error), file=sys.stderr)
+        say_once(error_line(script, error))
+        return 1
+    except RuntimeError as error:
+        if not has_lost_another(error):
+            raise
+        say_once(f"{script}: error: another of the {world()} processes has ended, and without it this one cannot go on")
         return 1
     except KeyboardInterrupt:
-        print(printable(f"{script}: interrupted; {interrupted}"), file=sys.stderr)
+        say_once(printable(f"{script}: interrupted; {interrupted}"))
         return 128 + (heard[0] if heard else signal.SIGINT)
+
+
+def say_once(line: str) -> None:
+    if speaks_first():
+        print(line, file=sys.stderr, flush=True)
 
 
 def error_line(script: str, error: Exception) -> str:

@@ -14,6 +14,7 @@ import torch
 from configs.methods import METHODS, GateMethod
 from configs.schema import FitConfig, StageConfig
 from configs.scores import FINETUNED, score_rows
+from data.ranks import first, is_first
 from gates import KINDS, HeadMap, detach, heads_left, remove
 from lightning_modules.distilling import Distilling
 from lightning_modules.dynamics import NAME as DYNAMICS
@@ -53,7 +54,7 @@ class Experiment:
         self.config = config
         self.precision = resolve_precision(config.precision)
         every: Any = {name: getattr(config, name) for name in ("checkpoint_minutes", "checkpoint_steps")}
-        self.machine = Machine(config.devices, self.precision, config.logger, **every)
+        self.machine = Machine(config.devices, self.precision, config.logger, nodes=config.num_nodes, **every)
         if config.threads:
             torch.set_num_threads(config.threads)
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later
@@ -101,10 +102,11 @@ class Experiment:
             return folder
         say(f"base: training {folder.path}")
         try:
-            self.task.prepare_folder(folder.path, self.text.corpus, config)
+            first(lambda: self.task.prepare_folder(folder.path, self.text.corpus, config))
             self.text.data(folder)
         except ValueError:
-            abandon_run(folder, self.task.tokenizer_files)
+            if is_first():
+                abandon_run(folder, self.task.tokenizer_files)
             raise
         self.tracker.open(folder, "base")
         pl.seed_everything(config.seed, verbose=False)
@@ -231,7 +233,7 @@ class Experiment:
         own = {} if scored or gate == self.config.gate != "none" else of_method  # no settings of a base
         settings = replace(self.config, gate=gate, systems=self.config.systems, **own)
         how |= {"facts": self.facts, "locks": self.locks, "files": self.task.tokenizer_files}
-        return claim_run(self.config, settings, name, fingerprint, **how)
+        return first(lambda: claim_run(self.config, settings, name, fingerprint, **how))
 
     def fingerprint_on(self, base: RunFolder, gate: str) -> dict[str, Any]:
         """The fingerprint of a run on a base."""
@@ -272,7 +274,7 @@ class Experiment:
     ) -> StageResult:
         """Train a stage and return its result; a stage whose result is on disk is not run again."""
         record = folder / f"{prefix}stage.json"
-        if record.is_file():
+        if first(record.is_file):
             result = StageResult.from_json(folder.read_json(record.name))
             load_best(module, folder, result.weights)
             module.model.to(best_device())
@@ -322,11 +324,11 @@ class Experiment:
 
     def fill_report(self, folder: RunFolder) -> None:
         """The report page of a run that has just finished, and of its base."""
-        update_pages(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus)
+        first(lambda: update_pages(folder, say, data_dir=self.config.data_dir, corpus=self.text.corpus))
 
     def fill_missing_report(self, folder: RunFolder) -> None:
         """The page of a run that was stopped after its result and before its page."""
-        if not (folder / PAGE).is_file():
+        if first(lambda: not (folder / PAGE).is_file()):
             self.fill_report(folder)
 
     def write_result(self, folder: RunFolder, evaluation: Evaluation, *, system: str) -> None:

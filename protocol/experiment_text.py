@@ -6,6 +6,7 @@ from typing import Any
 from configs.fields import to_dict
 from configs.schema import FitConfig, StageConfig
 from data.corpus import TranslationData
+from data.ranks import after_first
 from models.progress import say
 from runfolder.folder import RunFolder
 from runfolder.source import Lines, Source, best_device
@@ -20,7 +21,7 @@ class ExperimentText:
     def __init__(self, config: FitConfig):
         self.config, self.settings = config, to_dict(config)
         self.task = task_named(config.task)
-        self.corpus = self.task.load_text(self.settings)
+        self.corpus = after_first(lambda: self.task.load_text(self.settings))  # it may be downloaded
         self.prefix, _ = self.task.run_words(self.settings)
         self.test: Lines = (self.corpus.test.sources, self.corpus.test.targets)
         if config.test_sentences:

@@ -9,6 +9,7 @@ import torch
 
 from configs.methods import GateMethod
 from configs.scores import SCORES
+from data.ranks import is_first
 from gates import GateBank, HeadMap, attach, detach, heads_left
 from lightning_modules.gating import Gating, budget_of
 from lightning_modules.stage import StageResult, freeze_decoder
@@ -29,7 +30,8 @@ def learn_gates(
     """Train the gates, make them exactly 0 or 1, evaluate the model before and after, and return the open heads (bool)."""
     config, model = experiment.config, predictor.model
     bank, result = train_gates(experiment, method, predictor, folder, base, told=config.told_heads)
-    bank.save(folder / "gates.json")
+    if is_first():
+        bank.save(folder / "gates.json")
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     open_heads, soft = bank.open(), bank.values()
     exact = open_heads.map(lambda row: row.double())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.methods import GateMethod
 from configs.schema import FitConfig
+from data.ranks import first, wait
 from gates import detach, heads_left, remove
 from models.progress import say
 from protocol.evaluation import RESAMPLES
@@ -90,6 +91,7 @@ class HeadCurve:
         found = knee(drops, self.config.max_drop)
         shown = found.heads_open if found is not None else drops[0].heads_open
         name, weights = f"{self.method.name}-{shown}", self.folder / f"{shown}-heads.pt"
+        wait()  # for the first rank to have written it
         evaluation.add(name, weights, self.load(shown), None, stage=self.folder.read_json(f"{shown}-stage.json"))
         test_counts = resample_counts(len(experiment.text.test[0]), RESAMPLES)
         tested = [
@@ -104,7 +106,7 @@ class HeadCurve:
 
     def smaller(self, predictor: Predictor, count: int) -> Predictor:
         """The model with `count` heads, trained from that of the count before unless it is there."""
-        if (self.folder / f"{count}-heads.pt").is_file():
+        if first((self.folder / f"{count}-heads.pt").is_file):
             return self.load(count)
         bank, _ = train_gates(
             self.experiment, self.method, predictor, self.folder, self.base, told=count, name=f"{count} heads", prefix=f"{count}-"
@@ -125,15 +127,15 @@ class HeadCurve:
     def validated(self, name: str, predictor: Predictor) -> Scored:
         """The model's outputs of all validation lines, scored; read from their file where they are there."""
         file = f"hypotheses/valid-{name}.txt"
-        if (self.folder / file).is_file():
+        if first((self.folder / file).is_file):
             outputs = (self.folder / file).read_bytes().decode().split("\n")[:-1]
         else:
-            outputs = self.task.predict(predictor, self.valid[0])
+            outputs = self.task.outputs(predictor, self.valid[0])
             self.folder.write_text(file, "".join(line + "\n" for line in outputs))
         return score(outputs, self.valid[1], self.task.metrics)
 
     def row(self, count: int, predictor: Predictor, scored: Scored, found: Drop) -> Row:
-        stage = self.folder.read_json(f"{count}-stage.json")
+        stage = first(lambda: self.folder.read_json(f"{count}-stage.json"))
         left = heads_left(predictor.model)
         metrics = {f"valid_{metric.name}": scored[metric.name] for metric in self.task.metrics}
         return {

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from data.atomic_file import atomic_file
+from data.ranks import gathered, share
 from gates import HeadMap, attach, detach
 from models.checkpoint import weights_digest
 from models.progress import Report
@@ -90,17 +91,30 @@ def score_ablations(
 def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
     """The outputs of the whole model and, for every ablation, the lines that change; translation is one job for all ablations."""
     if isinstance(source.predictor, Translator):
-        return ablated_translations(source.predictor, lines, ablations, beam=source.predictor.search.beam)
-    drafts, changed = source.task.predict(source.predictor, lines), []
+        predictor, mine = source.predictor, list(share(lines))
+        nothing = Ablated([], [{} for _ in ablations], decoded=0)
+        found = ablated_translations(predictor, mine, ablations, beam=predictor.search.beam) if mine else nothing
+        return joined(gathered(found), len(lines))
+    drafts, changed = source.task.outputs(source.predictor, lines), []
     bank = attach(source.predictor.model, gate="mask")
     try:
         for closed in ablations:
             bank.assign({site: torch.ones(site.heads) for site in bank.sites} | dict(closed.map(lambda row: (~row).double())))
-            outputs = source.task.predict(source.predictor, lines)
+            outputs = source.task.outputs(source.predictor, lines)
             changed.append({number: line for number, line in enumerate(outputs) if line != drafts[number]})
     finally:
         detach(source.predictor.model)
     return Ablated(drafts, changed, decoded=sum(map(len, changed)))
+
+
+def joined(parts: Sequence[Ablated], lines: int) -> Ablated:
+    """The outputs of all ranks, of which each had its share of the lines, in turns."""
+    ranks = len(parts)
+    drafts = [parts[line % ranks].drafts[line // ranks] for line in range(lines)]
+    changed: list[dict[int, str]] = []
+    for of_ranks in zip(*(part.changed for part in parts), strict=True):
+        changed.append({line * ranks + rank: text for rank, each in enumerate(of_ranks) for line, text in each.items()})
+    return Ablated(drafts, changed, decoded=sum(part.decoded for part in parts))
 
 
 def ablation_groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, list[int]]]:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from data.ranks import first
 from gates import HeadMap, HeadSite, find_sites
 from gates.headmap import KINDS, check_kinds
 from models.progress import Report
@@ -256,15 +257,21 @@ def read_or_make_table(
     A table of another test (older ones had sacreBLEU's) is made again from the statistics that lie beside it. Raises ValueError if
     `name`.json has another fingerprint otherwise, unless `fresh`."""
     folder = dense.folder
-    if (folder / f"{name}.json").is_file() and not fresh:
-        theirs = folder.read_json(f"{name}.json").get("made_of") or {}
-        other = [key for key in made_of if theirs.get(key) != made_of[key]]
-        if not other:
-            report(f"{name}: made already with the same settings (--fresh repeats it)")
-            return read_table(folder, f"{name}.csv")
-        if other != ["significance_test"]:
-            raise ValueError(f"{folder / name}.csv was made with other {' and '.join(other)} than this command; --fresh makes it anew")
-    (folder / f"{name}.json").unlink(missing_ok=True)  # a .json stands for a whole .csv: it is removed first and written last
+
+    def stored() -> list[Row] | None:
+        if (folder / f"{name}.json").is_file() and not fresh:
+            theirs = folder.read_json(f"{name}.json").get("made_of") or {}
+            other = [key for key in made_of if theirs.get(key) != made_of[key]]
+            if not other:
+                return read_table(folder, f"{name}.csv")
+            if other != ["significance_test"]:
+                raise ValueError(f"{folder / name}.csv was made with other {' and '.join(other)} than this command; --fresh makes it anew")
+        (folder / f"{name}.json").unlink(missing_ok=True)  # a .json stands for a whole .csv: it is removed first and written last
+        return None
+
+    if (kept := first(stored)) is not None:
+        report(f"{name}: made already with the same settings (--fresh repeats it)")
+        return kept
     rows, summary = make()
     write_table(folder, f"{name}.csv", rows)
     folder.write_json(f"{name}.json", {"rows": len(rows), **summary, "made_of": made_of, **dense.facts})

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from analysis.gate_gradients import Queries, query_tokens
 from configs.closing import CLOSINGS, TARGETS
 from configs.did_you_mean import did_you_mean
+from data import ranks
 from data.batch import Batch
 from data.parallel import ParallelText
 from gates import HeadMap, HeadSite, fold_mean, repair, resampled, rescale, zero_heads
@@ -76,7 +77,7 @@ class Calibration:
         """The pairs in pieces. Their translations, where these are the targets, are made with the model as it is at that time."""
         text = self.text
         if self.targets == "own":
-            text = ParallelText(text.sources, self.source.task.predict(self.source.predictor, text.sources, quick=True))
+            text = ParallelText(text.sources, self.source.task.outputs(self.source.predictor, text.sources, quick=True))
         return self.source.data(replace(self.source.corpus, train=text), train_sentences=len(text))
 
     def __iter__(self) -> Iterator[Batch]:
@@ -124,7 +125,9 @@ def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibr
     assert calibration is not None  # ways that are calibrated are given a text
     if calibration.targets == "own":
         _ = calibration.data  # translated by the model with all its heads
-    options = {"positions": calibration.positions}
+    options: dict[str, Any] = {"positions": calibration.positions}
+    if ranks.world() > 1:
+        options["ranks"] = ranks
     WAYS[how](model, closed, calibration, calibration.forward, **options)
 
 

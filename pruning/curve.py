@@ -19,6 +19,7 @@ import torch
 from configs.prune import PruneConfig
 from configs.scores import SCORES
 from data.parallel import digest_lines
+from data.ranks import first
 from gates import KINDS, HeadMap, find_sites
 from models.progress import Report
 from pruning.closing import SENTENCES, Calibration, closed_heads
@@ -64,7 +65,7 @@ class MaskScorer:
     def score_now(self) -> dict[str, tuple[Scored, list[str]]]:
         """The scores and the outputs of each split by the model as it is."""
         source = self.dense.source
-        lines = iter(source.task.predict(source.predictor, [line for sources, _ in self.texts.values() for line in sources]))
+        lines = iter(source.task.outputs(source.predictor, [line for sources, _ in self.texts.values() for line in sources]))
         outputs = {split: [next(lines) for _ in sources] for split, (sources, _) in self.texts.items()}
         return {split: (score(outputs[split], text[1], source.task.metrics), outputs[split]) for split, text in self.texts.items()}
 
@@ -107,29 +108,34 @@ def curve(
     Raises ValueError if the files of that name have another fingerprint (settings, model or text) or are broken, unless --fresh."""
     name = curve_name(order, config, kinds)
     made_of = curve_fingerprint(order, dense, config, kinds)
-    rows: list[Row] = []
-    record = {"settings": made_of, "finished": False, **dense.facts}
-    if (dense.folder / f"curves/{name}.json").is_file() and not config.fresh:
-        record = dense.folder.read_json(f"curves/{name}.json")
-        if other := [key for key in made_of if (record.get("settings") or {}).get(key) != made_of[key]]:
-            path = dense.folder / f"curves/{name}.json"
-            raise ValueError(f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew")
-        if record.get("finished") or (dense.folder / f"curves/{name}.csv").is_file():
-            rows = read_table(dense.folder, f"curves/{name}.csv")
-        if record.get("finished"):
-            report(f"{name}: finished, same settings; --fresh repeats it")
-            return name, rows
+    record, rows = first(lambda: begun_curve(name, dense, made_of, fresh=config.fresh))
+    if record.get("finished"):
+        report(f"{name}: finished, same settings; --fresh repeats it")
+        return name, rows
+    if rows:
         report(f"{name}: {len(rows)} finished steps are there, the rest follows")
-    else:
-        for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
-            (dense.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
-        dense.folder.write_json(f"curves/{name}.json", record)
     for seed in range(config.seed, config.seed + config.random_seeds) if SCORES[order].seeded else [None]:
         add_steps_of_seed(order, name, dense, config, kinds=kinds, seed=seed, rows=rows, scorer=scorer, report=report)
     signatures = scorer.base["test"].signatures
     record |= {"finished": True, "chosen": choose_step(rows), **{f"{metric}_signature": text for metric, text in signatures.items()}}
     dense.folder.write_json(f"curves/{name}.json", record)
     return name, rows
+
+
+def begun_curve(name: str, dense: DenseModel, made_of: dict[str, Any], *, fresh: bool) -> tuple[dict[str, Any], list[Row]]:
+    """The record and the rows of a curve of this fingerprint, which is begun where there is none. Raises ValueError as `curve` does."""
+    path = dense.folder / f"curves/{name}.json"
+    if not path.is_file() or fresh:
+        for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
+            (dense.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
+        record = {"settings": made_of, "finished": False, **dense.facts}
+        dense.folder.write_json(f"curves/{name}.json", record)
+        return record, []
+    record = dense.folder.read_json(f"curves/{name}.json")
+    if other := [key for key in made_of if (record.get("settings") or {}).get(key) != made_of[key]]:
+        raise ValueError(f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew")
+    there = record.get("finished") or (dense.folder / f"curves/{name}.csv").is_file()
+    return record, read_table(dense.folder, f"curves/{name}.csv") if there else []
 
 
 def add_steps_of_seed(

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from configs.prune import PruneConfig
 from data.parallel import ParallelText, digest_lines
+from data.ranks import all_sum, first, share
 from gates import HeadMap, find_sites, heads_left, remove
 from models.evaluation_mode import evaluation_mode
 from models.progress import Report
@@ -77,7 +79,7 @@ def measure_points(
                 for split in SPLITS:
                     point.compared[split] = compare(point.scores[split], whole.scores[split], scorer.resamples[split])
                 if save is not None:
-                    save_point(save, dense, config, point, whole, closed, found["test"][1])
+                    first(partial(save_point, save, dense, config, point, whole, closed, found["test"][1]))
                     point.saved = save
             points.append(point)
             metric = source.task.metrics[0]
@@ -94,12 +96,12 @@ def mean_loss(source: Source, text: Lines) -> float:
     """The task's loss, without smoothing, in nats per unit (target token); pairs longer than the run allows are left out."""
     empty = ParallelText([], [])
     data = source.data(replace(source.corpus, train=empty, valid=ParallelText(*text), test=empty))
-    total, units, device = 0.0, 0, next(source.model.parameters()).device
+    sums, device = torch.zeros(2, dtype=torch.float64), next(source.model.parameters()).device  # the loss, units
     with evaluation_mode(source.model), torch.no_grad():
-        for batch in data.batches("valid", BATCH_TOKENS):
-            total += float(source.task.loss(source.model, batch.to(device)))
-            units += batch.target_tokens
-    return total / units
+        for batch in share(data.batches("valid", BATCH_TOKENS)):
+            sums += torch.tensor([float(source.task.loss(source.model, batch.to(device))), batch.target_tokens], dtype=torch.float64)
+    loss, units = all_sum(sums).tolist()
+    return loss / units
 
 
 def save_point(path: Path, dense: DenseModel, config: PruneConfig, point: Point, whole: Point, closed: HeadMap, outputs: list[str]) -> None:

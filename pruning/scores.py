@@ -11,6 +11,7 @@ from analysis.lrp_walk import top_logits
 from configs.heads_per_kind import check_budget
 from configs.registry import imported
 from configs.scores import SCORES, Score
+from data.ranks import first
 from gates import KINDS, HeadMap, HeadSite, find_sites
 from models.progress import Report, say
 from models.translator import Translator
@@ -63,7 +64,7 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
         request = replace(request, kinds=None)  # the file serves commands of other kinds too
     earlier = f"scores/gradient-{source.corpus.digest()}{f'-{request.sentences}' if request.sentences else ''}"  # fit.py's until 0.1
     for file in (request.file, *([earlier] if score.from_gradients and request.absolute == "sentence" else [])):
-        if (source.folder / f"{file}.json").is_file() and not request.fresh:
+        if first((source.folder / f"{file}.json").is_file) and not request.fresh:
             return stored_scores(source, f"{file}.json", request.kinds)
     scores = compute_scores(score, request)
     source.folder.write_json(f"{request.file}.json", scores.to_json())
@@ -87,7 +88,7 @@ def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
         request.report(f"{request.file}: one {passes} over {f'the first {count:,}' if count else 'the'} training pairs")
     found = call(score.function, score, request)
     assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"
-    return found
+    return first(lambda: found)  # the last digit may be another's on another machine, and near ties close other heads
 
 
 def call(name: str, score: Score, request: ScoreRequest, *arguments: Any) -> Any:

@@ -1,5 +1,6 @@
 """What makes two runs the same: all that a model depends on, and nothing else, so that a finished run is found again by its hash."""
 
+from dataclasses import replace
 from typing import Any
 
 from configs.fields import to_dict, to_hash
@@ -17,8 +18,9 @@ SCORED = "none"  # in a gate's place: heads closed by scores alone, at a number 
 
 def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
     """All that a base model depends on: the text itself, not where it lies."""
+    config = as_one_process(config)
     settings = {name: to_hash(getattr(config, name)) for name in ("model", "text", "train")}
-    fingerprint = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": config.devices} | task(config)
+    fingerprint = {"text_digest": corpus.digest(), "seed": config.seed, "precision": precision, "devices": 1} | task(config)
     fingerprint |= task_named(config.task).made_of(config)
     if config.dynamics:  # pruned on the way: only a base that is trained anew can be
         names = ("dynamics_sentences", "dynamics_valid_sentences")
@@ -30,8 +32,9 @@ def stage_fingerprint(
     config: FitConfig, corpus: Corpus, precision: str, *, base_hash: str, gate: str, test: tuple[list[str], list[str]]
 ) -> dict[str, Any]:
     """All that a run on a base depends on. gate: a method's name, CONTINUED or SCORED; test: the lines that are evaluated."""
+    config = as_one_process(config)
     fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
-    fingerprint |= {"seed": config.seed, "precision": precision, "devices": config.devices, "finetune": to_dict(config.finetune)}
+    fingerprint |= {"seed": config.seed, "precision": precision, "devices": 1, "finetune": to_dict(config.finetune)}
     fingerprint |= {"freeze_decoder": config.freeze_decoder} | task(config)
     if config.distill.weight:  # what came later is no part of runs without it, so that older ones are found
         fingerprint |= {"distill": to_dict(config.distill)}
@@ -59,6 +62,16 @@ def stage_fingerprint(
     fingerprint |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
     steering = "lam" if method.steered_by == "lambda" else method.steered_by
     return fingerprint | {steering: getattr(config, steering), "gates": training | method.gate_options(config.gates)}
+
+
+def as_one_process(config: FitConfig) -> FitConfig:
+    """The settings with which one process takes the same optimiser steps: it accumulates the batches of all."""
+    ranks = config.devices * config.num_nodes
+    if ranks == 1:
+        return config
+    train = replace(config.train, accumulate=config.train.accumulate * ranks)
+    finetune = replace(config.finetune, accumulate=config.finetune.accumulate * ranks)
+    return replace(config, devices=1, num_nodes=1, train=train, finetune=finetune)
 
 
 def task(config: FitConfig) -> dict[str, str]:

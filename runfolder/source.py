@@ -22,6 +22,7 @@ from configs.source import SOURCES, ForeignOptions, SourceOptions, foreign_optio
 from data import Corpus
 from data.batch import Batch
 from data.corpus import TranslationData
+from data.ranks import after_first, first
 from gates import HeadMap, attach
 from models.checkpoint import weights_digest
 from models.translator import Translator
@@ -61,7 +62,7 @@ class Source:
     @cached_property
     def corpus(self) -> Corpus:
         """The text that the run was trained on. Raises ValueError if it is not there, or has changed since."""
-        return run_corpus(self.folder, self.data_dir)
+        return after_first(lambda: run_corpus(self.folder, self.data_dir))  # it may be downloaded
 
     @property
     def weights(self) -> str:
@@ -99,7 +100,7 @@ def open_source(
     before any gate touched it. finished: a run that has not ended is refused. device: the first GPU if there is one, else the CPU, unless
     given. options: of a model of another library, its text, and the folder of corpora where it is not the run's own. Raises ValueError if
     the run or the system does not exist, or its files are broken."""
-    folder = find_run(source, options)
+    folder = first(lambda: find_run(source, options))  # which writes what a foreign model becomes
     folder = dense_run(folder) if dense else folder
     if finished:
         folder.check_finished()

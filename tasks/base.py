@@ -12,6 +12,7 @@ from configs.schema import FitConfig
 from data import Corpus
 from data.corpus import TranslationData
 from data.parallel import ParallelText, read_pairs
+from data.ranks import shared_out
 from tasks.metrics import Metric
 
 
@@ -123,6 +124,10 @@ class Task(ABC):
     @abstractmethod
     def predict(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
         """One output line for every source line; quick: for a look between epochs, by the cheapest search."""
+
+    def outputs(self, predictor: Any, lines: Sequence[str], *, quick: bool = False) -> list[str]:
+        """`predict`, the lines shared out among the ranks; every rank calls it, and gets all outputs."""
+        return shared_out(lines, lambda share: self.predict(predictor, share, quick=quick))
 
     @abstractmethod
     def prediction_settings(self, predictor: Any) -> dict[str, Any]:

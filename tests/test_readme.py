@@ -66,6 +66,10 @@ def problem(command: str) -> str:
         words.pop(0)
     if not words or words[0] in ELSEWHERE:
         return ""
+    if words[0] == "srun":
+        words.pop(0)
+    if words[0] == "torchrun":  # its own flags, then a script's command
+        return script_problem(words[next(i for i, word in enumerate(words) if word.endswith(".py")) :])
     if words[0] == "make":
         return make_problem(words[1:])
     if words[0] in INTERPRETERS and words[1:2] != ["-m"]:

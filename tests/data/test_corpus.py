@@ -207,3 +207,10 @@ class TestUnderLightning:
         trainer.save_checkpoint(tmp_path / "last.ckpt")
         resumed, _ = fit(corpus, vocab_folder, epochs=3, resume=tmp_path / "last.ckpt")
         assert resumed.seen == {2: whole.seen[2]}
+
+
+def test_an_empty_batch_is_a_pair_that_counts_for_nothing(data):
+    split = data.split("train")
+    batch = split[[], 31]
+    assert (len(batch), batch.target_tokens, batch.step_tokens) == (1, 0, 31)
+    assert torch.equal(batch.source, split[[0], 31].source)

@@ -281,3 +281,20 @@ def evaluation(model, batch, bank):
 def test_what_people_may_do_has_a_penalty(model, batch, bank, use):
     use(model, batch, bank)
     assert 0 <= bank.penalty().item() <= 18
+
+
+@pytest.mark.parametrize("gate", ["l0", "subset"])
+def test_more_of_a_step_draws_the_same_after_the_same_seed_and_counts_as_one(model, gate):
+    options = {"open_heads": 5, "anneal_steps": 7} if gate == "subset" else {"log_alpha": 0.0}
+    bank = attach(model.train(), gate=gate, **options)
+
+    def drawn(*, again):
+        torch.manual_seed(11)
+        bank.draw(again=again)
+        return asked(bank).detach().clone(), [getattr(each, "drawn_steps", torch.tensor(1)).item() for _, each in bank.items()]
+
+    bank.draw()
+    (first, counts), (second, after) = drawn(again=False), drawn(again=True)
+    assert torch.equal(first, second)
+    assert counts == after
+    assert {each.draws for _, each in bank.items()} == {2}

@@ -144,6 +144,14 @@ def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
     assert len(stages | {config_hash(stage_fingerprint(*made_of[0], base_hash="c", gate="l0", test=TEST))}) == 6
 
 
+def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_all():
+    config = FitConfig()
+    many = replace(config, devices=3, num_nodes=2, train=replace(config.train, accumulate=2))
+    one = replace(config, train=replace(config.train, accumulate=12), finetune=replace(config.finetune, accumulate=6))
+    assert base_fingerprint(many, CORPUS, "32") == base_fingerprint(one, CORPUS, "32")
+    assert of(many) == of(one) != of(config)
+
+
 def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
     config = FitConfig()
     beam = replace(config, search=replace(config.search, beam=2))

@@ -1,0 +1,187 @@
+"""fit.py, prune.py and analyze.py by several processes: started by --devices, by torchrun, and by a torchrun on each of two nodes.
+
+They have the losses, rows and files of one process that accumulates as much, say everything once, and end; what fails ends all, in one
+line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from runfolder.folder import RunFolder
+from tests.worlds.ranks import free_port
+
+ROOT = Path(__file__).parents[1]
+LIMIT = 540  # seconds
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+EXACT = [
+    "--model.dropout",
+    "0.0",
+    "--train.epochs",
+    "2",
+    "--systems",
+    "base,base-continued,l0,greedy,greedy-repair-finetuned",
+    "--threads",
+    "1",
+]
+
+
+def start(*words: str, **environment: str) -> subprocess.Popen[str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "TORCHELASTIC"))}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(words, **pipes, text=True, cwd=ROOT, env={**own, **environment}, start_new_session=True)
+
+
+def end(*processes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of each; whatever still runs after LIMIT is killed, with all that it started."""
+    try:
+        said = [process.communicate(timeout=LIMIT) for process in processes]
+        return [(process.returncode, *each) for process, each in zip(processes, said, strict=True)]
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def launched(way: str, words: list[str]) -> list[tuple[int, str, str]]:
+    """Run a script's command by two processes, or by one."""
+    if way == "one":
+        return end(start(sys.executable, *words))
+    if way == "devices":
+        return end(start(sys.executable, *words, "--devices", "2"))
+    if way == "torchrun":
+        return end(start(*TORCHRUN, "--standalone", "--nproc-per-node", "2", *words))
+    meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    return end(*(start(*TORCHRUN, *meeting, "--node-rank", str(node), *words) for node in range(2)))
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_flags: list[str]) -> list[str]:
+    price = tiny_flags.index("--lambda")
+    return [str(ROOT / "fit.py"), *tiny_flags[:price], *tiny_flags[price + 2 :], "--heads", "12", *EXACT]
+
+
+@pytest.fixture(scope="module")
+def one(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the runs of one process that accumulates the batches of two."""
+    runs = tmp_path_factory.mktemp("one")
+    ((code, _, error),) = launched("one", [*flags, "--train.accumulate", "2", "--finetune.accumulate", "2", "--runs", str(runs)])
+    assert code == 0, error
+    return runs
+
+
+@pytest.mark.parametrize("way", ["devices", "torchrun", "nodes"])
+def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
+    done = launched(way, [*flags, "--runs", str(tmp_path)])
+    assert [code for code, _, _ in done] == [0] * len(done), done
+    said = "".join(out for _, out, _ in done)
+    assert said.count("base: training") == 1
+    assert said.count("report: ") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in one.iterdir())
+    for folder in map(RunFolder, sorted(one.iterdir())):
+        twin = RunFolder(tmp_path / folder.path.name)
+        assert sorted(path.name for path in twin.path.iterdir()) == sorted(path.name for path in folder.path.iterdir())
+        assert twin.run_hash() == folder.run_hash()
+        for ours, theirs in zip(twin.rows(), folder.rows(), strict=True):
+            assert (ours.system, ours.heads_open) == (theirs.system, theirs.heads_open)
+            assert ours.main.value == pytest.approx(theirs.main.value, abs=1e-6)
+            if theirs.stage:
+                assert ours.stage["losses"] == pytest.approx(theirs.stage["losses"], abs=2e-5)
+        weights = [torch.load(run / "best.pt", weights_only=True)["model"] for run in (twin, folder) if (run / "best.pt").is_file()]
+        if weights:
+            torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-5)
+
+
+def test_a_finished_run_is_found_by_all_and_said_once(one, flags):
+    ((code, out, error),) = launched("devices", [*flags, "--runs", str(one)])
+    assert code == 0, error
+    assert out.count("finished, same configuration") == 3  # the base, the base trained on, the run
+
+
+def test_scores_and_analyses_by_two_processes_are_those_of_one(one, tmp_path):
+    base = next(path for path in one.iterdir() if "-none-" in path.name)
+    for script, words in {
+        "prune": ["--by", "gradient", "--step", "0.5", "--fresh"],
+        "analyze": ["--what", "lrp,confidence", "--fresh"],
+    }.items():
+        found = []
+        for way in ("one", "torchrun"):
+            done = launched(way, [str(ROOT / f"{script}.py"), str(base), *words])
+            assert done[0][0] == 0, done
+            found.append({path.relative_to(base): path.read_text() for path in sorted(base.rglob("*.csv")) if "metrics" not in path.name})
+        assert found[0].keys() == found[1].keys()
+        for name, text in found[0].items():
+            for ours, theirs in zip(found[1][name].replace("\n", ",").split(","), text.replace("\n", ",").split(","), strict=True):
+                assert ours == theirs or float(ours) == pytest.approx(float(theirs), abs=1e-4), name
+
+
+@pytest.mark.parametrize("way", ["devices", "torchrun", "nodes"])
+def test_what_the_first_refuses_ends_all_with_one_line(way, flags, tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "config.yaml").write_text("run_hash: of another\n")
+    base_alone = ["--gate", "none", "--heads", "0", "--systems", "base"]
+    done = launched(way, [*flags, *base_alone, "--runs", str(tmp_path), "--name", "taken"])
+    assert all(code != 0 for code, _, _ in done)
+    errors = "".join(error for _, _, error in done)
+    assert errors.count("fit.py: error: ") == 1, errors
+    assert "taken holds a run with another configuration" in errors
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken", "config.yaml"]
+
+
+def test_what_all_refuse_is_told_once(flags, tmp_path):
+    ((code, _, error),) = launched("torchrun", [*flags, "--data", str(tmp_path / "nowhere"), "--runs", str(tmp_path / "runs")])
+    assert code != 0
+    assert error.count("fit.py: error: ") == 1, error
+    assert "nowhere" in error
+
+
+def test_a_flag_that_nobody_knows_is_told_once(flags):
+    ((code, _, error),) = launched("torchrun", [*flags, "--epocs", "3"])
+    assert code != 0
+    assert error.count("fit.py: error: ") == 1, error
+
+
+def test_more_processes_than_the_machine_has_are_refused(flags, tmp_path):
+    ((code, _, error),) = end(start(sys.executable, *flags, "--devices", "9999", "--runs", str(tmp_path)))
+    assert (code, error.count("\n")) == (1, 1), error
+    assert "--devices 9999: expected at most one process for each GPU, or CPU core without any; this machine has" in error
+
+
+def test_nodes_that_nobody_starts_are_refused(flags, tmp_path):
+    ((code, _, error),) = end(start(sys.executable, *flags, "--num-nodes", "2", "--runs", str(tmp_path)))
+    assert code == 1
+    assert "--num-nodes 2: start the command on every node, by torchrun or srun" in error
+
+
+def test_a_run_goes_on_with_as_many_processes_as_it_began_with(one, flags, tmp_path):
+    base = next(path for path in one.iterdir() if "-none-" in path.name)
+    (tmp_path / base.name).mkdir()
+    for file in base.iterdir():  # as it was before its result
+        if file.is_file() and file.name not in ("result.json", "stage.json", "report.html"):
+            (tmp_path / base.name / file.name).write_bytes(file.read_bytes())
+    ((code, _, error),) = launched("devices", [*flags, "--runs", str(tmp_path), "--resume"])
+    assert code == 1
+    assert error.count("fit.py: error: ") == 1, error
+    assert "was written by 1 process, and now there are 2" in error
+    assert json.loads((base / "result.json").read_text())["finished"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists a process's children on Linux alone")
+def test_a_process_that_is_killed_ends_the_others_with_one_line(flags, tmp_path):
+    process = start(sys.executable, *flags, "--devices", "2", "--train.epochs", "3000", "--runs", str(tmp_path), PYTHONUNBUFFERED="1")
+    try:
+        assert process.stdout is not None
+        assert any("epoch 1 of 3000" in line for line in process.stdout)
+        (child,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(child, signal.SIGKILL)
+        ((code, _, error),) = end(process)
+        assert code == 1, error
+        assert error.count("fit.py: error: another of the 2 processes has ended") == 1
+    finally:
+        end(process)

@@ -1,0 +1,125 @@
+"""What the tests of several ranks do on each of them, and alone: training, scores, repair, outputs, decisions."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from analysis.fisher import fisher
+from analysis.importance import importance
+from analysis.lrp import relevance
+from configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
+from data import load_corpus, ranks
+from data.corpus import TranslationData, make_vocabs
+from gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, repair
+from lightning_modules.gating import Gating
+from lightning_modules.module import StageModule
+from lightning_modules.stage import Machine, run_stage
+from models.transformer import Transformer
+from models.translator import Translator
+from pruning.ablated_stats import ablated_outputs
+from pruning.ablation import one_head_mask
+from pruning.closing import real_positions
+from runfolder.folder import RunFolder
+from tasks.translation import Translation
+
+TASK = Translation()
+BUDGETS = {"l0": lambda: LambdaBudget(0.1, 2), "l0-target": lambda: TargetBudget(9, 2), "subset": lambda: LambdaBudget(0.0, 0)}
+
+
+def world_of(text: str, vocab: str) -> tuple[Translator, TranslationData]:
+    """The tiny language in these folders, and an untrained translator, always the same."""
+    corpus = load_corpus(text, src="xx", tgt="yy")
+    both, _ = make_vocabs(corpus, vocab, size=47, joint=True)
+    pl.seed_everything(0, verbose=False)
+    config = ModelConfig(d_model=14, ffn=23, heads=7, encoder_layers=1, decoder_layers=1, dropout=0.0)
+    translator = Translator(Transformer(config, len(both), len(both)), both, both, SearchConfig(beam=2))
+    return translator, TranslationData(corpus=corpus, source_vocab=both, target_vocab=both, max_tokens=131, max_length=31, seed=0)
+
+
+def trained(text: str, vocab: str, folder: str, gate: str | None, stage: StageConfig) -> dict[str, Any]:
+    """A stage trained by the ranks that there are: its losses, the weights and gates that it ends with, and what its files hold."""
+    warnings.simplefilter("ignore")
+    translator, data = world_of(text, vocab)
+    path = Path(folder)
+    path.mkdir(exist_ok=True)
+    data.accumulate = stage.accumulate
+    gating = None
+    if gate is not None:
+        options = {"open_heads": 9, "anneal_steps": 5} if gate == "subset" else {}
+        attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
+        gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.34)
+        gating = Gating(gates, BUDGETS[gate](), epochs=stage.epochs, told=gate == "subset")
+    module = StageModule(
+        TASK, translator, stage, seed=1, sample=(data.corpus.valid.sources[:5], data.corpus.valid.targets[:5]), gating=gating
+    )
+    machine = Machine(devices=ranks.world(), precision="32", logger="csv")
+    result = run_stage("gates", module, data, RunFolder(path), machine, stage)
+    last = torch.load(path / "last.pt", weights_only=True)
+    return {
+        "losses": result.losses,
+        "steps": result.steps,
+        "settled": result.settled,
+        "best": result.best_epoch,
+        "weights": {name: tensor.clone() for name, tensor in module.model.state_dict().items()},
+        "last": last["state_dict"],
+        "average": last["callbacks"]["AverageWeights"]["average"],
+        "metrics": (path / "metrics.csv").read_text(),
+        "world": len(last["ranks"]),
+    }
+
+
+def scored(text: str, vocab: str) -> dict[str, Any]:
+    """Scores, repairs, outputs and ablations of an untrained model."""
+    warnings.simplefilter("ignore")
+    translator, data = world_of(text, vocab)
+    model = translator.model.eval()
+    batches = list(data.batches("train", 97))
+    lines = data.corpus.test.sources[:11]
+    found: dict[str, Any] = {}
+    for per in ("sentence", "token", "batch"):
+        found[f"importance {per}"] = importance(model, batches, absolute=per).flat()
+    found["fisher"] = fisher(model, batches).flat()
+    found["relevance"] = relevance(model, batches).share.flat()
+    found["outputs"] = TASK.outputs(translator, lines)
+    sites = sorted(importance(model, batches[:2]))
+    masks = [one_head_mask(site, head, closed=True) for site in sites for head in range(2)]
+    for beam in (1, 2):
+        translator.search = replace(translator.search, beam=beam)
+        source: Any = type("Source", (), {"predictor": translator, "task": TASK})
+        ablated = ablated_outputs(source, lines, masks)
+        found[f"ablated {beam}"] = (ablated.drafts, ablated.changed)
+    closed = HeadMap({site: torch.arange(site.heads) < 3 for site in sites})
+    for way in (repair, fold_mean):
+        other = world_of(text, vocab)[0].model.eval()
+        how: dict[str, Any] = {"ranks": ranks} if ranks.world() > 1 else {}
+        way(other, closed, batches, lambda model, batch: TASK.loss(model, batch), positions=real_positions, **how)
+        found[way.__name__] = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+    return found
+
+
+def decided(path: str) -> dict[str, Any]:
+    """What the first rank decides, whose errors all have, and who writes."""
+    from data.atomic_file import atomic_file
+
+    answer = ranks.first(lambda: (ranks.world(), Path(path).exists()))
+    try:
+        ranks.first(lambda: Path(path, "missing", "file").read_text())
+        error = ""
+    except OSError as raised:
+        error = str(raised)
+    with atomic_file(Path(path) / "who") as file:
+        file.write(str(ranks.rank()).encode())
+    ranks.wait()
+    return {
+        "answer": answer,
+        "error": error,
+        "who": (Path(path) / "who").read_text(),
+        "shared": ranks.shared_out(list(range(7)), lambda share: [10 * number for number in share]),
+        "few": ranks.shared_out([3], lambda share: list(share)),
+        "sum": ranks.all_sum(torch.tensor([1.0, ranks.rank()])).tolist(),
+        "said": ranks.speaks_first(),
+    }
