@@ -101,7 +101,8 @@ def open_text(folder: Path) -> ParallelText | None:
         batches = mapped(folder / PAIRS)
         if batches is None:
             return None
-        return ParallelText(*(StoredLines(batches, side) for side in SIDES), skipped=dict(about["skipped"]), store=folder)
+        source, target = (StoredLines(batches, side) for side in SIDES)
+        return ParallelText(source, target, dict(about["skipped"]), folder)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -225,5 +226,5 @@ def start(text: str, source_vocab: Vocabulary, target_vocab: Vocabulary, ids: pa
 def encode_batch(number: int) -> pa.RecordBatch:
     """The ids of one record batch of text."""
     batches, *vocabs, ids = _work
-    sides = [vocab.encode(batches[number].column(side).to_pylist()) for side, vocab in zip(SIDES, vocabs, strict=True)]
-    return record_batch(*sides, ids)
+    source, target = (vocab.encode(batches[number].column(side).to_pylist()) for side, vocab in zip(SIDES, vocabs, strict=True))
+    return record_batch(source, target, ids)
