@@ -140,7 +140,7 @@ def measured(folder: Path, options: argparse.Namespace, what: str) -> dict[str, 
 
 def watch(process: subprocess.Popen[str], peaks: dict[str, float]) -> None:
     """Raise the peaks to the memory of the process and its children until it ends."""
-    import psutil
+    import psutil  # type: ignore[import-untyped, unused-ignore]
 
     own = psutil.Process(process.pid)
     while process.poll() is None:

@@ -53,7 +53,7 @@ def normalised(rows: np.ndarray, heads: Sequence[int]) -> np.ndarray:
 
 def agreement(scores: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
     """Spearman's correlation, and the share of the lower half of `whole` that is in the lower half of `scores`; both (H,)."""
-    from scipy.stats import spearmanr
+    from scipy.stats import spearmanr  # type: ignore[import-untyped, unused-ignore]
 
     half = len(whole) // 2
     same = np.intersect1d(scores.argsort()[:half], whole.argsort()[:half])
