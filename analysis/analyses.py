@@ -73,7 +73,7 @@ def positions(analysed: AnalysedModel) -> StartedAnalysis:
 
 
 def rare(analysed: AnalysedModel) -> StartedAnalysis:
-    counts = token_counts((source for source, _ in analysed.data.train_pairs), len(analysed.predictor.source_vocab))
+    counts = token_counts(analysed.data.train_pairs.flat("source"), len(analysed.predictor.source_vocab))
     observer = RareWords(counts, rare_rank(analysed))
 
     def finish() -> AnalysisResult:

@@ -11,8 +11,8 @@ Letters: V vocabulary, B pairs, S source positions, H heads, N counted query pos
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,9 +22,12 @@ from gates import HeadMap, HeadSite
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
 
-def token_counts(sentences: Iterable[Sequence[int]], size: int) -> Tensor:
-    """Return how often each of the `size` pieces of the vocabulary occurs in the sentences, (V,) int64."""
-    return torch.tensor(list(chain.from_iterable(sentences)), dtype=torch.int64).bincount(minlength=size)
+def token_counts(sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> Tensor:
+    """Return how often each of the `size` pieces of the vocabulary occurs, (V,) int64. An array may hold the ids of many sentences."""
+    counts = torch.zeros(size, dtype=torch.int64)
+    for ids in sentences:
+        counts += torch.as_tensor(np.asarray(ids, dtype=np.int64)).bincount(minlength=size)
+    return counts
 
 
 class RareWords:

@@ -43,7 +43,7 @@ class PruneConfig(SourceOptions):
         None, "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders"
     )
     sentences: int = setting(
-        0, f"training pairs that scores read; 0: {', '.join(OWN_SAMPLE)}, those of the run for the gradient's", at_least=0
+        0, f"training pairs that scores read, a fixed sample where there are more; 0: {', '.join(OWN_SAMPLE)}", at_least=0
     )
     random_seeds: int = setting(5, "curves of the random order", at_least=1)
     close: str = setting("zero", "; ".join(f"{name}: {closing.words}" for name, closing in CLOSINGS.items()), choices=CLOSINGS)

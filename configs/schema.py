@@ -95,6 +95,9 @@ class TextConfig:
     max_length: int = setting(200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1)
     max_tokens: int = setting(1200, "tokens of a batch, the longer side, padding counted; a step is `accumulate` batches", at_least=1)
     train_sentences: int = setting(0, "use only this many training pairs, 0 for all", at_least=0)
+    vocab_pairs: int = setting(
+        500_000, "training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all", at_least=0, added=True
+    )
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,10 @@ class FitConfig(ForeignOptions):
     python fit.py --config configs/sst2.yaml --encoder bert-base-uncased --data my-labels      (label TAB sentence: train.tsv, ...)
     """
 
-    data: str | None = setting("toy", "a named corpus (toy, multi30k) or a folder with {train,valid,test}.{src,tgt} files, plain or .gz")
+    data: str | None = setting(
+        "toy",
+        "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files, plain or .gz, or hf:NAME (Hugging Face)",
+    )
     data_dir: str | None = setting(None, "folder that holds local copies of named corpora, searched before downloading")
     src: str = setting("en", "source language: the files' suffix")
     tgt: str = setting("de", "target language: the files' suffix")
@@ -167,10 +173,12 @@ class FitConfig(ForeignOptions):
     checkpoint_steps: int = setting(0, "optimiser steps between checkpoints within an epoch, 0: none by steps", at_least=0)
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(
-        0, "training pairs that the scores of post-hoc rows read; 0: all for greedy, the number of each other score for its row", at_least=0
+        0,
+        "training pairs that scores of post-hoc rows read, a fixed sample; 0: each score's own number, 16,000 for greedy",
+        at_least=0,
     )
     dynamics: list[int] = setting([], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)")
-    dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, 0 for all", at_least=0)
+    dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, the first so many; 0 for all", at_least=0)
     dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
     systems: list[str] = setting(
         [],

@@ -19,8 +19,8 @@ class Score:
 
     function: "module:name". row: what fit.py calls the model whose lowest heads are closed. finetune_seed: of its fine-tuning, a number of
     its own. sign: -1 closes the highest first. l2: each layer's scores are divided by their l2 norm (Michel et al. 2019, section 4.1)
-    unless --normalise says otherwise. sample: the training pairs that it reads unless --sentences says otherwise, 0 for those of the run;
-    the file of its scores names their number. refine: "module:name" of a function (model, batches, closed, **those of `takes`) -> closed
+    unless --normalise says otherwise. sample: how many training pairs it reads unless --sentences says otherwise: a fixed sample, or all of
+    the run where it has no more. refine: "module:name" of a function (model, batches, closed, **those of `takes`) -> closed
     that improves a choice at its count, in pruning.scores.closed_by: as many heads closed at each site, or at least of each kind."""
 
     function: str
@@ -51,12 +51,13 @@ class Score:
 
 GRADIENT = ("absolute", "kinds", "closed", "loss")
 SAMPLE = 1000  # training pairs: seconds on a CPU
+STANDS = 16_000  # training pairs until the order by importance stands: measured, results/importance_sample.jsonl
 SCORES: dict[str, Score] = {
-    "gradient": Score("analysis.importance:importance", "greedy", 3, GRADIENT, l2=True, sample=0),
+    "gradient": Score("analysis.importance:importance", "greedy", 3, GRADIENT, l2=True, sample=STANDS),
     "ablation": Score("pruning.ablation_score:ablation_score", "ablation", 6, ("source", "valid", "kinds", "file", "fresh", "report")),
     "random": Score("analysis.random_score:random_score", "random", 4, ("seed",)),
     "weight-norm": Score("analysis.weight_norm:weight_norm", "weight-norm", 5),
-    "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient", sample=0),
+    "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient", sample=STANDS),
     # a stage's seed is 10 * seed + its number: these end in 9, as no other's does, and 10 seeds lie between them
     "obs": Score("analysis.obs:obs", "obs", 9, ("loss", "draw"), sample=SAMPLE),
     "fisher": Score("analysis.fisher:fisher", "fisher", 109, ("loss",), sample=SAMPLE, refine="analysis.fisher:rearranged"),

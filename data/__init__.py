@@ -26,11 +26,21 @@ def _binarised(place: str, *, src: str | None, tgt: str | None, whole_words: boo
     return read_binarised(place, src=src, tgt=tgt, whole_words=whole_words)
 
 
+def _hub(place: str, *, src: str | None, tgt: str | None) -> Corpus:
+    from data.hub import read_hub
+
+    return read_hub(place, src=src, tgt=tgt)
+
+
 # name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default; a loader ignores what it has
 # no use for.
 CORPORA: dict[str, Callable[..., Corpus]] = {"toy": _toy, "multi30k": multi30k}
 # prefix -> loader(place, src=, tgt=) -> Corpus of other programs' files: --data PREFIX:PLACE
-CORPUS_FILES: dict[str, Callable[..., Corpus]] = {"fairseq": _binarised, "fairseq-pieces": partial(_binarised, whole_words=False)}
+CORPUS_FILES: dict[str, Callable[..., Corpus]] = {
+    "fairseq": _binarised,
+    "fairseq-pieces": partial(_binarised, whole_words=False),
+    "hf": _hub,
+}
 
 
 def load_corpus(

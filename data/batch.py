@@ -44,14 +44,17 @@ class Batch:
         return Batch(source, target_in, target_out, index, self.step_tokens, self.target_tokens)
 
 
-def pad(sentences: Sequence[Sequence[int]], specials: SpecialTokens, *, begin: bool = False, end: bool = False) -> Tensor:
+def pad(sentences: Sequence[Sequence[int] | np.ndarray], specials: SpecialTokens, *, begin: bool = False, end: bool = False) -> Tensor:
     """Return sentences of ids as one tensor (B, L), int64, padded on the right; begin, end: add the beginning or the end to each."""
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=0))
     out = np.full((len(sentences), begin + width + end), specials.padding, dtype=np.int64)  # (B, L)
     # One masked write for all sentences: row-major order of the mask is the order of the concatenated pieces.
     inside = np.arange(width) < lengths[:, None]
-    out[:, begin : begin + width][inside] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
+    if len(sentences) and isinstance(sentences[0], np.ndarray):
+        out[:, begin : begin + width][inside] = np.concatenate(sentences)
+    else:
+        out[:, begin : begin + width][inside] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
     if begin:
         out[:, 0] = specials.beginning
     if end:
@@ -60,7 +63,7 @@ def pad(sentences: Sequence[Sequence[int]], specials: SpecialTokens, *, begin: b
 
 
 def collate(
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    pairs: Sequence[tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]],
     index: Sequence[int],
     step_tokens: int,
     source_specials: SpecialTokens = SpecialTokens(),

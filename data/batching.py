@@ -43,8 +43,7 @@ class TokenBatches:
         rank: int = 0,
         shuffle: bool = True,
     ) -> None:
-        self.source_lengths = np.asarray(source_lengths, dtype=np.int64)
-        self.target_lengths = np.asarray(target_lengths, dtype=np.int64)
+        self.source_lengths, self.target_lengths = narrow(source_lengths), narrow(target_lengths)
         if len(self.source_lengths) != len(self.target_lengths):
             raise DataError(
                 f"{len(self.source_lengths)} source lengths and {len(self.target_lengths)} target lengths: expected one of each per pair"
@@ -89,16 +88,27 @@ class TokenBatches:
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """Return the numbers of all pairs, longest first."""
         if not self.shuffle:
-            return np.lexsort((-self.target_lengths, -self._longer))
-        shuffled = rng.permutation(len(self._longer))
-        mixed = self.target_lengths + rng.uniform(0, MIXING, size=len(self._longer))
-        return shuffled[np.lexsort((-mixed[shuffled], -self._longer[shuffled]))]
+            return np.lexsort((~self.target_lengths, ~self._longer))  # complements of unsigned numbers: the largest first
+        order = np.arange(len(self._longer), dtype=np.min_scalar_type(len(self._longer)))
+        rng.shuffle(order)
+        order = order[np.argsort(~self._longer[order], kind="stable")]
+        mixed = rng.uniform(0, MIXING, size=len(order))
+        mixed += self.target_lengths
+        for equal in np.split(order, np.flatnonzero(np.diff(self._longer[order])) + 1):  # views: each is sorted in place
+            equal[:] = equal[np.argsort(-mixed[equal], kind="stable")]
+        return order
 
     def _cut(self) -> np.ndarray:
         """Return the positions (batches + 1,) in the sorted pairs at which batches begin, and the end."""
-        longest_first = -np.sort(-self._longer)
+        longest_first = np.sort(self._longer)[::-1]
         cuts = [0]
         while cuts[-1] < len(longest_first):
             size = max(1, self.max_tokens // int(longest_first[cuts[-1]]))
             cuts.append(min(cuts[-1] + size, len(longest_first)))
         return np.array(cuts)
+
+
+def narrow(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The lengths as unsigned numbers of as few bytes as hold them: a corpus may have millions."""
+    lengths = np.asarray(lengths)
+    return lengths.astype(np.min_scalar_type(int(lengths.max(initial=0))), copy=False)

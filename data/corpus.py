@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from data.batch import Batch, collate
 from data.batching import TokenBatches
+from data.encoded import SIDES, EncodedPairs
 from data.parallel import Corpus, DataError, ParallelText
 from data.special_tokens import SpecialTokens
+from data.store import encoded
 from data.vocab import NORMALIZATION, Vocab, Vocabulary
 
-Pair = tuple[list[int], list[int]]
 
-
-def make_vocabs(corpus: Corpus, folder: str | Path, *, size: int, joint: bool) -> tuple[Vocab, Vocab]:
+def make_vocabs(corpus: Corpus, folder: str | Path, *, size: int, joint: bool, pairs: int = 0) -> tuple[Vocab, Vocab]:
     """The source and the target vocabulary, the same object twice where joint: loaded from `folder` if they are there, otherwise trained on
-    the training text and stored there, as vocab.model or as vocab.src.model and vocab.tgt.model."""
+    the training text and stored there, as vocab.model or as vocab.src.model and vocab.tgt.model.
+
+    pairs: how many training pairs are drawn for it where there are more, 0 for all."""
     folder = Path(folder)
     if joint:
-        both = _load_or_train(folder / "vocab.model", [*corpus.train.sources, *corpus.train.targets], size=size)
+        both = _load_or_train(folder / "vocab.model", corpus.train, lambda text: [*text.sources, *text.targets], size=size, pairs=pairs)
         return both, both
     return (
-        _load_or_train(folder / "vocab.src.model", corpus.train.sources, size=size),
-        _load_or_train(folder / "vocab.tgt.model", corpus.train.targets, size=size),
+        _load_or_train(folder / "vocab.src.model", corpus.train, lambda text: text.sources, size=size, pairs=pairs),
+        _load_or_train(folder / "vocab.tgt.model", corpus.train, lambda text: text.targets, size=size, pairs=pairs),
     )
 
 
-def _load_or_train(path: Path, lines: list[str], *, size: int) -> Vocab:
-    return Vocab.load(path) if path.exists() else Vocab.train(lines, size=size, path=path)
+def _load_or_train(path: Path, text: ParallelText, lines: Callable[[ParallelText], Sequence[str]], *, size: int, pairs: int) -> Vocab:
+    return Vocab.load(path) if path.exists() else Vocab.train(lines(text.sample(pairs)), size=size, path=path)
 
 
 @dataclass(eq=False)  # a Dataset is hashable
 class EncodedSplit(Dataset[Batch]):
     """The pairs of a split as ids of pieces, without special tokens, which `collate` adds.
 
-    numbers[i]: the number of pair i in the corpus' split; skipped: reason -> how many pairs were left out for it."""
+    skipped: reason -> how many pairs were left out for it."""
 
-    pairs: list[Pair]
-    numbers: list[int]
+    pairs: EncodedPairs
     skipped: dict[str, int]
     source_specials: SpecialTokens
     target_specials: SpecialTokens
@@ -59,18 +61,25 @@ class EncodedSplit(Dataset[Batch]):
 
     def collated(self, chosen: list[int], step_tokens: int) -> Batch:
         """These pairs as a batch."""
-        pairs, numbers = [self.pairs[i] for i in chosen], [self.numbers[i] for i in chosen]
-        return collate(pairs, numbers, step_tokens, self.source_specials, self.target_specials)
+        pairs = [self.pairs.arrays(i) for i in chosen]
+        return collate(pairs, self.numbers[chosen].tolist(), step_tokens, self.source_specials, self.target_specials)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """(N,) the number of each pair in the corpus' split."""
+        return self.pairs.numbers
 
     @property
     def unknown_pieces(self) -> int:
         """How many pieces of the pairs are unknown to their vocabulary."""
-        source, target = self.source_specials.unknown, self.target_specials.unknown
-        return sum(pair[0].count(source) + pair[1].count(target) for pair in self.pairs)
+        return sum(
+            self.pairs.occurrences(side, specials.unknown)
+            for side, specials in zip(SIDES, (self.source_specials, self.target_specials), strict=True)
+        )
 
     def sampler(self, **options: Any) -> TokenBatches:
         """Return the `TokenBatches` of these pairs, whose lengths count the end of sentence."""
-        return TokenBatches([len(source) + 1 for source, _ in self.pairs], [len(target) + 1 for _, target in self.pairs], **options)
+        return TokenBatches(self.pairs.lengths("source") + 1, self.pairs.lengths("target") + 1, **options)
 
 
 class TranslationData(pl.LightningDataModule):
@@ -97,15 +106,12 @@ class TranslationData(pl.LightningDataModule):
         super().__init__()
         self.corpus, self.source_vocab, self.target_vocab = corpus, source_vocab, target_vocab
         self.max_tokens, self.max_length, self.accumulate, self.seed = max_tokens, max_length, accumulate, seed
-        train = corpus.train
-        if train_sentences:
-            train = ParallelText(train.sources[:train_sentences], train.targets[:train_sentences], train.skipped)
-        texts = {"train": (train, "training"), "valid": (corpus.valid, "validation")}
+        texts = {"train": (corpus.train.first(train_sentences), "training"), "valid": (corpus.valid, "validation")}
         # a corpus may lack a split; who asks for it is told
         self._splits = {name: self._encode(text, words, skip_long=True) for name, (text, words) in texts.items() if len(text)}
 
     @property
-    def train_pairs(self) -> list[Pair]:
+    def train_pairs(self) -> EncodedPairs:
         """(source pieces, target pieces) of every training pair that is used."""
         return self.split("train").pairs
 
@@ -150,20 +156,18 @@ class TranslationData(pl.LightningDataModule):
         return (encoded[item] for item in encoded.sampler(max_tokens=max_tokens, seed=self.seed, shuffle=False))
 
     def _encode(self, text: ParallelText, name: str, *, skip_long: bool) -> EncodedSplit:
-        pairs = list(zip(self.source_vocab.encode(text.sources), self.target_vocab.encode(text.targets), strict=True))
-        specials = self.source_vocab.specials, self.target_vocab.specials
-        if not skip_long:
-            return self.split_class(pairs, list(range(len(pairs))), dict(text.skipped), *specials)
-        numbers = [i for i, (source, target) in enumerate(pairs) if max(len(source), len(target)) <= self.max_length]
-        if not numbers:
-            raise DataError(
-                f"no {name} pair is left: all {len(pairs):,} have more than {self.max_length} pieces on a side; allow longer ones "
-                f"(max_length), use a larger vocabulary, or cut the text into sentences"
-            )
-        skipped = dict(text.skipped)
-        if len(numbers) < len(pairs):
-            skipped[f"longer than {self.max_length} pieces"] = len(pairs) - len(numbers)
-        return self.split_class([pairs[i] for i in numbers], numbers, skipped, *specials)
+        pairs, skipped = encoded(text, self.source_vocab, self.target_vocab), dict(text.skipped)
+        if skip_long:
+            short = np.maximum(pairs.lengths("source"), pairs.lengths("target")) <= self.max_length
+            if not short.any():
+                raise DataError(
+                    f"no {name} pair is left: all {len(pairs):,} have more than {self.max_length} pieces on a side; allow longer ones "
+                    f"(max_length), use a larger vocabulary, or cut the text into sentences"
+                )
+            if not short.all():
+                skipped[f"longer than {self.max_length} pieces"] = int((~short).sum())
+                pairs = pairs.only(np.flatnonzero(short))
+        return self.split_class(pairs, skipped, self.source_vocab.specials, self.target_vocab.specials)
 
     def _world(self) -> tuple[int, int]:
         return (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
@@ -181,7 +185,7 @@ def _count(split: EncodedSplit) -> dict[str, Any]:
     return {
         "pairs": len(split),
         "skipped": split.skipped,
-        "source_pieces": sum(len(source) for source, _ in split.pairs),
-        "target_pieces": sum(len(target) for _, target in split.pairs),
+        "source_pieces": int(split.pairs.lengths("source").sum()),
+        "target_pieces": int(split.pairs.lengths("target").sum()),
         "unknown_pieces": split.unknown_pieces,
     }

@@ -47,7 +47,7 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
     train, valid, test = (texts.pop(name, ParallelText([], [])) for name in SPLIT_NAMES)
     for name in [name for name in texts if name.startswith("train")]:
         more = texts.pop(name)
-        train = ParallelText(train.sources + more.sources, train.targets + more.targets)
+        train = ParallelText([*train.sources, *more.sources], [*train.targets, *more.targets])
     train, valid = (without_empty(text) for text in (train, valid))
     about = f"binarised text in {folder}, {src} to {tgt}"
     return Corpus(train, valid, test, name=folder.resolve().name, description=about, src=src, tgt=tgt, extra=texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from data.batch import Batch, pad
@@ -16,13 +17,13 @@ class LabelledSplit(EncodedSplit):
 
     def collated(self, chosen: list[int], step_sentences: int) -> Batch:
         """These pairs as a batch: target_out (B, 1) labels, target_in (B, 0); its target tokens are its sentences."""
-        source = pad([self.pairs[i][0] for i in chosen], self.source_specials, end=True)
+        source = pad([self.pairs.arrays(i)[0] for i in chosen], self.source_specials, end=True)
         labels = torch.tensor([self.pairs[i][1] for i in chosen])  # (B, 1)
-        index = torch.tensor([self.numbers[i] for i in chosen])
+        index = torch.tensor(self.numbers[chosen].tolist())
         return Batch(source, labels[:, :0], labels, index, step_sentences, len(chosen))
 
     def sampler(self, **options: Any) -> TokenBatches:
-        return TokenBatches([len(source) + 1 for source, _ in self.pairs], [1] * len(self), **options)
+        return TokenBatches(self.pairs.lengths("source") + 1, np.ones(len(self), dtype=np.uint8), **options)
 
 
 class LabelledData(TranslationData):

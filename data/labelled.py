@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from configs.fields import shortened
+from data.hub import HUB, HUB_SPLITS, hub_name, load_hub
 from data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText, read_lines
 
 LABEL = "label"
 NUMBERS = ("idx", "index", "id")  # fields that only number the examples
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
-HUB = "hf:"  # before the name of a data set for the package `datasets`, and after it maybe :SUBSET
-HUB_SPLITS = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}
 Example = tuple[str, str]  # source line, label
 
 
@@ -30,7 +29,7 @@ def labelled_corpus(place: str | None) -> Corpus:
 
     Raises DataError where a split is missing, an example is not as above, or validation or test have a label that training lacks."""
     if place is not None and place.startswith(HUB):
-        texts, name = hub_texts(place.removeprefix(HUB)), place.removeprefix(HUB).replace("/", "-").replace(":", "-")
+        texts, name = hub_texts(place.removeprefix(HUB)), hub_name(place.removeprefix(HUB))
     elif place is not None and Path(place).is_dir():
         texts, name = folder_texts(Path(place)), Path(place).resolve().name
     else:
@@ -169,15 +168,8 @@ def checked(examples: Iterable[tuple[str, Example]], like: ParallelText | None, 
 
 def hub_texts(name: str) -> dict[str, ParallelText]:
     """The splits of NAME or NAME:SUBSET, read by the package `datasets`. Raises DataError where it is not installed or cannot read them."""
-    try:
-        import datasets  # type: ignore[import-not-found, unused-ignore]  # an optional package
-    except ImportError:
-        raise DataError(f"{HUB}{name} needs the package datasets: pip install datasets; or give a folder of .tsv or .jsonl files") from None
     place, _, subset = name.partition(":")
-    try:
-        found = datasets.load_dataset(place, subset or None)
-    except Exception as error:  # of the network, the hub or the files
-        raise DataError(f"{HUB}{name} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    found = load_hub(place, subset)
     texts: dict[str, ParallelText] = {}
     for split, names in HUB_SPLITS.items():
         own = next((each for each in names if each in found), None)

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from configs.did_you_mean import did_you_mean
 from data.atomic_file import atomic_file
+from data.cache import cache_folder
 from data.file_digest import file_digest
 from data.parallel import Corpus, DataError, ParallelText, read_pairs
 
@@ -76,12 +77,12 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
 def _obtain(file: str, data_dir: str | Path | None) -> Path:
     """Return the path of DATA_DIR/multi30k/FILE or DATA_DIR/FILE, or download the file to DATA_DIR/multi30k/FILE.
 
-    Without data_dir the user's cache takes its place: $HEADGATES_CACHE or ~/.cache/headgates. Files are downloaded from
+    Without data_dir the user's cache takes its place (data/cache.py). Files are downloaded from
     $HEADGATES_MIRROR/multi30k/FILE if this variable is set. Raises DataError if a download fails or the SHA-256 is not the published
     one."""
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache")
-    root = Path(data_dir or os.environ.get("HEADGATES_CACHE") or Path.home() / ".cache" / "headgates")
+    root = Path(data_dir) if data_dir is not None else cache_folder()
     sha256, target = MULTI30K_SHA256[file], root / "multi30k" / file
     for path in (target, root / file):
         if path.is_file():

@@ -9,14 +9,21 @@ import gzip
 import hashlib
 import io
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, zip_longest
 from pathlib import Path
+from random import Random
+from typing import Any, BinaryIO
 
 from configs.did_you_mean import did_you_mean
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}  # names a folder may use, the first one found wins
 
+IN_MEMORY = 2**24  # bytes of two aligned files up to which their text is held in memory; more lies in a store (data/store.py)
+SAMPLE_SEED = 1  # of the pairs that are drawn: the same for every method and every seed
 SMALL, LARGEST_RATIO = 2**26, 100  # bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
 
 
@@ -26,11 +33,13 @@ class DataError(ValueError):
 
 @dataclass
 class ParallelText:
-    """Sentence pairs: targets[i] translates sources[i]. skipped: reason -> how many pairs of the files were left out for it."""
+    """Sentence pairs: targets[i] translates sources[i]. skipped: reason -> how many pairs of the files were left out for it. store: the
+    folder of a text that is too large for memory, whose lines are read from there."""
 
-    sources: list[str]
-    targets: list[str]
+    sources: Sequence[str]
+    targets: Sequence[str]
     skipped: dict[str, int] = field(default_factory=dict)
+    store: Path | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -39,6 +48,19 @@ class ParallelText:
         """Return the pairs with these numbers; the others are counted under `reason`."""
         skipped = self.skipped | ({reason: len(self) - len(kept)} if len(kept) < len(self) else {})
         return ParallelText([self.sources[i] for i in kept], [self.targets[i] for i in kept], skipped)
+
+    def first(self, count: int) -> ParallelText:
+        """Return the first so many pairs; all of them for 0."""
+        if not count or count >= len(self):
+            return self
+        return ParallelText(self.sources[:count], self.targets[:count], self.skipped)
+
+    def sample(self, count: int) -> ParallelText:
+        """Return so many pairs, drawn once and for all, in the order of the text; all of them for 0, or where there are no more."""
+        if not count or count >= len(self):
+            return self
+        numbers = sorted(Random(SAMPLE_SEED).sample(range(len(self)), count))
+        return ParallelText([self.sources[i] for i in numbers], [self.targets[i] for i in numbers], self.skipped)
 
 
 @dataclass
@@ -53,6 +75,7 @@ class Corpus:
     src: str = ""
     tgt: str = ""
     extra: dict[str, ParallelText] = field(default_factory=dict)
+    _digest: str = field(default="", init=False, repr=False, compare=False)
 
     def split(self, name: str) -> ParallelText:
         """Return the split train, valid or test, or the extra test set of this name. Raises DataError at any other name, or where the text
@@ -66,32 +89,49 @@ class Corpus:
             )
         return splits[name]
 
+    def drawn(self, count: int, *, of: int) -> int:
+        """Return how many training pairs a sample of so many draws of the first `of` (0: of all); 0 where it has them all, or is of 0."""
+        return count if count < min(len(self.train), of or len(self.train)) else 0
+
     def digest(self) -> str:
         """Return the `digest_lines` of the training and validation text, which says what text a model was trained on."""
-        return digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
+        digest = self._digest or digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
+        if self.train.store is not None:  # takes seconds, and nobody can change the lines
+            self._digest = digest
+        return digest
 
 
-def digest_lines(*texts: Sequence[str]) -> str:
+def digest_lines(*texts: Iterable[str]) -> str:
     """Return 12 hexadecimal digits of the SHA-256 of some texts, each a list of lines."""
     sha = hashlib.sha256()
-    for lines in texts:
-        sha.update("\n".join(lines).encode())
+    for text in texts:
+        lines, separator = iter(text), ""
+        while block := list(islice(lines, 2**14)):
+            sha.update((separator + "\n".join(block)).encode())
+            separator = "\n"
         sha.update(b"\0")
     return sha.hexdigest()[:12]
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Return the lines of a text file, plain or gzip, without white space at their ends; empty lines stay, a byte-order mark does not.
+    """Return the lines of a text file, as `lines_of` gives them."""
+    return list(lines_of(path))
+
+
+def lines_of(path: str | Path) -> Iterator[str]:
+    """The lines of a text file, plain or gzip, without white space at their ends; empty lines stay, a byte-order mark does not.
 
     A gzip file is recognised by its first two bytes. Raises DataError if the file is missing or unreadable, or a line is not UTF-8."""
     path = Path(path)
-    raw = _read_bytes(path).removeprefix(b"\xef\xbb\xbf")
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
-    lines = raw.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()  # what stands after the last line end is no line
-    return [decode_line(line, number, str(path)).strip() for number, line in enumerate(lines, start=1)]
+    with opened(path) as file:
+        for number, line in enumerate(file, start=1):  # bytes are cut at "\n" alone
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+                if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                    raise DataError(f"{path} is UTF-16, expected UTF-8; convert it: iconv -f UTF-16 -t UTF-8")
+                if not line:  # a byte-order mark is all that there is
+                    return
+            yield decode_line(line, number, str(path)).strip()
 
 
 def decode_line(line: bytes, number: int, name: str, cure: str = "") -> str:
@@ -109,18 +149,49 @@ def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> P
 
     skip_empty: leave out pairs with an empty side and count them under 'empty'; test sets are read without it, to keep their line numbers.
     Raises DataError if the files have different numbers of lines, or no text."""
-    sources, targets = read_lines(source), read_lines(target)
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{source} has {len(sources):,} lines and {target} has {len(targets):,}: aligned files have the same number; "
-            f"check that both are whole and that line {min(len(sources), len(targets)):,} of one translates that of the other"
-        )
-    text = ParallelText(sources, targets)
-    if skip_empty:
-        text = text.only([i for i in range(len(text)) if sources[i] and targets[i]], reason="empty")
+    text = gathered((source, target), partial(pairs_of, source, target), skip_empty=skip_empty)
     if not len(text):
         raise DataError(f"{source} and {target} have no pair of lines with text on both sides; expected one sentence a line")
     return text
+
+
+def pairs_of(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+    """The pairs of lines of two aligned files. Raises DataError, at the end, if one of them has more lines."""
+    sides = lines_of(source), lines_of(target)
+    for number, pair in enumerate(zip_longest(*sides), start=1):
+        if None in pair:
+            lines = [number - (line is None) + sum(1 for _ in rest) for line, rest in zip(pair, sides, strict=True)]
+            raise DataError(
+                f"{source} has {lines[0]:,} lines and {target} has {lines[1]:,}: aligned files have the same number; "
+                f"check that both are whole and that line {number - 1:,} of one translates that of the other"
+            )
+        yield pair
+
+
+def gathered(
+    files: Sequence[str | Path], pairs: Callable[[], Iterable[tuple[str, str]]], *, skip_empty: bool, made_of: Sequence[str] = ()
+) -> ParallelText:
+    """Return the pairs that the files hold: in memory, or, where the files are large, in a store that is made once.
+
+    skip_empty: as `read_pairs` has it. pairs: reads them, if they are not in a store yet; its errors are this function's. made_of: what
+    else the pairs depend on."""
+    sizes = [Path(file).stat().st_size if Path(file).is_file() else 0 for file in files]  # who reads says what is missing
+    if sum(sizes) > IN_MEMORY:
+        from data.store import stored_text  # here, because pyarrow takes time to load and --help does not need it
+
+        return stored_text(files, pairs, skip_empty=skip_empty, made_of=made_of)
+    skipped: dict[str, int] = {}
+    kept = list(without_empty(pairs(), skipped) if skip_empty else pairs())
+    return ParallelText([source for source, _ in kept], [target for _, target in kept], skipped)
+
+
+def without_empty(pairs: Iterable[tuple[str, str]], skipped: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """The pairs with text on both sides; the others are counted."""
+    for pair in pairs:
+        if all(pair):
+            yield pair
+        else:
+            skipped["empty"] = skipped.get("empty", 0) + 1
 
 
 def read_files(
@@ -204,31 +275,42 @@ def no_file(path: Path) -> DataError:
     return DataError(f"no file {path}{did_you_mean(path.name, entries)}; {path.parent} has {names or 'no files'}")
 
 
-def _read_bytes(path: Path) -> bytes:
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A text file, plain or gzip, open for its bytes. Raises DataError if it is missing, unreadable or damaged."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            if not file.peek(2).startswith(b"\x1f\x8b"):
+                yield file
+                return
+            try:
+                yield io.BufferedReader(_Unpacked(file, path), 2**20)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise DataError(f"{path} is a damaged gzip file ({error}); copy or download it again") from error
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; expected a text file, plain or .gz") from error
-    if raw.startswith(b"\x1f\x8b"):
-        try:
-            return _unpacked(raw, path)
-        except (EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path} is a damaged gzip file ({error}); copy or download it again") from error
-    return raw
 
 
-def _unpacked(raw: bytes, path: Path) -> bytes:
-    """The content of a gzip file. Raises DataError where it grows beyond what text does: memory would end first."""
-    most, blocks, size = max(SMALL, LARGEST_RATIO * len(raw)), [], 0
-    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
-        while block := file.read(2**20):
-            blocks.append(block)
-            size += len(block)
-            if size > most:
-                raise DataError(
-                    f"{path} has {len(raw):,} bytes and unpacks to more than {most / 2**20:,.0f} MiB; expected text, which grows tenfold "
-                    "at most; if this is right, unpack it (gunzip --keep) and give the plain file"
-                )
-    return b"".join(blocks)
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip file. Raises DataError where it grows beyond what text does: memory or the disk would end first."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self.path, self.packed, self.size = path, path.stat().st_size, 0
+        self.most = max(SMALL, LARGEST_RATIO * self.packed)
+        self.file = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self.file.read1(len(buffer))
+        buffer[: len(block)] = block
+        self.size += len(block)
+        if self.size > self.most:
+            raise DataError(
+                f"{self.path} has {self.packed:,} bytes and unpacks to more than {self.most / 2**20:,.0f} MiB; expected text, which grows "
+                "tenfold at most; if this is right, unpack it (gunzip --keep) and give the plain file"
+            )
+        return len(block)

@@ -23,7 +23,7 @@ class ExperimentText:
         self.task = task_named(config.task)
         self.corpus = after_first(lambda: self.task.load_text(self.settings))  # it may be downloaded
         self.prefix, _ = self.task.run_words(self.settings)
-        self.test: Lines = (self.corpus.test.sources, self.corpus.test.targets)
+        self.test: Lines = (list(self.corpus.test.sources), list(self.corpus.test.targets))
         if config.test_sentences:
             self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
         self._data: TranslationData | None = None
@@ -46,7 +46,7 @@ class ExperimentText:
     def sample(self, stage: StageConfig) -> Lines:
         """The validation lines whose outputs are looked at after an epoch."""
         n = stage.bleu_sentences
-        return self.corpus.valid.sources[:n], self.corpus.valid.targets[:n]
+        return list(self.corpus.valid.sources[:n]), list(self.corpus.valid.targets[:n])
 
     def load(self, base: RunFolder) -> Predictor:
         """A fresh copy of a base's best model, with the settings of this configuration."""

@@ -6,7 +6,6 @@ with closed_heads(source.model, closed, "repair", calibration):
 close_heads(source.model, closed, "repair", calibration)  # for good: W_O and b change; `gates.remove` may follow, or training
 """
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,6 @@ from models.sublayers import sublayers
 from runfolder.source import BATCH_TOKENS, Source
 
 SENTENCES = 1000
-SAMPLE_SEED = 1  # of the sentences that are drawn: the same for every method and every seed
 
 
 def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
@@ -62,12 +60,8 @@ class Calibration:
         if self.lines is not None:
             text = ParallelText(*self.lines)
         else:
-            text = self.source.corpus.split("train")
-            used = (self.source.config.get("text") or {}).get("train_sentences") or len(text)
-            numbers = list(range(min(used, len(text))))
-            if self.sentences:
-                numbers = sorted(random.Random(SAMPLE_SEED).sample(numbers, min(self.sentences, len(numbers))))
-            text = ParallelText([text.sources[i] for i in numbers], [text.targets[i] for i in numbers])
+            used = (self.source.config.get("text") or {}).get("train_sentences", 0)
+            text = self.source.corpus.split("train").first(used).sample(self.sentences)
         if not any(line.strip() for line in text.sources):
             raise ValueError("the calibration text is empty; give at least one source line, better a thousand")
         return text

@@ -228,7 +228,9 @@ def curve_fingerprint(order: str, dense: DenseModel, config: PruneConfig, kinds:
     made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
     made_of |= {"normalise": "l2" if divides_by_norm(order, config) else "none", "weights": source.weights}
     if score.reads_pairs:
-        made_of["sentences"] = config.sentences or score.sample
+        made_of["sentences"] = config.sentences or (0 if score.from_gradients else score.sample)
+        if drawn := source.drawn(config.sentences or score.sample or 0):  # curves of all pairs, or of the first, have none
+            made_of["sample"] = drawn
     if score.from_gradients:
         made_of |= {"abs": config.abs, "recompute": config.recompute}
         if config.abs == "batch":

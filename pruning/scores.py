@@ -21,7 +21,7 @@ from runfolder.source import Lines, Source
 @dataclass(frozen=True)
 class ScoreRequest:
     """Everything that a score may take. source: the model without gates, its text and its folder; valid: the validation lines on which
-    outputs are scored; sentences: training pairs that are read, 0 for the score's own number."""
+    outputs are scored; sentences: training pairs that are read, 0 for the score's own number; a fixed sample where the run has more."""
 
     source: Source
     valid: Lines = ((), ())  # type: ignore[assignment]  # for scores that need no outputs
@@ -62,8 +62,9 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
         return compute_scores(score, request)
     if not measures_each_head(score):
         request = replace(request, kinds=None)  # the file serves commands of other kinds too
-    earlier = f"scores/gradient-{source.corpus.digest()}{f'-{request.sentences}' if request.sentences else ''}"  # fit.py's until 0.1
-    for file in (request.file, *([earlier] if score.from_gradients and request.absolute == "sentence" else [])):
+    earlier = f"scores/gradient-{source.corpus.digest()}"  # fit.py's of all pairs until 0.1
+    all_pairs = score.from_gradients and request.absolute == "sentence" and not pairs_drawn(score, request)
+    for file in (request.file, *([earlier] if all_pairs else [])):
         if first((source.folder / f"{file}.json").is_file) and not request.fresh:
             return stored_scores(source, f"{file}.json", request.kinds)
     scores = compute_scores(score, request)
@@ -83,9 +84,9 @@ def stored_scores(source: Source, file: str, kinds: Sequence[str] | None) -> Hea
 def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
     """Call the score's function with the fields of the request that it takes."""
     if score.reads_pairs and request.closed is None:
-        count = pairs_read(score, request)
+        count = pairs_drawn(score, request)
         passes = "forward and backward pass" if score.from_gradients else "pass"
-        request.report(f"{request.file}: one {passes} over {f'the first {count:,}' if count else 'the'} training pairs")
+        request.report(f"{request.file}: one {passes} over {f'a sample of {count:,}' if count else 'the'} training pairs")
     found = call(score.function, score, request)
     assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"
     return first(lambda: found)  # the last digit may be another's on another machine, and near ties close other heads
@@ -99,8 +100,13 @@ def call(name: str, score: Score, request: ScoreRequest, *arguments: Any) -> Any
 
 
 def pairs_read(score: Score, request: ScoreRequest) -> int:
-    """How many training pairs the score reads, 0 for those of the run."""
+    """How many training pairs the score reads, if there are as many."""
     return request.sentences or score.sample or 0
+
+
+def pairs_drawn(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs are drawn for the score; 0 where it reads all of the run's."""
+    return request.source.drawn(pairs_read(score, request))
 
 
 def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
@@ -165,8 +171,8 @@ def score_file(name: str, request: ScoreRequest) -> str:
     parts = [score.family or name]
     if score.from_gradients:
         parts += [request.absolute] * (request.absolute != "sentence")
-    if score.reads_pairs and (count := pairs_read(score, request)):
-        parts.append(f"n{count}")
+    if score.reads_pairs:
+        parts += sample_suffix(score, request.sentences, pairs_drawn(score, request))
     if "valid" in score.takes:
         beam, lines = beam_of(request.source), len(request.valid[0])
         parts += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid))
@@ -176,6 +182,14 @@ def score_file(name: str, request: ScoreRequest) -> str:
         parts.append(f"seed{request.seed}")
     parts += text_suffix(request.source)
     return "-".join(parts)
+
+
+def sample_suffix(score: Score, asked: int, drawn: int) -> list[str]:
+    """The training pairs as part of a file name: drawn, those that were asked for, or a score's own number; none for importance of all."""
+    if drawn:
+        return [f"drawn{drawn}"]
+    count = asked or (0 if score.from_gradients else score.sample)
+    return [f"n{count}"] if count else []
 
 
 def text_suffix(source: Source) -> list[str]:

@@ -158,7 +158,7 @@ def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
     source: its pieces and the end; target: what the decoder reads (queries and keys of its self-attention); produced: what it writes (the
     queries of cross attention)."""
     split, predictor = analysed.data.split(analysed.examples_split), analysed.predictor
-    lengths = [len(source) for source, _ in split.pairs]
+    lengths = split.pairs.lengths("source").tolist()
     own = analysed.config.examples_from is not None
     examples = []
     for i in range(len(lengths)) if own else near_median_length(lengths, analysed.config.examples):
@@ -168,7 +168,7 @@ def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
         end = predictor.source_vocab.specials.end
         source, target = predictor.source_vocab.pieces([*split.pairs[i][0], end]), predictor.target_vocab.pieces(split.pairs[i][1])
         pieces = {"source": source, "target": ["<s>", *target], "produced": [*target, "</s>"]}
-        examples.append({"number": split.numbers[i], **pieces, "weights": weights})
+        examples.append({"number": int(split.numbers[i]), **pieces, "weights": weights})
     return examples
 
 

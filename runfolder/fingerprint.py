@@ -7,13 +7,22 @@ from configs.fields import to_dict, to_hash
 from configs.heads_per_kind import parse_budget
 from configs.methods import METHODS
 from configs.schema import FitConfig
-from configs.scores import all_score_rows
+from configs.scores import SCORES, all_score_rows, score_rows
 from data import Corpus
 from data.parallel import digest_lines
 from tasks import task_named
 
 CONTINUED = "continued"  # in a gate's place: the base trained on without gates
 SCORED = "none"  # in a gate's place: heads closed by scores alone, at a number of heads
+
+
+def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, dict[str, int]]:
+    """Score -> training pairs that are drawn for it, of the scores of rows and of where gates start. Nothing where all pairs are read: as
+    they were before there were samples, and runs from then are found."""
+    scores = [*score_rows(config.systems), *([config.gates.head_start_by] if config.gates.head_start and config.gate != SCORED else [])]
+    counts = {score: config.greedy_sentences or SCORES[score].sample or 0 for score in scores if SCORES[score].reads_pairs}
+    drawn = {score: corpus.drawn(count, of=config.text.train_sentences) for score, count in counts.items()}
+    return {"score_samples": dict(sorted(drawn.items()))} if any(drawn.values()) else {}
 
 
 def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[str, Any]:
@@ -33,7 +42,7 @@ def stage_fingerprint(
 ) -> dict[str, Any]:
     """All that a run on a base depends on. gate: a method's name, CONTINUED or SCORED; test: the lines that are evaluated."""
     config = as_one_process(config)
-    fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_dict(config.text)}
+    fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_hash(config.text)}
     fingerprint |= {"seed": config.seed, "precision": precision, "devices": 1, "finetune": to_dict(config.finetune)}
     fingerprint |= {"freeze_decoder": config.freeze_decoder} | task(config)
     if config.distill.weight:  # what came later is no part of runs without it, so that older ones are found
@@ -48,7 +57,7 @@ def stage_fingerprint(
             fingerprint.pop("finetune")  # nothing is trained: the same run, however long others train
         names = ("heads", "kinds", "systems", "greedy_sentences")
         evaluated = {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
-        return fingerprint | evaluated | {name: getattr(config, name) for name in names}
+        return fingerprint | evaluated | score_samples(config, corpus) | {name: getattr(config, name) for name in names}
     method = METHODS[gate]
     training: dict[str, Any] = {"lr": config.gates.lr, "lambda_warmup": config.gates.lambda_warmup, "settle": config.gates.settle}
     if config.gates.settle_when == "decided":
@@ -59,7 +68,7 @@ def stage_fingerprint(
     if config.gates.close != "zero":
         training |= {"close": config.gates.close}
     fingerprint |= {"search": to_dict(config.search), "test_digest": digest_lines(*test)}
-    fingerprint |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")}
+    fingerprint |= {name: getattr(config, name) for name in ("kinds", "systems", "greedy_sentences")} | score_samples(config, corpus)
     steering = "lam" if method.steered_by == "lambda" else method.steered_by
     return fingerprint | {steering: getattr(config, steering), "gates": training | method.gate_options(config.gates)}
 

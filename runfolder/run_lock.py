@@ -15,6 +15,7 @@ from typing import Any, Literal
 from configs.cli import config_hash, to_yaml
 from configs.schema import FitConfig
 from data.atomic_file import remove_leftovers
+from data.cache import lock_folder, open_lock
 from models.progress import say
 from runfolder.folder import RunFolder, find_runs
 from runfolder.heartbeat import Heartbeat, machine
@@ -61,18 +62,6 @@ class RunLocks:
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors.clear()
-
-
-def lock_folder() -> Path:
-    """A folder in the user's own cache: in a shared one the names of locks could be guessed, and links put there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgates/locks"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return cache
-
-
-def open_lock(name: str) -> int:
-    """The descriptor of a lock file."""
-    return os.open(lock_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def claim_run(

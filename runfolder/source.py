@@ -9,7 +9,7 @@ reads PLACE into a ForeignModel, and a line in SOURCES.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,18 @@ class Source:
         corpus: another text in its place. train_sentences: the first so many training pairs, 0 for as many as the run had."""
         return self.task.data(self.folder.path, corpus or self.corpus, self.config, train_sentences=train_sentences)
 
+    def drawn(self, sentences: int) -> int:
+        """How many training pairs are drawn where so many are asked for; 0 where that is all of the run's, or 0."""
+        return self.corpus.drawn(sentences, of=(self.config.get("text") or {}).get("train_sentences", 0))
+
     def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
-        """Every training pair once, longest first; of the first so many `sentences` alone unless 0. Nothing is read before the first."""
-        yield from self.data(train_sentences=sentences).batches("train", BATCH_TOKENS)
+        """Every training pair once, longest first; of a fixed sample of so many `sentences` alone unless 0. Nothing is read before the
+        first."""
+        corpus, drawn = self.corpus, self.drawn(sentences)
+        if drawn:
+            text = corpus.train.first((self.config.get("text") or {}).get("train_sentences", 0))
+            corpus = replace(corpus, train=text.sample(drawn))
+        yield from self.data(corpus, train_sentences=drawn).batches("train", BATCH_TOKENS)
 
     def lines(self, split: str, count: int = 0) -> Lines:
         """The first `count` source and reference lines of a split, all for 0."""

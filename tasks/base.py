@@ -69,7 +69,7 @@ class Task(ABC):
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to de."""
-        text = "files" if settings.get("train_files") else Path(str(settings.get("data"))).name
+        text = "files" if settings.get("train_files") else Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
         return f"{text}-{settings.get('src')}-{settings.get('tgt')}", f"{settings.get('src')} to {settings.get('tgt')}"
 
     def made_of(self, config: FitConfig) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Translation(Task):
         return {"enc-self": model.encoder_layers * model.heads, "dec-self": own, "cross": cross}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
-        make_vocabs(corpus, folder, size=config.text.vocab_size, joint=config.text.joint)
+        make_vocabs(corpus, folder, size=config.text.vocab_size, joint=config.text.joint, pairs=config.text.vocab_pairs)
 
     def new_predictor(self, folder: Path, config: FitConfig) -> Translator:
         source_vocab, target_vocab = load_vocabs(folder)

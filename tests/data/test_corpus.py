@@ -1,5 +1,7 @@
 """From text to Lightning: padding, skips that are counted, and epochs that resume as they would have gone on."""
 
+from random import Random
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -8,6 +10,7 @@ from data.batch import Batch, collate
 from data.corpus import TranslationData, make_vocabs
 from data.parallel import Corpus, DataError, ParallelText
 from data.special_tokens import SpecialTokens
+from data.vocab import Vocab
 
 PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
@@ -214,3 +217,15 @@ def test_an_empty_batch_is_a_pair_that_counts_for_nothing(data):
     batch = split[[], 31]
     assert (len(batch), batch.target_tokens, batch.step_tokens) == (1, 0, 31)
     assert torch.equal(batch.source, split[[0], 31].source)
+
+
+def test_a_vocabulary_of_a_sample_is_that_of_its_lines(corpus, tmp_path):
+    drawn = sorted(Random(1).sample(range(len(corpus.train)), 29))
+    lines = [side[i] for side in (corpus.train.sources, corpus.train.targets) for i in drawn]
+    Vocab.train(lines, size=60, path=tmp_path / "by-hand.model")
+    make_vocabs(corpus, tmp_path / "some", size=60, joint=True, pairs=29)
+    make_vocabs(corpus, tmp_path / "all", size=60, joint=True, pairs=len(corpus.train))
+    make_vocabs(corpus, tmp_path / "zero", size=60, joint=True)
+    some, whole, zero = ((tmp_path / name / "vocab.model").read_bytes() for name in ("some", "all", "zero"))
+    assert some == (tmp_path / "by-hand.model").read_bytes() != whole
+    assert whole == zero

@@ -111,7 +111,7 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
     with pytest.raises(DataError, match=r"test, example 0: its labels are hidden \(-1\)"):
         labelled_corpus("hf:own/glue:sst2")
     del splits["validation"]
-    with pytest.raises(DataError, match="has no split validation or valid or dev; it has train, test"):
+    with pytest.raises(DataError, match="has no split validation or valid or val or dev; it has train, test"):
         labelled_corpus("hf:own/glue")
 
 

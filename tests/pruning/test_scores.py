@@ -1,5 +1,6 @@
 """Scores of heads: what each is by a slow way, which heads close by it, how many at a time, and the files that hold it."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -188,6 +189,18 @@ def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, re
     assert found != importance(model, dense.train_batches(7))
 
 
+def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
+    train = dense.source.corpus.train
+    drawn = sorted(random.Random(1).sample(range(len(train)), 7))
+    by_hand = replace(dense.source.corpus, train=train.only(drawn, reason="not drawn"))
+    own = [batch for batch in dense.source.data(by_hand).batches("train", 4000)]
+    for ours, theirs in zip(dense.source.train_batches(7), own, strict=True):
+        assert ours.source.equal(theirs.source)
+        assert ours.target_out.equal(theirs.target_out)
+    dense.source.config["text"] = dense.source.config["text"] | {"train_sentences": 5}
+    assert sum(map(len, dense.source.train_batches(7))) == 5  # of the run's own pairs, which are no more
+
+
 @pytest.mark.parametrize("name", ["gradient", "reverse"])
 def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_kept(dense, request_, name):
     whole = head_scores("gradient", request_)
@@ -276,7 +289,8 @@ def test_scores_that_one_kind_was_pruned_by_serve_all_kinds_later(dense, name):
         ("fluctuation", {}, "fluctuation-n1000"),
         ("confidence", {}, "confidence-n1000"),
         ("lrp", {}, "lrp-n200"),
-        ("lrp", {"sentences": 7}, "lrp-n7"),
+        ("lrp", {"sentences": 7}, "lrp-drawn7"),
+        ("gradient", {"sentences": 7}, "gradient-drawn7"),
     ],
 )
 def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, changes, file):

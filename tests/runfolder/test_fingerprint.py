@@ -163,3 +163,36 @@ def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
 def test_runs_from_before_there_were_tasks_are_found():
     assert "task" in to_dict(FitConfig())
     assert "task" not in base_fingerprint(FitConfig(), CORPUS, "32")
+
+
+def pairs(count: int) -> Corpus:
+    text = ParallelText(["a"] * count, ["b"] * count)
+    return replace(CORPUS, train=text)
+
+
+def samples(config: FitConfig, corpus: Corpus):
+    """What the fingerprint says of the pairs that scores read."""
+    return stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST).get("score_samples")
+
+
+def test_scores_of_all_pairs_leave_it_as_it_was_before_there_were_samples():
+    """16,000 pairs are enough for importance: a run on no more has read them all, then as now."""
+    assert samples(FitConfig(), pairs(16_000)) is None
+    assert samples(FitConfig(text=replace(FitConfig().text, train_sentences=7)), pairs(16_001)) is None
+    assert samples(FitConfig(systems=["base", "l0"]), pairs(16_001)) is None  # no row of scores
+
+
+def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
+    assert samples(FitConfig(), pairs(16_001)) == {"gradient": 16_000}
+    assert samples(FitConfig(greedy_sentences=5), pairs(16_001)) == {"gradient": 5}
+    assert samples(FitConfig(systems=["base", "l0", "obs"]), pairs(1001)) == {"obs": 1000}
+    config = FitConfig(systems=["base", "l0"])
+    assert samples(replace(config, gates=replace(config.gates, head_start=1.5)), pairs(16_001)) == {"gradient": 16_000}
+
+
+def test_a_sample_for_the_vocabulary_came_later():
+    config = FitConfig()
+    assert "vocab_pairs" not in base_fingerprint(config, CORPUS, "32")["text"]
+    assert "vocab_pairs" not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["text"]
+    other = replace(config, text=replace(config.text, vocab_pairs=7))
+    assert base_fingerprint(other, CORPUS, "32") != base_fingerprint(config, CORPUS, "32")

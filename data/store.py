@@ -1,0 +1,230 @@
+"""Large text in the user's cache folder: read once and tokenised once, in parallel, into Arrow files that are mapped into memory.
+
+    CACHE/text/KEY/pairs.arrow          the pairs as text: `source`, `target`; KEY: of the files' bytes
+    CACHE/text/KEY/about.json           what was left out, and the size of pairs.arrow
+    CACHE/text/KEY/ids-VOCABULARY.arrow the same pairs as ids of pieces; VOCABULARY: of the tokenizer's files
+
+Each appears whole or not at all; a process that finds another at work waits for it. What is torn all the same, or gone, is made again.
+The folder may be removed at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from contextlib import ExitStack
+from itertools import islice
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, overload
+
+import pyarrow as pa
+
+from data.atomic_file import atomic_file
+from data.atomic_folder import atomic_folder
+from data.cache import cache_folder, locked
+from data.encoded import SIDES, EncodedPairs, ids_type, record_batch
+from data.file_digest import file_digest
+from data.parallel import DataError, ParallelText, without_empty
+from data.vocab import ABOUT as VOCAB_ABOUT
+from data.vocab import Vocabulary
+
+VERSION = 1  # of what is in a store; another one is another key
+ROWS = 2**14  # pairs of a record batch: what a process holds at once
+FEW = 4  # record batches that are tokenised sooner than processes start
+PROCESSES = 16  # that tokenise, at most
+PAIRS, ABOUT = "pairs.arrow", "about.json"
+TEXT = pa.schema([(side, pa.large_string()) for side in SIDES])
+
+
+class StoredLines(Sequence[str]):
+    """One side of a stored text; a slice of it is a list."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch], side: str) -> None:
+        self._columns = [batch.column(side) for batch in batches]
+        self._length = sum(map(len, self._columns))
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, item: int) -> str: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[str]: ...
+    def __getitem__(self, item: int | slice) -> str | list[str]:
+        if isinstance(item, slice):
+            return [self[i] for i in range(*item.indices(len(self)))]
+        number, row = divmod(range(len(self))[item], ROWS)  # range: for negative numbers and the IndexError
+        return str(self._columns[number][row])
+
+    def __iter__(self) -> Iterator[str]:
+        for column in self._columns:
+            yield from column.to_pylist()
+
+
+# ---------------------------------------------------------------- text
+
+
+def stored_text(
+    files: Sequence[str | Path], pairs: Callable[[], Iterable[tuple[str, str]]], *, skip_empty: bool, made_of: Sequence[str] = ()
+) -> ParallelText:
+    """Return the text of these files from its store, which is made now unless it is there.
+
+    pairs: reads the files; skip_empty: leave out and count pairs with an empty side; made_of: what else the pairs depend on. Raises
+    DataError where `pairs` does, or the store cannot be written."""
+    known = [VERSION, skip_empty, *made_of, *(file_digest(file) for file in files)]
+    folder = cache_folder() / "text" / hashlib.sha256(json.dumps(known).encode()).hexdigest()[:20]
+    text = open_text(folder)
+    if text is None:
+        with locked(f"text-{folder.name}"):
+            text = open_text(folder)  # made by another process in the meantime
+            if text is None:
+                print(f"reading {' and '.join(map(str, files))} into {folder}, once", file=sys.stderr, flush=True)
+                write_text(folder, pairs(), skip_empty=skip_empty)
+                text = open_text(folder)
+    if text is None:
+        raise DataError(f"{folder} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound")
+    return text
+
+
+def open_text(folder: Path) -> ParallelText | None:
+    """The text of a store; None where there is none, or it is torn."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        if (folder / PAIRS).stat().st_size != about["bytes"]:
+            return None
+        batches = mapped(folder / PAIRS)
+        if batches is None:
+            return None
+        source, target = (StoredLines(batches, side) for side in SIDES)
+        return ParallelText(source, target, dict(about["skipped"]), folder)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def write_text(folder: Path, pairs: Iterable[tuple[str, str]], *, skip_empty: bool) -> None:
+    """Write a store. Raises DataError where the disk refuses."""
+    skipped: dict[str, int] = {}
+    kept = without_empty(pairs, skipped) if skip_empty else iter(pairs)
+    try:
+        with atomic_folder(folder) as draft:
+            with pa.OSFile(str(draft / PAIRS), "wb") as file, pa.ipc.new_file(file, TEXT) as writer:
+                while some := list(islice(kept, ROWS)):
+                    writer.write_batch(pa.record_batch([[pair[i] for pair in some] for i in range(len(SIDES))], schema=TEXT))
+            about = {"bytes": (draft / PAIRS).stat().st_size, "skipped": skipped}
+            (draft / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise refused(folder, error) from error
+
+
+def refused(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"cannot write {path}: {error.strerror or error}; large text needs room for a copy and for its pieces: free some space, or set "
+        "HEADGATES_CACHE to another folder"
+    )
+
+
+def mapped(path: Path) -> list[pa.RecordBatch] | None:
+    """The record batches of an Arrow file, mapped into memory; None where the file is torn or not there."""
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    except (OSError, pa.ArrowException):
+        return None
+    sound = [batch.num_rows for batch in batches[:-1]] == [ROWS] * (len(batches) - 1)
+    return batches if sound else None
+
+
+# ---------------------------------------------------------------- ids
+
+
+def encoded(text: ParallelText, source_vocab: Vocabulary, target_vocab: Vocabulary) -> EncodedPairs:
+    """Return the ids of every pair of a text: of one in memory at once, of a stored one from its store, where they are made the first
+    time. Raises DataError where the store cannot be written."""
+    if text.store is None:
+        ids = source_vocab.encode(text.sources), target_vocab.encode(text.targets)
+        largest = max((max(sentence) for side in ids for sentence in side if sentence), default=0)
+        return EncodedPairs([record_batch(*ids, ids_type(largest))])
+    path = text.store / f"ids-{vocabulary_key(source_vocab, target_vocab)}.arrow"
+    found = open_ids(path, len(text))
+    if found is None:
+        with locked(f"text-{text.store.name}-{path.stem}"):
+            found = open_ids(path, len(text))
+            if found is None:
+                print(f"tokenising {len(text):,} pairs into {path}, once", file=sys.stderr, flush=True)
+                write_ids(path, text.store / PAIRS, source_vocab, target_vocab)
+                found = open_ids(path, len(text))
+    if found is None:
+        raise DataError(f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound")
+    return found
+
+
+def open_ids(path: Path, pairs: int) -> EncodedPairs | None:
+    """The pairs of a file of ids; None where there is none, or it is torn."""
+    batches = mapped(path)
+    if batches is None or sum(batch.num_rows for batch in batches) != pairs:
+        return None
+    return EncodedPairs(batches)
+
+
+def vocabulary_key(*vocabs: Vocabulary) -> str:
+    """Digits that tell two tokenizers from others: their kinds, and the bytes of their files."""
+    about: list[Any] = []
+    for vocab in vocabs:
+        files = sorted(vocab.path.parent.glob("vocab*")) if (vocab.path.parent / VOCAB_ABOUT).is_file() else [vocab.path]
+        about.append([type(vocab).__name__, len(vocab), *((file.name, file_digest(file)) for file in files)])
+    return hashlib.sha256(json.dumps([VERSION, about]).encode()).hexdigest()[:20]
+
+
+def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vocabulary) -> None:
+    """Tokenise a stored text, on all processor cores that this process may use."""
+    count = len(mapped(text) or ())
+    ids = ids_type(max(len(source_vocab), len(target_vocab)) - 1)
+    work = (str(text), source_vocab, target_vocab, ids)
+    try:
+        with ExitStack() as stack:
+            writer = stack.enter_context(pa.ipc.new_file(stack.enter_context(atomic_file(path)), record_batch([], [], ids).schema))
+            if count > FEW:
+                workers = stack.enter_context(pool(min(processor_cores(), PROCESSES, count), work))
+                batches: Iterable[pa.RecordBatch] = workers.map(encode_batch, range(count))
+            else:
+                start(*work)
+                batches = map(encode_batch, range(count))
+            for batch in batches:
+                writer.write_batch(batch)
+    except OSError as error:
+        raise refused(path, error) from error
+    except BrokenExecutor as error:
+        raise DataError(f"a process that tokenised {text} was killed; was there too little memory? repeat the command") from error
+
+
+def processor_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pool(processes: int, work: tuple[Any, ...]) -> Executor:
+    """Processes of their own, not forks: torch's threads do not outlive a fork."""
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=start, initargs=work)
+
+
+_work: tuple[Any, ...] = ()  # of a process that tokenises: the record batches of text, both vocabularies, the type of ids
+
+
+def start(text: str, source_vocab: Vocabulary, target_vocab: Vocabulary, ids: pa.DataType) -> None:
+    """What a process has to know before its first batch."""
+    global _work
+    _work = (mapped(Path(text)), source_vocab, target_vocab, ids)
+    if (parent := multiprocessing.parent_process()) is not None:  # where it is killed nobody else would end this process
+        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+
+
+def encode_batch(number: int) -> pa.RecordBatch:
+    """The ids of one record batch of text."""
+    batches, *vocabs, ids = _work
+    source, target = (vocab.encode(batches[number].column(side).to_pylist()) for side, vocab in zip(SIDES, vocabs, strict=True))
+    return record_batch(source, target, ids)

@@ -1,0 +1,221 @@
+"""Large text: read once, tokenised once, mapped from a cache folder; the same pairs, batches and digests as in memory."""
+
+import gzip
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import data.parallel
+import data.store
+from data.batching import TokenBatches
+from data.corpus import TranslationData, make_vocabs
+from data.encoded import EncodedPairs, ids_type, record_batch
+from data.parallel import Corpus, DataError, read_lines, read_pairs
+from data.store import StoredLines, encoded
+from data.vocab import Vocab
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["a", "dog", "sees", "the", "old", "cat", "that", "bird", "does", "not", "see", ",", "and", "sings", "."]
+PAIRS = 211
+
+
+def lines(count: int, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 13))) for _ in range(count)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two aligned files, of which pairs 3 and 17 have an empty side."""
+    sources, targets = lines(PAIRS, 1), lines(PAIRS, 2)
+    sources[3] = targets[17] = ""
+    for name, side in (("train.en", sources), ("train.de", targets)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in side))
+    return tmp_path / "train.en", tmp_path / "train.de"
+
+
+@pytest.fixture
+def stores(monkeypatch, tmp_path):
+    """All text is large, and record batches are small; the folder of stores."""
+    monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(data.parallel, "IN_MEMORY", 0)
+    monkeypatch.setattr(data.store, "ROWS", 31)
+    monkeypatch.setattr(data.store, "FEW", 100)
+    return tmp_path / "cache/text"
+
+
+def corpus_of(text, valid=None):
+    return Corpus(text, valid or text.first(23), text.first(29), "own", "own text", "en", "de")
+
+
+def in_memory(files, skip_empty=True):
+    pairs = [pair for pair in zip(*map(read_lines, files), strict=True) if all(pair) or not skip_empty]
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def translation_data(corpus, folder, **options):
+    source, target = make_vocabs(corpus, folder, size=60, joint=True)
+    return TranslationData(corpus=corpus, source_vocab=source, target_vocab=target, max_tokens=101, max_length=11, seed=1, **options)
+
+
+@pytest.mark.parametrize("skip_empty", [True, False])
+def test_a_stored_text_has_the_lines_of_its_files(files, stores, skip_empty):
+    text = read_pairs(*files, skip_empty=skip_empty)
+    sources, targets = in_memory(files, skip_empty)
+    assert isinstance(text.sources, StoredLines)
+    assert (list(text.sources), list(text.targets)) == (sources, targets)
+    assert text.skipped == ({"empty": 2} if skip_empty else {})
+    assert (text.sources[0], text.sources[-1], text.sources[30:33]) == (sources[0], sources[-1], sources[30:33])
+    with pytest.raises(IndexError):
+        text.sources[len(sources)]
+    assert text.only([5, 190], reason="x").targets == [targets[5], targets[190]]
+
+
+def test_the_digest_is_that_of_the_text_in_memory(files, stores, monkeypatch):
+    stored = corpus_of(read_pairs(*files, skip_empty=True))
+    monkeypatch.setattr(data.parallel, "IN_MEMORY", 2**24)
+    assert stored.digest() == stored.digest() == corpus_of(read_pairs(*files, skip_empty=True)).digest()
+
+
+def test_batches_of_a_stored_text_are_those_of_the_text_in_memory(files, stores, monkeypatch, tmp_path):
+    stored = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path / "one")
+    monkeypatch.setattr(data.parallel, "IN_MEMORY", 2**24)
+    held = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path / "two")
+    assert stored.source_vocab.path.read_bytes() == held.source_vocab.path.read_bytes()
+    assert stored.report == held.report
+    assert stored.report["train"]["skipped"].keys() == {"empty", "longer than 11 pieces"}
+    for ours, theirs in zip(stored.train_dataloader(), held.train_dataloader(), strict=True):
+        for name in ("source", "target_in", "target_out", "index"):
+            assert getattr(ours, name).equal(getattr(theirs, name))
+        assert (ours.step_tokens, ours.target_tokens) == (theirs.step_tokens, theirs.target_tokens)
+    assert list(stored.train_pairs) == list(held.train_pairs)
+
+
+def test_text_is_read_once_and_tokenised_once(files, stores, monkeypatch, tmp_path, capsys):
+    whole = corpus_of(read_pairs(*files, skip_empty=True))
+    first = translation_data(whole, tmp_path)
+    assert capsys.readouterr().err.count(", once") == 2
+    monkeypatch.setattr(data.store, "write_text", None)
+    monkeypatch.setattr(data.store, "write_ids", None)
+    again = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path)
+    assert list(again.train_pairs) == list(first.train_pairs)
+
+
+def test_another_text_or_vocabulary_has_a_store_of_its_own(files, stores, tmp_path):
+    text = read_pairs(*files, skip_empty=True)
+    small, large = (make_vocabs(corpus_of(text), tmp_path / str(size), size=size, joint=True) for size in (40, 60))
+    assert list(encoded(text, *small)) != list(encoded(text, *large))
+    assert list(encoded(text, *large)) == list(zip(*(large[0].encode(list(side)) for side in (text.sources, text.targets)), strict=True))
+    files[0].write_text(files[0].read_text().replace("dog", "cow"))
+    assert read_pairs(*files, skip_empty=True).sources[7:9] == in_memory(files)[0][7:9]
+    assert len(list(stores.iterdir())) == 2
+
+
+def spoil(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"short": content[: len(content) // 2], "empty": b"", "foreign": b"x" * len(content)}[how])
+
+
+@pytest.mark.parametrize("how", ["gone", "short", "empty", "foreign"])
+@pytest.mark.parametrize("pattern", ["pairs.arrow", "about.json", "ids-*.arrow"])
+def test_a_torn_store_is_made_again(files, stores, tmp_path, how, pattern):
+    expected = list(translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path).train_pairs)
+    (path,) = stores.glob(f"*/{pattern}")
+    spoil(path, how)
+    text = read_pairs(*files, skip_empty=True)
+    assert list(text.sources) == in_memory(files)[0]
+    assert list(translation_data(corpus_of(text), tmp_path).train_pairs) == expected
+
+
+def test_errors_of_the_text_leave_no_store(files, stores):
+    files[0].write_bytes(files[0].read_bytes().replace(b"bird", b"b\xefrd", 1))
+    with pytest.raises(DataError, match=r"train\.en, line \d+: byte \d+ \(0xef\) is not UTF-8"):
+        read_pairs(*files, skip_empty=True)
+    files[0].write_text("a\nb\n")
+    with pytest.raises(DataError, match=r"train\.en has 2 lines and .*train\.de has 211"):
+        read_pairs(*files, skip_empty=True)
+    assert not stores.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_error(files, stores, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"cannot write .* set HEADGATES_CACHE to another folder"):
+        read_pairs(*files, skip_empty=True)
+
+
+def test_a_compressed_text_is_stored_as_the_plain_one(files, stores):
+    packed = [path.with_name(path.name + ".gz") for path in files]
+    for path, plain in zip(packed, files, strict=True):
+        path.write_bytes(gzip.compress(plain.read_bytes()))
+    assert list(read_pairs(*packed, skip_empty=True).targets) == list(read_pairs(*files, skip_empty=True).targets)
+
+
+def test_pairs_can_be_chosen_and_counted():
+    rng = np.random.default_rng(3)
+    pairs = [(rng.integers(5, size=rng.integers(7)).tolist(), rng.integers(5, size=rng.integers(7)).tolist()) for _ in range(17)]
+    batches = [record_batch(*zip(*pairs[start : start + 5], strict=True), ids_type(4)) for start in range(0, 17, 5)]
+    some = EncodedPairs(batches).only(np.array([1, 4, 5, 11, 16]))
+    chosen = [pairs[i] for i in (1, 4, 5, 11, 16)]
+    assert list(EncodedPairs(batches)) == pairs
+    assert list(some) == chosen
+    assert some.lengths("target").tolist() == [len(target) for _, target in chosen]
+    assert some.occurrences("source", 3) == sum(source.count(3) for source, _ in chosen)
+    assert np.concatenate(list(some.flat("source"))).tolist() == [piece for source, _ in chosen for piece in source]
+
+
+def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
+    """The order that was planned before lengths were narrow and sorting went by groups; losses at a fixed seed depend on it."""
+    rng = np.random.default_rng(5)
+    source, target = (rng.integers(1, 300, size=1009) for _ in range(2))
+    batches = TokenBatches(source, target, max_tokens=700, seed=11)
+    batches.set_epoch(2)
+    rng = np.random.default_rng([11, 2])
+    longer = np.maximum(source, target)
+    shuffled = rng.permutation(len(longer))
+    mixed = target + rng.uniform(0, 4.0, size=len(longer))
+    order = shuffled[np.lexsort((-mixed[shuffled], -longer[shuffled]))]
+    sizes = [0]
+    while sizes[-1] < len(order):
+        sizes.append(min(sizes[-1] + max(1, 700 // int(longer[order[sizes[-1]]])), len(order)))
+    expected = np.split(order, sizes[1:-1])
+    expected = [expected[i].tolist() for i in rng.permutation(len(expected))]
+    assert [batch for batch, _ in batches] == expected
+
+
+PROGRAM = """
+import sys
+import data.parallel, data.store
+data.parallel.IN_MEMORY, data.store.ROWS, data.store.FEW = 0, 31, 0
+if __name__ == "__main__":  # what is above is read by the processes that tokenise, too
+    from data.vocab import Vocab
+    text, vocab = data.parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
+    print(sum(map(len, data.store.encoded(text, vocab, vocab).flat("source"))))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_at_once_make_one_store(files, stores, tmp_path):
+    """Each tokenises in processes of its own."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    vocab = Vocab.train(in_memory(files)[0] + in_memory(files)[1], size=60, path=tmp_path / "vocab.model")
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "program.py"), *map(str, files), str(vocab.path)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=300) for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert [int(out) for out, _ in said] == [sum(map(len, vocab.encode(in_memory(files)[0])))] * 2
+    assert "".join(error for _, error in said).count("tokenising") == 1
+    assert [path.name for path in stores.iterdir() if path.name.startswith(".")] == []
