@@ -99,7 +99,7 @@ def multi30k(results: Path) -> Base:
             "C10": f"`python compare.py runs/{name} --methods l0-target,greedy --heads 12,5,2 --kinds enc-self --finetune 3 --fit FILE"
             " --name encoder-only`, with `freeze_decoder: true` in FILE",
             "C12": f"`python fit.py --config configs/multi30k.yaml --base runs/{name} --gate l0 --heads 18 --from-scratch true`",
-            "C18": f"`python compare.py runs/{name} --methods l0-target,subset,greedy --heads 36,18,9 --finetune 3 --seeds 3`",
+            "C18": f"`python compare.py runs/{name} --methods l0-target,subset,greedy --heads 36,18,9 --finetune 3 --seeds 3 --name multi30k-en-de-trained`",
         },
     )
     base.records = table_records(base.findings, folder)
@@ -112,7 +112,7 @@ def multi30k(results: Path) -> Base:
     base.notes["C9"] = "a gated model of an earlier base, on a CPU"
     base.findings.encoder_only, _ = read_comparison(results / "compare-encoder-only")
     base.records["C10"] = [results / "compare-encoder-only/compare.json"]
-    add_points(base, list((results / "multi30k-en-de").glob("*.json")), results / "compare-multi30k-en-de")
+    add_points(base, list((results / "multi30k-en-de").glob("*.json")), results / "compare-multi30k-en-de-trained")
     add_scratch(base, list((results / "from-scratch").glob("multi30k-*.json")))
     add_roles(base, results / "roles-multi30k-en-de/base")
     return base
