@@ -218,7 +218,18 @@ def student() -> list[str]:
         f"(load {speed['load_average_before']}) {speed['rounds']} rounds of {speed['sentences']} sentences",
         f"gave {ranges[0]}, {ranges[1]} and {ranges[2]} times the speed",
         f"{speed['measured'][-1]['target_pieces']:,} pieces for {speed['whole']['target_pieces']}",
+        *relevance_of_the_student(worst),
     ]
+
+
+def relevance_of_the_student(worst: dict[str, Any]) -> list[str]:
+    shares = read(f"{STUDENT}/roles/lrp.json")["head_maps"]["share"]
+    largest = max((share, site, head) for site, row in shares.items() for head, share in enumerate(row))
+    assert largest[1:] == (worst["site"], int(worst["head"]))
+    assert all((row["site"], row["head"]) != (worst["site"], worst["head"]) for row in read(f"{STUDENT}/roles/roles.csv"))
+    rows = {row["kind"]: row for row in read(f"{STUDENT}/roles/correlations-lrp.csv")}
+    rho = {kind: below_one(float(row["spearman"])) for kind, row in rows.items()}
+    return [f"Spearman {rho['all']} over its {rows['all']['heads']} heads, {rho['cross']} in cross-attention", f"relevance, {largest[0]:.0%} ("]
 
 
 # ---------------------------------------------------------------- docs/sources-marian.md
