@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from configs.cli import RECORDED
 from configs.did_you_mean import did_you_mean
 from configs.fields import check_types, shortened
@@ -43,6 +45,9 @@ class RunSettings(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise ValueError(f"{self.path} has no {self.group}{key}, which is needed here; {CURE}")
+
+
+yaml.SafeDumper.add_representer(RunSettings, yaml.SafeDumper.represent_dict)
 
 
 class RunFolder:

@@ -48,6 +48,7 @@ def test_settings_of_another_version_are_read_as_they_are(folder):
     settings = {"seed": 2, "precision": 32, "lambda": 1, "not_yet_known": [{}], "search": {"beam": 2, "other": "x"}, "base": None}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     assert folder.config() == settings
+    assert yaml.safe_load(yaml.safe_dump({**folder.config()})) == settings
 
 
 def test_a_setting_that_is_missing_is_named_where_it_is_needed(folder):
