@@ -73,7 +73,9 @@ def corpus(rng: random.Random, inside: Path) -> tuple[Action, str]:
     for split in ("train", "valid", "test"):
         for side in ("en", "de"):
             files[split, side] = inside / f"{split}.{side}"
-            files[split, side].write_bytes(some_text(rng, max(0, lines + rng.choice([0] * 9 + [-1, 1, 30]))))
+            files[split, side].write_text("The dog sees a cat , Ä %d .\n" * lines, encoding="utf-8")
+    for path in rng.sample(sorted(files.values()), rng.choice([0, 1, 1, 2])):
+        path.write_bytes(some_text(rng, max(0, lines + rng.choice([0] * 9 + [-1, 1, 30]))))
     if rng.random() < 0.1:
         damage(rng, files["train", "de"], marker(inside))
 

@@ -19,7 +19,7 @@ OUTCOMES = ("fine", "one clear error", "traceback", "hang", "crash", "wrote outs
 MEMORY = 6 * 2**30  # bytes of address space that a case may take beside what is there
 WAIT = 10  # times the seconds of processor time that a case may take, it may wait for the processor, or for something that does not come
 RUNS = {"os.system", "os.exec", "os.posix_spawn", "os.forkpty", "pty.spawn", "subprocess.Popen"}
-ASKED = {"git", "nvidia-smi", "lscpu"}  # programs that a command asks about the machine and the checkout
+ASKED = {"git", "nvidia-smi", "lscpu", "uname"}  # programs that a command asks about the machine and the checkout
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
 
 

@@ -35,7 +35,7 @@ def test_the_whole_description_is_read(folder):
     "changes",
     [
         *({"kind": kind} for kind in ([], {}, None, 3, "other")),
-        *({"language": language} for language in ([], {"a": 1}, 3, "x")),
+        *({"language": language} for language in ([], {"a": 1}, 3, ">>xyz<<")),
         *({"sizes": sizes} for sizes in (None, [1], [float("inf"), 1], [float("nan")] * 2, "99", [[], []])),
         *({"files": files} for files in (None, [], ["vocab0.spm"], [3, 4], ["", ""], ["x\0", "y"], {"a": 1})),
         *({"cutters": cutters} for cutters in (None, [], [3, 4])),
