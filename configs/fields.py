@@ -4,7 +4,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from configs.did_you_mean import did_you_mean
@@ -114,6 +114,16 @@ class Setting:
         """What a Literal takes, or the names of a table; none for any other type."""
         return self.known or (typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ())
 
+    def takes(self, value: Any) -> bool:
+        """Whether a value is of the setting's type; a whole number stands for text and for a number too, as YAML reads them."""
+        if value is None:
+            return self.may_be_none
+        listed = typing.get_origin(self.inner) is list
+        one = typing.get_args(self.inner)[0] if listed else self.inner
+        kinds = {int: (int,), float: (int, float), bool: (bool,)}.get(one, (str, int))
+        values = value if isinstance(value, list) else [value]
+        return isinstance(value, list) == listed and all(isinstance(v, kinds) and isinstance(v, bool) == (one is bool) for v in values)
+
     def expected(self) -> str:
         """What the setting takes, in words."""
         if self.choices:
@@ -139,6 +149,20 @@ def all_settings(config_class: type, prefix: str = "", group: str = "") -> Itera
         positional, instead_of = field.metadata.get("positional", False), field.metadata.get("instead_of")
         known = tuple(field.metadata.get("choices") or ())
         yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required, known, instead_of)
+
+
+def check_types(config_class: type, mapping: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming the first, where a value of a mapping such as `to_dict` gives is not of its setting's type. What is missing
+    or unknown passes: other versions have other settings."""
+    for setting in all_settings(config_class):
+        holder, *groups = mapping, *setting.name.split(".")[:-1]
+        for group in groups:
+            holder = holder.get(group, {})
+            if not isinstance(holder, Mapping):
+                raise ValueError(f"{group}: expected settings below it, got {shortened(holder)}")
+        name = setting.name.rpartition(".")[2]
+        if name in holder and not setting.takes(holder[name]):
+            raise ValueError(f"{setting.name}: expected {setting.expected()}, got {shortened(holder[name])}")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lambda` on the command line and `lambda` in YAML.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Any, Literal
 
-from configs.fields import REQUIRED, check_ranges, setting
+from configs.fields import REQUIRED, check_ranges, check_types, setting
 from configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from configs.heads_per_kind import KINDS, parse_budget
 from configs.methods import METHODS, TARGETS
@@ -109,6 +110,17 @@ class SearchConfig:
     max_ratio: float = setting(2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0)
     max_extra: int = setting(10, "see max_ratio", at_least=1)
     batch_tokens: int = setting(8000, "source pieces, padding counted, times beam, translated at once", at_least=1)
+
+
+def read_search(settings: Mapping[str, Any], origin: object) -> SearchConfig:
+    """The search settings that a file, `origin`, holds. Raises ValueError, naming it, at one of another type or range, or unknown."""
+    try:
+        check_types(SearchConfig, settings)
+        search = SearchConfig(**settings)
+        check_ranges(search, "")
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"the search settings in {origin} are not those of this version ({error}); correct them there") from error
+    return search
 
 
 def check_runs(runs: str) -> None:

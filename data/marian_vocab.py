@@ -64,8 +64,8 @@ def load(
     """The vocabularies that vocab.json describes: `files` and `cutters` (None for none) name the two sides' files, `sizes` are the model's
     numbers of embeddings without padding, `language` is put before sources. Raises DataError where a file is missing or broken."""
     try:
-        paths = [folder / name for name in about["files"]]
-        cutters = [None if name is None else folder / name for name in about["cutters"]]
+        paths = [folder / Path(name).name for name in about["files"]]
+        cutters = [None if name is None else folder / Path(name).name for name in about["cutters"]]
         sizes, language = [int(size) for size in about["sizes"]], about["language"]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{folder / ABOUT} does not describe vocabularies of Marian's ({error}); make the run again") from error

@@ -168,7 +168,12 @@ def load_vocabs(
     files are missing or broken."""
     if (folder / ABOUT).is_file():
         about = read_about(folder / ABOUT)
-        both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(folder, about, source_specials, target_specials)
+        try:
+            both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(folder, about, source_specials, target_specials)
+        except DataError:
+            raise
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise DataError(f"{folder / ABOUT} does not describe the vocabularies beside it ({error}); make the run again") from error
         return both
     if (folder / "vocab.model").is_file():
         vocab = Vocab.load(folder / "vocab.model", target_specials)
@@ -182,7 +187,7 @@ def read_about(path: Path) -> dict[str, Any]:
         about = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is broken ({error}); bring it back, or make the run again from its source") from error
-    if not isinstance(about, dict) or about.get("kind") not in VOCABULARIES:
+    if not isinstance(about, dict) or str(about.get("kind")) not in VOCABULARIES:
         kind = about.get("kind") if isinstance(about, dict) else type(about).__name__
         raise DataError(f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows {', '.join(VOCABULARIES) or 'none'}")
     return about

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from configs.fields import shortened
-from configs.schema import ModelConfig, SearchConfig
+from configs.schema import ModelConfig, read_search
 from configs.source import ForeignOptions
 from data.huggingface_vocab import PREFIX, SIDES, library, quiet
 from data.huggingface_vocab import load as load_vocabs
@@ -169,7 +169,7 @@ def convert(folder: Path, config: Mapping[str, Any], options: ForeignOptions) ->
     settings = {"search": search(model.generation_config), "text": {"joint": shape.embeddings == "tied"}}
     vocabs = load_vocabs(folder, about | {"files": {path.name: path.name for path in files.values()}}, source, target)
     about["files"] = {name: path.name for name, path in files.items()}
-    return Converted(Translator(ours, *vocabs, SearchConfig(**settings["search"])), files, about, settings)
+    return Converted(Translator(ours, *vocabs, read_search(settings["search"], folder)), files, about, settings)
 
 
 def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from configs.schema import ModelConfig, SearchConfig
+from configs.schema import ModelConfig, read_search
 from configs.source import ForeignOptions
 from data.marian_vocab import read_sides
 from models.foreign import Converted, ForeignModel
@@ -125,7 +125,7 @@ def convert(files: Files, language: str | None) -> Converted:
         "language": marked,
     }
     run = {"search": files.search, "text": {"joint": config.embeddings == "tied"}}
-    translator = Translator(model.eval(), source, target, SearchConfig(**files.search))
+    translator = Translator(model.eval(), source, target, read_search(files.search, files.model.parent))
     return Converted(translator, {name: path for path, name in names.items()}, about, run)
 
 

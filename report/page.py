@@ -39,7 +39,7 @@ def write_page(data: Mapping[str, Any], path: str | Path) -> None:
     text = page(data)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="replace"))  # half a surrogate pair, which JSON can name, is no text
 
 
 def page(data: Mapping[str, Any]) -> str:

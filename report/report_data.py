@@ -13,7 +13,6 @@ Unknown numbers are null. `beam` says with which search a score was measured: a 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -127,15 +126,16 @@ def gate_history(folder: RunFolder) -> dict[tuple[str, int], dict[str, list[floa
     path = folder / "gates_history.npz"
     if not path.is_file():
         return {}
+    history = {}
     try:
         with np.load(path) as recorded:
             steps, values, names = recorded["steps"].tolist(), recorded["log_alpha"].astype(float), recorded["heads"].tolist()
-    except (ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{path} is broken ({error}); repeat the run with --fresh, or remove the file to do without it") from error
-    history = {}
-    for column, name in enumerate(names):
-        site, _, head = name.rpartition(".")
-        history[site, int(head)] = {"steps": steps, "log_alpha": np.round(values[:, column], 3).tolist()}
+        for column, name in enumerate(names):
+            site, _, head = name.rpartition(".")
+            history[site, int(head)] = {"steps": steps, "log_alpha": np.round(values[:, column], 3).tolist()}
+    except Exception as error:  # strange bytes send zipfile and numpy anywhere
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{path} is broken ({reason}); repeat the run with --fresh, or remove the file to do without it") from error
     return history
 
 

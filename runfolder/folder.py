@@ -5,19 +5,26 @@ config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json met
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from configs.cli import RECORDED
 from configs.did_you_mean import did_you_mean
+from configs.fields import check_types, shortened
 from configs.json_file import Kind, load_json
+from configs.schema import FitConfig
 from configs.yaml_file import load_yaml
 from data.atomic_file import atomic_file
 from data.file_digest import check_digests, file_digest
 from runfolder.row import ResultRow
 
 CURE = "repeat the command that writes it with --fresh"
+NAME = re.compile(r"\w[\w.+-]*")  # of a system
 # a part of a file's name -> what its readers rely on: keys and their types
 KEYS: Mapping[str, Mapping[str, Kind]] = {
     "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
@@ -27,6 +34,20 @@ KEYS: Mapping[str, Mapping[str, Kind]] = {
     "cards.json": {"settings": dict, "heads": list},
     "analysis/": {"settings": dict, "head_maps": dict, "facts": dict, "tables": list},
 }
+
+
+class RunSettings(dict[str, Any]):
+    """The content of a config.yaml, `path`: a setting that it lacks is a ValueError that says what to do."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path, group: str = ""):
+        super().__init__({key: RunSettings(value, path, f"{key}.") if isinstance(value, dict) else value for key, value in content.items()})
+        self.path, self.group = path, group
+
+    def __missing__(self, key: str) -> Any:
+        raise ValueError(f"{self.path} has no {self.group}{key}, which is needed here; {CURE}")
+
+
+yaml.SafeDumper.add_representer(RunSettings, yaml.SafeDumper.represent_dict)
 
 
 class RunFolder:
@@ -49,10 +70,20 @@ class RunFolder:
         return folder
 
     def config(self) -> dict[str, Any]:
-        """The settings of the run, as fit.py wrote them. Raises ValueError where the file holds none or cannot be read."""
-        if content := load_yaml(self / "config.yaml"):
-            return content
-        raise ValueError(f"{self / 'config.yaml'} holds no settings; expected the configuration that fit.py wrote")
+        """The settings of the run, as fit.py wrote them. Raises ValueError where the file holds none or values of other types, or cannot be
+        read."""
+        path = self / "config.yaml"
+        content = load_yaml(path)
+        if not content:
+            raise ValueError(f"{path} holds no settings; expected the configuration that fit.py wrote")
+        try:
+            check_types(FitConfig, content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; {CURE}") from error
+        for name in sorted(RECORDED & content.keys()):
+            if not isinstance(content[name], str | None):
+                raise ValueError(f"{path}: {name} is a {type(content[name]).__name__}, expected the hash of a run; {CURE}")
+        return RunSettings(content, path)
 
     def run_hash(self) -> str | None:
         """The hash of what the run was made from; None where there is none, with a warning where config.yaml cannot be read: one broken run
@@ -80,7 +111,10 @@ class RunFolder:
         self.write_text(name, json.dumps(content, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
+        """Write a file of the run, whole or not at all. Raises ValueError where its name, or a link, leads out of the folder."""
         path = self / name
+        if not path.parent.resolve().is_relative_to(self.path.resolve()):
+            raise ValueError(f"{path} is not inside of {self.path}, so nothing is written there; take away the link or name that leads out")
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
             file.write(text.encode())
@@ -95,7 +129,7 @@ class RunFolder:
 
     def own_system(self) -> str:
         """What the run was made for: its base, or its gates made exactly 0 or 1."""
-        return str(self.read_json("result.json").get("system", "base"))
+        return check_name(str(self.read_json("result.json").get("system", "base")), self / "result.json")
 
     def finished(self) -> bool:
         result = self.result()
@@ -114,6 +148,7 @@ class RunFolder:
         """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or None, "sha256": digests}."""
         systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
         for name, system in systems.items():
+            check_name(name, self / "systems.json")
             if not (isinstance(system, dict) and isinstance(system.get("weights"), str) and isinstance(system.get("xi"), dict | None)):
                 raise self.foreign("systems.json", f"{name} has no weights, or gates that are no map of heads")
         return systems
@@ -132,6 +167,13 @@ class RunFolder:
         digests = {os.path.relpath(path, self.path): file_digest(path) for path in files}
         systems[name] = {"weights": os.path.relpath(weights, self.path), "xi": xi, **({"sha256": digests} if digests else {})}
         self.write_json("systems.json", systems)
+
+
+def check_name(system: str, path: Path) -> str:
+    """The name of a system, as part of names of files. Raises ValueError, naming the file that has it, where it could lead elsewhere."""
+    if not NAME.fullmatch(system):
+        raise ValueError(f"{path} has a system called {shortened(system)}; expected letters, digits, '.', '_', '+' and '-'; {CURE}")
+    return system
 
 
 def previous_checkpoint(last: str | Path) -> Path:

@@ -14,7 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.text import Perplexity
 
 from configs.fields import to_dict
-from configs.schema import FitConfig, SearchConfig
+from configs.schema import FitConfig, read_search
 from data import Corpus, load_corpus
 from data.batch import Batch
 from data.corpus import TranslationData, make_vocabs
@@ -82,7 +82,7 @@ class Translation(Task):
         vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
         for side, pieces, vocab in zip(("source", "target"), (model.source_vocab, model.target_vocab), vocabs, strict=True):
             check_size(side, pieces, vocab)
-        return Translator(model, *vocabs, SearchConfig(**settings.get("search", {})))
+        return Translator(model, *vocabs, read_search(settings.get("search", {}), folder))
 
     def describe(self, model: Any) -> dict[str, Any]:
         return {"architecture": architecture(model)}

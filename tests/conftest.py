@@ -24,7 +24,7 @@ SLOW_FILES = (
     "tests/protocol/test_finished_runs.py", "tests/protocol/test_s",
     "tests/pruning/test_ablated_search.py", "tests/pruning/test_ranks.py",
     "tests/pruning/test_scores_contract.py", "tests/pruning/test_special_tokens.py",
-    "tests/report/test_bleu_heads", "tests/report/test_compare_fi", "tests/report/test_page.py",
+    "tests/report/test_bleu_heads", "tests/report/test_compare_fi", "tests/report/test_page.py", "tests/report/test_hostile_page.py",
     "tests/report/test_pruning_figures.py", "tests/speed/",
     "tests/sweeps/test_command.py", "tests/sweeps/test_jobs.py", "tests/tasks/", "tests/test_",
 )  # fmt: skip

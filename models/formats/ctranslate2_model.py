@@ -29,7 +29,7 @@ import torch
 from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig, SearchConfig
+from configs.schema import ModelConfig, read_search
 from data.vocab import Vocabulary, load_vocabs
 from gates import find_sites
 from models.attention import MultiHeadAttention
@@ -191,7 +191,7 @@ class CTranslate2Model(LineTranslator):
             raise ValueError(f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of {', '.join(supported)}")
         about = read_about(folder)
         try:
-            self.search, self.positions = SearchConfig(**about["search"]), positions(ModelConfig(**about["architecture"]["model"]))
+            self.search, self.positions = read_search(about["search"], folder), positions(ModelConfig(**about["architecture"]["model"]))
             specials = special_tokens(about["architecture"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"cannot read the export.json of {folder} ({error}); export the run again with this version") from error

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs.schema import SearchConfig
+from configs.schema import read_search
 from configs.source import ForeignOptions
 from data.fairseq_vocab import SPECIALS, SYMBOLS, FairseqPieces, FairseqVocab
 from data.vocab import ABOUT as VOCAB_ABOUT
@@ -70,7 +70,7 @@ def open(folder: Path, threads: int = 0) -> CheckpointTranslator:
     Raises ValueError at a file that is missing or broken."""
     if threads:
         torch.set_num_threads(threads)
-    found, search = read(str(folder / NAME), ForeignOptions()).convert().translator, SearchConfig(**read_about(folder)["search"])
+    found, search = read(str(folder / NAME), ForeignOptions()).convert().translator, read_search(read_about(folder)["search"], folder)
     return CheckpointTranslator(found.model, found.source_vocab, found.target_vocab, search)
 
 

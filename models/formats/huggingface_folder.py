@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig, SearchConfig
+from configs.schema import ModelConfig, read_search
 from data.huggingface_vocab import KIND, SIDES, HuggingFaceVocab, library, quiet
 from data.huggingface_vocab import load as load_vocabs
 from data.special_tokens import SpecialTokens
@@ -260,7 +260,7 @@ def open(folder: Path, threads: int = 0) -> "FolderTranslator":
                 theirs = getattr(library(), family.model).from_pretrained(str(folder), local_files_only=True, **options)
         source, target = special_tokens(about["architecture"])
         model = FolderModel(theirs.eval(), about["architecture"], source, target)
-        search = SearchConfig(**about["search"])
+        search = read_search(about["search"], folder)
     except Exception as error:  # broken files send the library anywhere
         raise ValueError(f"{folder} is not a whole Hugging Face model ({' '.join(str(error).split())[:200]}); export again") from error
     vocabs = load_vocabs(folder, read_settings(folder / ABOUT), source, target)

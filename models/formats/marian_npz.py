@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from configs.schema import SearchConfig
+from configs.schema import read_search
 from configs.source import ForeignOptions
 from data.marian_vocab import MarianVocab
 from data.vocab import load_vocabs
@@ -139,4 +139,4 @@ def open(folder: Path, threads: int = 0) -> Translator:
     """The model that `write` wrote, as our own Transformer. threads: those that torch has, whatever is given."""
     translator = read(str(folder), ForeignOptions()).convert().translator
     specials = translator.model.source_specials, translator.model.target_specials
-    return Translator(translator.model, *load_vocabs(folder, *specials), SearchConfig(**read_about(folder)["search"]))
+    return Translator(translator.model, *load_vocabs(folder, *specials), read_search(read_about(folder)["search"], folder))

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from configs.schema import ModelConfig, SearchConfig
+from configs.schema import ModelConfig, read_search
 from data.vocab import load_vocabs
 from models.attention import MultiHeadAttention
 from models.checkpoint import special_tokens
@@ -334,7 +334,7 @@ def step_translator(folder: Path, encode: Encode, decode: Decode) -> StepTransla
     """The translator of an exported folder. Raises ValueError if its export.json or a vocabulary is missing or broken."""
     about = read_about(folder)
     try:
-        model, search = StepModel(about["architecture"], encode, decode), SearchConfig(**about["search"])
+        model, search = StepModel(about["architecture"], encode, decode), read_search(about["search"], folder)
     except (KeyError, TypeError) as error:
         raise ValueError(f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run again") from error
     source, target = load_vocabs(folder, model.source_specials, model.target_specials)
