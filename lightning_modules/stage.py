@@ -19,6 +19,7 @@ from lightning_modules.callbacks import GateHistory, SettleGates, StageLog
 from lightning_modules.checkpoints import Checkpoints, WholeFiles
 from lightning_modules.held_signals import HeldSignals
 from lightning_modules.loggers import make_loggers
+from lightning_modules.memory import ReleaseMemory
 from lightning_modules.module import StageModule
 from lightning_modules.stage_bar import stage_bar
 from models.checkpoint import load_file
@@ -110,7 +111,7 @@ def run_stage(
         callbacks += [SettleGates(gating), GateHistory(folder / "gates_history.npz")]
     if stage.average > 0:
         callbacks.append(AverageWeights(stage.average))
-    callbacks += [log, *stage_bar(f"{name}, {place}"), signals]
+    callbacks += [ReleaseMemory(), log, *stage_bar(f"{name}, {place}"), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",

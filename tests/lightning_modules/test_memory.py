@@ -1,0 +1,92 @@
+"""Gaps between what is still in use go back to the system, and a stage asks for it."""
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.schema import StageConfig
+from lightning_modules import memory
+from lightning_modules.module import StageModule
+from lightning_modules.stage import Machine, run_stage
+from tasks.translation import Translation
+
+ROOT = Path(__file__).resolve().parents[2]
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc, whose heap this is about")
+
+VARIED_SHAPES = """
+import random, sys
+from benchmarks.product_step import product_step
+from benchmarks.repair_cost import kilobytes
+from configs.schema import ModelConfig, StageConfig
+from data.batch import collate
+from lightning_modules.memory import EVERY, release_memory
+from models.transformer import Transformer
+
+rng = random.Random(1)
+sizes = {"d_model": 64, "heads": 4, "ffn": 256, "encoder_layers": 1, "decoder_layers": 1}
+step = product_step(Transformer(ModelConfig(**sizes), 101, 101), StageConfig(), "32")
+highest = []
+for number in range(4 * EVERY):
+    source, target = rng.randint(5, 60), rng.randint(5, 60)
+    pairs = [([5] * source, [7] * target)] * (2000 // max(source, target))
+    step(collate(pairs, range(len(pairs)), len(pairs) * (target + 1)))
+    if number % EVERY == 0:
+        highest.append(0)
+    highest[-1] = max(highest[-1], kilobytes("VmRSS"))
+    if (number + 1) % EVERY == 0:
+        release_memory()
+print(*highest)
+"""
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@glibc
+def test_gaps_between_blocks_in_use_go_back_to_the_system():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    size, count = 100_000, 2000  # 200 MB, in blocks small enough for the heap
+    blocks = [libc.malloc(size) for _ in range(count)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    for number, block in enumerate(blocks):
+        if number % 10:
+            libc.free(block)
+    try:
+        kept = resident_bytes()
+        assert memory.release_memory()
+        assert kept - resident_bytes() > 0.7 * size * count
+    finally:
+        for block in blocks[::10]:
+            libc.free(block)
+
+
+def test_another_system_has_nothing_to_release(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert memory.release_memory() is False
+
+
+def test_a_stage_releases_memory_as_it_goes_and_after_validations(translator, data, folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "release_memory", lambda: asked.append(1))
+    monkeypatch.setattr(memory, "EVERY", 3)
+    module = StageModule(Translation(), translator, StageConfig(epochs=2, bleu_sentences=0), seed=1)
+    run_stage("base", module, data, folder, Machine(1, "32", "csv"), module.stage)
+    per_epoch = data.sampler().steps
+    assert per_epoch > 3
+    assert len(asked) == 2 * (per_epoch // 3 + 1)
+
+
+@glibc
+def test_resident_memory_stays_flat_over_batches_of_all_shapes():
+    done = subprocess.run([sys.executable, "-c", VARIED_SHAPES], cwd=ROOT, capture_output=True, text=True, timeout=900, check=True)
+    highest = [int(number) / 1024 for number in done.stdout.split()]
+    assert len(highest) == 4
+    assert max(highest[2:]) - max(highest[:2]) < 64, f"the largest resident MB of each block of steps: {highest}"
