@@ -99,7 +99,8 @@ def multi30k(results: Path) -> Base:
             "C10": f"`python compare.py runs/{name} --methods l0-target,greedy --heads 12,5,2 --kinds enc-self --finetune 3 --fit FILE"
             " --name encoder-only`, with `freeze_decoder: true` in FILE",
             "C12": f"`python fit.py --config configs/multi30k.yaml --base runs/{name} --gate l0 --heads 18 --from-scratch true`",
-            "C18": f"`python compare.py runs/{name} --methods l0-target,subset,greedy --heads 36,18,9 --finetune 3 --seeds 3 --name multi30k-en-de-trained`",
+            "C18": f"`python compare.py runs/{name} --methods l0-target,subset,greedy --heads 36,18,9 --finetune 3 --seeds 3"
+            " --name multi30k-en-de-trained`",
         },
     )
     base.records = table_records(base.findings, folder)

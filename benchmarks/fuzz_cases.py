@@ -31,6 +31,15 @@ class Kind:
     seconds: float = 30.0
 
 
+def quiet(read: Callable[[], object]) -> Action:
+    """A reader whose result is no exit code."""
+
+    def call() -> None:
+        read()
+
+    return call
+
+
 def script(name: str, *words: object) -> Action:
     """The `main` of a root script with these words."""
 
@@ -139,7 +148,7 @@ def settings(rng: random.Random, inside: Path) -> tuple[Action, str]:
         values = [*map(str, JSON_VALUES), *TEXTS, "1,2,,3", "[1, 2", "-1", "1e9", "base,l0", "!!python/object/apply:os.system [true]"]
         flags = [rng.choice([one.flag for one in all_settings(config)]) for _ in range(rng.choice([1, 2, 3]))]
         words = [word for flag in flags for word in (flag, rng.choice(values))]
-        return lambda: parse(config, ["some", *words], prog="x.py") and None, " ".join(words)[:200]
+        return quiet(lambda: parse(config, ["some", *words], prog="x.py")), " ".join(words)[:200]
     name = rng.choice(["toy.yaml", "toy_tiny.yaml", "multi30k.yaml", "sweeps/lambda.yaml", "sweeps/compare.yaml"])
     path = inside / Path(name).name
     shutil.copyfile(ROOT / "configs" / name, path)
@@ -149,8 +158,8 @@ def settings(rng: random.Random, inside: Path) -> tuple[Action, str]:
         done = "a tag that asks for code"
         path.write_text(f"seed: !!python/object/apply:os.system ['touch {marker(inside)}']\n", encoding="utf-8")
     if name.startswith("sweeps/"):
-        return lambda: read_sweep(path) and None, f"{name} {done}"
-    return lambda: parse(FitConfig, ["--config", str(path)], prog="fit.py") and None, f"{name} {done}"
+        return quiet(lambda: read_sweep(path)), f"{name} {done}"
+    return quiet(lambda: parse(FitConfig, ["--config", str(path)], prog="fit.py")), f"{name} {done}"
 
 
 # ---------------------------------------------------------------- run folders and checkpoints

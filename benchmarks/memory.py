@@ -13,13 +13,17 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
 from benchmarks.repair_cost import kilobytes
 from benchmarks.untrained import RATIO_COLUMNS, SEED, ratio_cells, untrained
 from speed.measure import median_and_range, median_text, ratio_by_round
+
+if TYPE_CHECKING:
+    from data.batching import TokenBatches
 
 AIM = 1.03
 AIM_MB = 1500
@@ -28,6 +32,13 @@ RETURNED, KEPT = "returned", "kept"
 
 def megabytes(name: str) -> int:
     return round(kilobytes(name) / 1024)
+
+
+def all_batches(sampler: "TokenBatches") -> Iterator[tuple[list[int], int]]:
+    """The batches of one epoch after the other, without an end."""
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from sampler
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
@@ -43,8 +54,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     release_memory()  # what making the vocabulary left
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins here
     before, resident, cpu = megabytes("VmRSS"), [], []
-    epochs = itertools.chain.from_iterable(sampler for epoch in itertools.count() if sampler.set_epoch(epoch) is None)
-    for number, item in enumerate(itertools.islice(epochs, options.blocks * EVERY)):
+    for number, item in enumerate(itertools.islice(all_batches(sampler), options.blocks * EVERY)):
         if number % EVERY == 0:
             cpu.append(time.process_time())
         step(split[item])

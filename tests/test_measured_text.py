@@ -229,7 +229,8 @@ def relevance_of_the_student(worst: dict[str, Any]) -> list[str]:
     assert all((row["site"], row["head"]) != (worst["site"], worst["head"]) for row in read(f"{STUDENT}/roles/roles.csv"))
     rows = {row["kind"]: row for row in read(f"{STUDENT}/roles/correlations-lrp.csv")}
     rho = {kind: below_one(float(row["spearman"])) for kind, row in rows.items()}
-    return [f"Spearman {rho['all']} over its {rows['all']['heads']} heads, {rho['cross']} in cross-attention", f"relevance, {largest[0]:.0%} ("]
+    together = f"Spearman {rho['all']} over its {rows['all']['heads']} heads, {rho['cross']} in cross-attention"
+    return [together, f"relevance, {largest[0]:.0%} ("]
 
 
 # ---------------------------------------------------------------- docs/sources-marian.md
