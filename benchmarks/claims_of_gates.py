@@ -108,7 +108,7 @@ def encoder_first_cross_last(findings: Findings) -> Verdict | None:
         return None
     shares = [[open_share(point, kind) for kind in ("enc-self", "dec-self", "cross")] for point in points]
     ordered = sum(encoder <= own <= cross and encoder < cross for encoder, own, cross in shares)
-    shown = ", ".join("/".join(f"{point.by_kind[kind]:g}" for kind in ("enc-self", "dec-self", "cross")) for point in points)
+    shown = ", ".join("/".join(f"{point.by_kind[kind]:.3g}" for kind in ("enc-self", "dec-self", "cross")) for point in points)
     conditions = [(f"encoder first and cross last in {ordered} of {len(points)} models ({shown} left)", ordered > len(points) / 2)]
     layers = [found for point in points if (found := goes_as_the_paper_found(point)) is not None]
     if layers:
