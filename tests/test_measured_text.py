@@ -223,7 +223,14 @@ def student() -> list[str]:
         f"gave {ranges[0]}, {ranges[1]} and {ranges[2]} times the speed",
         f"{speed['measured'][-1]['target_pieces']:,} pieces for {speed['whole']['target_pieces']}",
         *relevance_of_the_student(worst),
+        "it is {:.0%}, chance {:.0%}".format(*other_rare_words()),
     ]
+
+
+def other_rare_words() -> tuple[float, float]:
+    (row,) = (row for row in read(f"{STUDENT}/roles/nearest-other-text.csv") if row["family"] == "rare words")
+    assert (row["site"], row["head"]) == ("encoder.1.enc-self", "6")
+    return float(row["score"]), float(row["baseline"])
 
 
 def relevance_of_the_student(worst: dict[str, Any]) -> list[str]:
