@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.test_measured import records, stale
-from tests.worlds.recorded import MAIN, RESULTS, ROOT, TOY, below_one, compared_points, loss, read, runs, size
+from tests.worlds.recorded import MAIN, RESULTS, ROOT, STUDENT, STUDENT_CURVE, TOY, below_one, compared_points, loss, read, runs, size
 from tests.worlds.recorded_text import fine_tuned_encoder, same_training, trained_points, without_training
 
 EARLIER = "multi30k-en-de-one-tail"
@@ -181,10 +181,6 @@ def what_heads_do() -> list[str]:
     ]
 
 
-STUDENT = "marian-enpt"
-STUDENT_CURVE = f"{STUDENT}/curves/gradient-step0.25-enc-self"
-
-
 def student() -> list[str]:
     points = {int(row["heads_closed"]): row for row in read(f"{STUDENT_CURVE}.csv")}
     sizes, speed = read(f"{STUDENT_CURVE}.json")["settings"], records("curve_speed")[-1]
@@ -311,38 +307,3 @@ def test_a_table_has_the_rows_of_the_files(page, folder):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         expected = recorded[tuple(cells[: 1 + priced])]
         assert cells == expected, f"{page}: stale row; the file says {' | '.join(expected)}"
-
-
-def test_the_table_without_training_has_the_points_of_the_comparisons():
-    real, toy = (compared_points(f"compare-{name}") for name in (MAIN, TOY))
-    lines = [
-        line
-        for line in (RESULTS / "README.md").read_text(encoding="utf-8").splitlines()
-        if re.match(r"\| (greedy|obs|random)[a-z-]* \| [\d.]+ \|", line)
-    ]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.count("|") == 8]
-    assert len(rows) == 6
-    for name, *cells in rows:
-        found = [*(real[name, heads] for heads in (36, 18, 9)), *(toy[name, heads] for heads in (36, 24, 12))]
-        assert cells == [f"{each['bleu']:.2f}" for each in found]
-
-
-def test_the_table_with_training_has_the_points_of_the_comparison():
-    points, text = trained_points(), (RESULTS / "README.md").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if re.match(r"\| [a-z0-9-]+ \| [\d.]+ \([\d.]+ to", line)]
-    assert len(lines) == 3
-    for name, *cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
-        rows = [points[name, heads] for heads in (36, 18, 9)]
-        assert cells == [
-            cell for row in rows for cell in ("{value:.2f} ({lowest:.2f} to {highest:.2f})".format(**row), f"{row['chrf']:.2f}")
-        ]
-
-
-def test_the_student_s_table_has_the_rows_of_its_curve():
-    lines = [line for line in (RESULTS / "README.md").read_text(encoding="utf-8").splitlines() if re.match(r"\| \d+ of \d+ \|", line)]
-    expected = []
-    for row in read(f"{STUDENT_CURVE}.csv")[1:]:
-        lost, low, high = (f"{float(row[f'test_bleu_difference{end}']):+.2f}" for end in ("", "_low", "_high"))
-        cells = [f"{row['heads_closed']} of 48", f"{float(row['test_bleu']):.2f}", f"{lost} ({low} to {high})"]
-        expected.append(f"| {' | '.join([*cells, format(float(row['test_bleu_p_value']), '.3f')])} |")
-    assert lines == expected

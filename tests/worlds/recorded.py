@@ -9,6 +9,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 MAIN, TOY = "multi30k-en-de", "toy-en-de"
+STUDENT = "marian-enpt"
+STUDENT_CURVE = f"{STUDENT}/curves/gradient-step0.25-enc-self"
 
 
 def read(path: str) -> Any:
