@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_measured import records, stale
 from tests.worlds.recorded import MAIN, RESULTS, ROOT, STUDENT, STUDENT_CURVE, TOY, below_one, compared_points, loss, read, runs, size
-from tests.worlds.recorded_text import fine_tuned_encoder, same_training, trained_points, without_training
+from tests.worlds.recorded_text import encoder_points, fine_tuned_encoder, same_training, trained_points, without_training
 
 EARLIER = "multi30k-en-de-one-tail"
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six")
@@ -46,6 +46,8 @@ def readme() -> list[str]:
         f"Michel et al.'s order loses {size(theirs, 1)}.",
         f"tie, at {half['difference']:+.1f} BLEU",
         f"(no loss that 1,000 sentences show in BLEU; chrF loses {trained['base', 72]['chrf'] - half['chrf']:.1f}),",
+        "22 of 24 encoder heads close at {difference:+.2f} BLEU, and".format(**encoder_points()["greedy-stream", 2]),
+        f"{encoder_points()['greedy-stream', 2]['chrf'] - trained['base', 72]['chrf']:+.1f} chrF",
         f"{quarter['difference']:+.1f} with a quarter and {eighth['difference']:+.1f} with an eighth",
         f"gates learn which {own['heads_open']} of {own['heads_total']} heads stay",
         f"Python {versions[0]} to {versions[-1]}",
