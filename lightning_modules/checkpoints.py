@@ -149,9 +149,11 @@ class Checkpoints(Remembers):
     def after_batch(self, trainer: pl.Trainer) -> None:
         """Save the step that has just ended where it is time to, and end where a signal asks for it. The last step of an epoch is saved
         with its validation."""
-        if trainer.global_step == self._step or trainer.is_last_batch or trainer.should_stop:
+        if trainer.global_step == self._step:  # between the micro-batches of a step
             return
         self._step = trainer.global_step
+        if trainer.is_last_batch or trainer.should_stop:
+            return
         ends = self.signals.heard is not None
         due = ends or 0 < 60 * self.minutes <= time.perf_counter() - self._saved
         if trainer.world_size > 1:  # clocks and signals differ, and all processes save together

@@ -86,11 +86,11 @@ def test_the_orders_of_later_papers_make_curves_too(base, prune_here):
     for order in orders:
         name = f"{order}-n31-step0.5{SUFFIX}"
         assert [row["heads_closed"] for row in read_table(base, f"curves/{name}.csv")] == [0, 3, 6]
-        scores = HeadMap.load(base / f"scores/{order}-n31.json")
+        scores = HeadMap.load(base / f"scores/{order}-drawn31.json")
         places = HeadMap.load(base / f"curves/{name}-order.json")
         assert scores.closing_order(HEADS) == places.flat().argsort().tolist()  # the lowest first
-    assert "scores/obs-n31: one pass over the first 31 training pairs" in printed
-    assert "scores/confidence-n31: one pass over the first 31 training pairs" in printed
+    assert "scores/obs-drawn31: one pass over a sample of 31 training pairs" in printed
+    assert "scores/confidence-drawn31: one pass over a sample of 31 training pairs" in printed
 
 
 def test_each_kind_has_a_curve_of_its_own(base, prune_here):

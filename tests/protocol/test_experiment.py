@@ -284,7 +284,7 @@ def test_an_interrupted_base_asks_for_resume_and_then_ends_as_an_uninterrupted_o
         cut_power(patched, StageModule, "training_step", lambda self, batch, index: (self.current_epoch, index) == (1, 3))
         with pytest.raises(PowerCut):
             Experiment(configure("--gate", "none")).run()
-    with pytest.raises(ValueError, match=r"is unfinished: --resume continues it after its last epoch, --fresh begins again"):
+    with pytest.raises(ValueError, match=r"is unfinished: --resume continues it from its last checkpoint, --fresh begins again"):
         Experiment(configure("--gate", "none")).run()
     with pytest.raises(ValueError, match="is unfinished: --resume"):
         Experiment(configure()).run()
