@@ -219,7 +219,7 @@ def student() -> list[str]:
         f"save {saved[0]}, {saved[1]} and {saved[2]} of the multiply-adds",
         f"(load {speed['load_average_before']}) {speed['rounds']} rounds of {speed['sentences']} sentences",
         f"gave {ranges[0]}, {ranges[1]} and {ranges[2]} times the speed",
-        f"{speed['measured'][-1]['target_pieces']:,} pieces for {speed['whole']['target_pieces']}",
+        f"{speed['measured'][-1]['target_pieces']:,} pieces for {speed['whole']['target_pieces']:,}",
         *relevance_of_the_student(worst),
         "it is {:.0%}, chance {:.0%}".format(*other_rare_words()),
     ]
