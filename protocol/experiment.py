@@ -20,6 +20,7 @@ from lightning_modules.distilling import Distilling
 from lightning_modules.dynamics import NAME as DYNAMICS
 from lightning_modules.dynamics import Dynamics, read_rows
 from lightning_modules.gating import Gating
+from lightning_modules.memory import bound_caches
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.tracker import make_tracker
@@ -55,6 +56,7 @@ class Experiment:
         self.precision = resolve_precision(config.precision)
         every: Any = {name: getattr(config, name) for name in ("checkpoint_minutes", "checkpoint_steps")}
         self.machine = Machine(config.devices, self.precision, config.logger, nodes=config.num_nodes, **every)
+        bound_caches()
         if config.threads:
             torch.set_num_threads(config.threads)
         self.facts = provenance(device_name(), self.precision, config.seed)  # of the code that runs, whatever is checked out later

@@ -12,11 +12,12 @@ import pytest
 from configs.schema import StageConfig
 from lightning_modules import memory
 from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, run_stage
+from lightning_modules.stage import Machine, resolve_precision, run_stage
 from tasks.translation import Translation
 
 ROOT = Path(__file__).resolve().parents[2]
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc, whose heap this is about")
+native_bf16 = pytest.mark.skipif(resolve_precision("auto") != "bf16", reason="the processor has no bf16 products of its own")
 
 VARIED_SHAPES = """
 import random, sys
@@ -24,13 +25,14 @@ from benchmarks.product_step import product_step
 from benchmarks.repair_cost import kilobytes
 from configs.schema import ModelConfig, StageConfig
 from data.batch import collate
-from lightning_modules.memory import EVERY, release_memory
+from lightning_modules.memory import EVERY, bound_caches, release_memory
 from models.transformer import Transformer
 
+bound_caches()
 rng = random.Random(1)
 sizes = {"d_model": 64, "heads": 4, "ffn": 256, "encoder_layers": 1, "decoder_layers": 1}
-step = product_step(Transformer(ModelConfig(**sizes), 101, 101), StageConfig(), "32")
-highest = []
+step = product_step(Transformer(ModelConfig(**sizes), 101, 101), StageConfig(), sys.argv[1])
+highest, before = [], kilobytes("VmRSS")
 for number in range(4 * EVERY):
     source, target = rng.randint(5, 60), rng.randint(5, 60)
     pairs = [([5] * source, [7] * target)] * (2000 // max(source, target))
@@ -40,7 +42,7 @@ for number in range(4 * EVERY):
     highest[-1] = max(highest[-1], kilobytes("VmRSS"))
     if (number + 1) % EVERY == 0:
         release_memory()
-print(*highest)
+print(before, *highest)
 """
 
 
@@ -68,6 +70,15 @@ def test_gaps_between_blocks_in_use_go_back_to_the_system():
             libc.free(block)
 
 
+def test_caches_are_bounded_unless_the_user_says_how_large_they_are(monkeypatch):
+    own, other = memory.CACHES
+    monkeypatch.setenv(own, "100")
+    monkeypatch.delenv(other, raising=False)
+    memory.bound_caches()
+    assert os.environ[own] == "100"
+    assert os.environ.pop(other) == "16"
+
+
 def test_another_system_has_nothing_to_release(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert memory.release_memory() is False
@@ -85,8 +96,12 @@ def test_a_stage_releases_memory_as_it_goes_and_after_validations(translator, da
 
 
 @glibc
-def test_resident_memory_stays_flat_over_batches_of_all_shapes():
-    done = subprocess.run([sys.executable, "-c", VARIED_SHAPES], cwd=ROOT, capture_output=True, text=True, timeout=900, check=True)
-    highest = [int(number) / 1024 for number in done.stdout.split()]
+@pytest.mark.parametrize("precision", ["32", pytest.param("bf16", marks=native_bf16)])
+def test_resident_memory_stays_flat_over_batches_of_all_shapes(precision):
+    done = subprocess.run(
+        [sys.executable, "-c", VARIED_SHAPES, precision], cwd=ROOT, capture_output=True, text=True, timeout=900, check=True
+    )
+    before, *highest = [int(number) / 1024 for number in done.stdout.split()]
     assert len(highest) == 4
+    assert max(highest) - before < 450, "MB; some 250 where caches of prepared products are bounded, 900 in bf16 where they are not"
     assert max(highest[2:]) - max(highest[:2]) < 64, f"the largest resident MB of each block of steps: {highest}"
