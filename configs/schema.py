@@ -257,6 +257,9 @@ class FitConfig(ForeignOptions):
         if self.from_scratch and (self.gate == "none" or self.task != "translation"):
             raise ValueError("--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out")
 
+        if self.distill.sequences and self.task != "translation":
+            raise ValueError("--distill.sequences: a base of this task writes no translations to learn from; take --distill.weight")
+
     def _tell_heads(self) -> None:
         """The number of heads where --heads-per-kind gives it, and the method that it makes of --gate l0."""
         given = parse_budget(self.heads_per_kind)

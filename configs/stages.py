@@ -34,6 +34,9 @@ class FinetuneConfig(StageConfig):
     lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
     muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0)
     warmup_steps: int = setting(50, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
+    dropout: float | None = setting(
+        None, "dropout of the model while it trains on; default that of the base", at_least=0, below=1, added=True
+    )
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ class DistillConfig:
 
     weight: float = setting(0.0, "share of the loss: KL divergence from the base, token by token; 0 for none", at_least=0, at_most=1)
     temperature: float = setting(1.0, "logits are divided by it, and the divergence multiplied by its square", above=0)
+    sequences: float = setting(
+        0.0,
+        "share of the training pairs whose target is the base's own translation, which it makes once (Kim & Rush 2016); 0 for none",
+        at_least=0,
+        at_most=1,
+        added=True,
+    )
 
 
 if TYPE_CHECKING:

@@ -17,7 +17,11 @@ class Dropout(nn.Module):
         if not 0 <= p < 1:
             raise ValueError(f"expected a dropout probability in [0, 1), got {p}")
         self.p = p
-        self.threshold = min(round(p * 256), 255)
+
+    @property
+    def threshold(self) -> int:
+        """Of 256 equally likely draws, those below it are zeroed."""
+        return min(round(self.p * 256), 255)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:
@@ -28,6 +32,15 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+def change_dropout(model: nn.Module, p: float) -> None:
+    """Give every dropout of a model that has a probability above 0 this one. Raises ValueError where there is none, and p is above 0."""
+    changed = [m for m in model.modules() if isinstance(m, Dropout | nn.Dropout) and m.p > 0]
+    if p and not changed:
+        raise ValueError(f"--finetune.dropout {p:g}: the model was made without dropout, so there is none to change; leave it out")
+    for module in changed:
+        module.p = p
 
 
 def keep_mask(shape: torch.Size, threshold: int, dtype: torch.dtype) -> Tensor:

@@ -22,6 +22,7 @@ from models.progress import say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.experiment import Experiment
 from protocol.experiment_text import ExperimentText
+from protocol.taught_text import taught_lines
 from pruning.scores import ScoreRequest, head_scores
 from runfolder.fingerprint import CONTINUED, SCORED, stage_fingerprint
 from runfolder.folder import RunFolder, closes_heads
@@ -160,6 +161,11 @@ class Comparison:
         for score, seed in seeds:
             sentences = self.shared.greedy_sentences
             head_scores(score, ScoreRequest(self.kept, valid=self.kept.lines("valid"), seed=seed, sentences=sentences))
+
+    def keep_translations(self, planned: Sequence[PlannedPoint]) -> None:
+        """Let the base make the translations that the training of these points learns from, once, in its folder."""
+        if self.shared.distill.sequences and any(each.point.epochs for each in planned):
+            taught_lines(self.text, self.base)
 
 
 def shared_settings(config: CompareConfig) -> FitConfig:

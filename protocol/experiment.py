@@ -24,6 +24,7 @@ from lightning_modules.memory import bound_caches
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.tracker import make_tracker
+from models.dropout import change_dropout
 from models.progress import minutes, say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.evaluation import Evaluation, compare_again
@@ -32,6 +33,7 @@ from protocol.from_scratch import train_from_scratch
 from protocol.gate_stage import learn_gates
 from protocol.head_curve import head_curve
 from protocol.score_rows import add_score_rows, scored_run
+from protocol.taught_text import taught_data
 from protocol.told_heads import check_told_heads
 from pruning.scores import ScoreRequest
 from report.fill import PAGE, update_pages
@@ -149,7 +151,7 @@ class Experiment:
         if config.freeze_decoder:
             freeze_decoder(predictor.model)
         module = self.finetuning(predictor, base, seed_offset=1)
-        result = self.train("base-continued", module, folder, config.finetune)
+        result = self.train("base-continued", module, folder, config.finetune, base=base)
         self.finish_ungated(folder, "base-continued", predictor, result)
         return folder
 
@@ -261,6 +263,8 @@ class Experiment:
     def finetuning(self, predictor: Predictor, base: RunFolder, *, seed_offset: int, gating: Gating | None = None) -> StageModule:
         """Return the module that trains on from the base, helped alike whatever was done to the base's heads."""
         config = self.config
+        if config.finetune.dropout is not None:
+            change_dropout(predictor.model, config.finetune.dropout)
         distilling = Distilling(self.text.load(base).model, config.distill) if config.distill.weight else None
         return self.module(predictor, config.finetune, seed_offset=seed_offset, gating=gating, distilling=distilling)
 
@@ -271,10 +275,12 @@ class Experiment:
         folder: RunFolder,
         stage: StageConfig,
         *,
+        base: RunFolder | None = None,
         prefix: str = "",
         watchers: Sequence[pl.Callback] = (),
     ) -> StageResult:
-        """Train a stage and return its result; a stage whose result is on disk is not run again."""
+        """Train a stage and return its result; a stage whose result is on disk is not run again. base: where the stage starts from one,
+        whose translations it then learns from if the configuration says so."""
         record = folder / f"{prefix}stage.json"
         if first(record.is_file):
             result = StageResult.from_json(folder.read_json(record.name))
@@ -282,6 +288,8 @@ class Experiment:
             module.model.to(best_device())
             return result
         data = self.text.data(folder)
+        if base is not None and self.config.distill.sequences:
+            data = taught_data(self.text, folder, base)
         data.accumulate = stage.accumulate
         # a new optimiser and a new order of batches: the seed of the stage, not of the base again
         data.seed = module.seed

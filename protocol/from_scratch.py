@@ -27,8 +27,8 @@ def train_from_scratch(
     if not first((folder / f"{after}stage.json").is_file):
         schedule = as_many_batches(base, experiment.machine.ranks)
         experiment.train(row, experiment.module(predictor, schedule, seed_offset=0), folder, schedule, prefix=as_base)
-    again = experiment.module(predictor, config.finetune, seed_offset=1)
-    result = experiment.train(f"{row}, on", again, folder, config.finetune, prefix=after)
+    again = experiment.finetuning(predictor, base, seed_offset=1)
+    result = experiment.train(f"{row}, on", again, folder, config.finetune, base=base, prefix=after)
     for name in (f"{as_base}best.pt", f"{as_base}last.pt", f"{after}last.pt"):
         (folder / name).unlink(missing_ok=True)
     xi = open_heads.map(lambda row: row.double())

@@ -81,7 +81,7 @@ def train_gates(
         at_settling=None if config.gates.close == "zero" else partial(begin_again, model, began, config.gates.close),
     )
     module = experiment.finetuning(predictor, base, seed_offset=2, gating=gating)
-    return bank, experiment.train(name, module, folder, config.finetune, prefix=prefix)
+    return bank, experiment.train(name, module, folder, config.finetune, base=base, prefix=prefix)
 
 
 def begin_again(model: Any, began: Source, how: str, bank: GateBank) -> None:

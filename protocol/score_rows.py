@@ -97,6 +97,6 @@ def pruned_by_score(
             if config.freeze_decoder:
                 freeze_decoder(predictor.model)
             module = experiment.finetuning(predictor, base, seed_offset=record.finetune_seed)
-            result = experiment.train(name, module, folder, config.finetune, prefix=f"{name}-")
+            result = experiment.train(name, module, folder, config.finetune, base=base, prefix=f"{name}-")
             (folder / f"{name}-last.pt").unlink(missing_ok=True)
             evaluation.add(name, folder / result.weights, predictor, ~closed, xi=xi, stage=result.to_json())

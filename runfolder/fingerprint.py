@@ -43,10 +43,12 @@ def stage_fingerprint(
     """All that a run on a base depends on. gate: a method's name, CONTINUED or SCORED; test: the lines that are evaluated."""
     config = as_one_process(config)
     fingerprint: dict[str, Any] = {"base_hash": base_hash, "gate": gate, "text_digest": corpus.digest(), "text": to_hash(config.text)}
-    fingerprint |= {"seed": config.seed, "precision": precision, "devices": 1, "finetune": to_dict(config.finetune)}
+    fingerprint |= {"seed": config.seed, "precision": precision, "devices": 1, "finetune": to_hash(config.finetune)}
     fingerprint |= {"freeze_decoder": config.freeze_decoder} | task(config)
-    if config.distill.weight:  # what came later is no part of runs without it, so that older ones are found
-        fingerprint |= {"distill": to_dict(config.distill)}
+    if config.distill.weight or config.distill.sequences:  # what came later is no part of runs without it, so that older ones are found
+        fingerprint |= {"distill": to_hash(config.distill)}
+    if config.distill.sequences:
+        fingerprint |= {"search": to_dict(config.search)}
     if gate == CONTINUED:  # shared by runs that differ in what follows, and evaluated anew for them
         return fingerprint
     if config.heads_per_kind:

@@ -51,6 +51,7 @@ def make_points(comparison: Comparison, folder: RunFolder, *, script: Path, thre
     waiting = [each for each in comparison.plan if found.find(each.run_hash) is None]
     tell_plan(comparison, len(waiting))
     comparison.keep_scores(waiting)
+    comparison.keep_translations(waiting)
     metric = comparison.text.task.metrics[0]
     trials = [trial(i, each, comparison, folder, script, threads) for i, each in enumerate(comparison.plan, start=1)]
     show = Show(state, SHOWN, metric=(metric.name, metric.title))

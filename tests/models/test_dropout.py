@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 
-from models.dropout import Dropout, keep_mask
+from models.dropout import Dropout, change_dropout, keep_mask
 
 N = 400_009
 
@@ -89,3 +90,16 @@ def test_a_probability_just_below_one_still_keeps_a_unit_now_and_then():
 def test_a_probability_outside_its_range_is_refused(p):
     with pytest.raises(ValueError, match=r"dropout probability in \[0, 1\)"):
         Dropout(p)
+
+
+def test_only_dropout_that_is_there_is_changed():
+    own, torchs, none = Dropout(0.25), nn.Dropout(0.1), Dropout(0.0)
+    model = nn.Sequential(own, torchs, none).train()
+    change_dropout(model, 0.5)
+    assert (own.p, torchs.p, none.p) == (0.5, 0.5, 0.0)
+    assert abs(float((own(torch.ones(N)) == 0).double().mean()) - 0.5) < 0.005
+    change_dropout(model, 0.0)
+    assert torch.equal(own(torch.ones(N)), torch.ones(N))
+    change_dropout(model, 0.0)
+    with pytest.raises(ValueError, match="made without dropout, so there is none to change; leave it out"):
+        change_dropout(model, 0.1)

@@ -75,6 +75,22 @@ def test_a_teacher_is_part_of_every_run_on_a_base_and_of_none_without():
     assert base_fingerprint(taught[0], CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
 
 
+def test_what_the_base_writes_is_part_of_every_run_that_learns_from_it_and_so_is_how_it_searches():
+    config = FitConfig()
+    half, whole = (replace(config, distill=replace(config.distill, sequences=share)) for share in (0.5, 1.0))
+    greedily = replace(half, search=replace(half.search, beam=1))
+    for gate in ("l0", CONTINUED):
+        assert len({of(each, gate) for each in (config, half, whole, greedily)}) == 4
+    assert of(config, CONTINUED) == of(replace(config, search=greedily.search), CONTINUED)
+
+
+def test_dropout_of_training_on_is_part_of_a_run_once_it_is_given():
+    config = FitConfig()
+    less = replace(config, finetune=replace(config.finetune, dropout=0.05))
+    assert of(less, CONTINUED) != of(config, CONTINUED)
+    assert "dropout" not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["finetune"]
+
+
 def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
     divided = [["enc-self=4", "dec-self=8", "cross=12"], ["enc-self=8", "dec-self=4", "cross=12"], []]
     assert len({of(FitConfig(gate="subset", heads=24, heads_per_kind=each)) for each in divided}) == 3

@@ -1,0 +1,111 @@
+"""`--distill.sequences`: stages that start from the base learn from its own translations, which it makes once."""
+
+from dataclasses import replace
+
+import pytest
+
+from configs.cli import ConfigError, read
+from configs.schema import FitConfig
+from data.parallel import ParallelText
+from protocol import experiment as experiments
+from protocol.experiment import Experiment
+from protocol.experiment_text import ExperimentText
+from protocol.taught_text import taught_data, taught_lines, taught_pairs, with_targets
+from runfolder.folder import RunFolder
+from runfolder.source import open_source
+from tasks.translation import Translation
+
+ROWS = "base,base-continued,weight-norm,weight-norm-finetuned"
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    (base,) = runs.glob("*-none-s1")
+    return RunFolder(base)
+
+
+@pytest.fixture
+def told(base, tiny_flags):
+    """told(words...) is the configuration of a run of scores on the base."""
+    place = tiny_flags.index("--lambda")  # a price, where a number is told
+    flags = [*tiny_flags[:place], *tiny_flags[place + 2 :], "--runs", str(base.path.parent), "--base", str(base.path), "--gate", "none"]
+    return lambda *words: read(FitConfig, [*flags, "--heads", "9", "--systems", ROWS, *map(str, words)])
+
+
+@pytest.fixture
+def translated(monkeypatch):
+    """The lines that were translated."""
+    lines = []
+    outputs = Translation.outputs
+
+    def record(task, predictor, asked, **how):
+        lines.extend(asked)
+        return outputs(task, predictor, asked, **how)
+
+    monkeypatch.setattr(Translation, "outputs", record)
+    return lines
+
+
+def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypatch):
+    trained = {}
+    run_stage = experiments.run_stage
+
+    def record(name, module, data, *rest, **how):
+        trained[name] = [(source, target) for source, target in zip(data.corpus.train.sources, data.corpus.train.targets, strict=True)]
+        assert [len(pair[1]) for pair in data.train_pairs[:3]]
+        return run_stage(name, module, data, *rest, **how)
+
+    monkeypatch.setattr(experiments, "run_stage", record)
+    Experiment(told("--distill.sequences", 1)).run()
+    assert set(trained) == {"base-continued", "weight-norm-finetuned"}
+    source = open_source(base.path, device="cpu")
+    written = source.corpus.train
+    expected = source.predictor.translate(list(written.sources))  # all at once, in another order than in chunks
+    for pairs in trained.values():
+        assert [source for source, _ in pairs] == list(written.sources)
+        assert [target for _, target in pairs] == [line or own for line, own in zip(expected, written.targets, strict=True)]
+    assert any(line != own for line, own in zip(expected, written.targets, strict=True)), "or nothing would be learned"
+
+
+def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
+    text = ExperimentText(told("--distill.sequences", 0.25))
+    numbers, lines = taught_pairs(text), taught_lines(text, base)
+    assert len(numbers) == len(lines) == round(0.25 * len(text.corpus.train))
+    assert numbers == taught_pairs(ExperimentText(told("--distill.sequences", 0.25, "--seed", 2)))
+    data = taught_data(text, base, base)
+    assert data is taught_data(text, base, base)
+    other = {i for i, pair in enumerate(zip(data.corpus.train.targets, text.corpus.train.targets, strict=True)) if pair[0] != pair[1]}
+    assert other
+    assert other <= set(numbers)
+    assert data.corpus.valid is text.corpus.valid
+    assert text.data(base).corpus.train is text.corpus.train
+
+
+def test_the_base_translates_once_and_a_short_file_is_made_again(told, base, translated, capsys):
+    config = told("--distill.sequences", 0.5)
+    first = taught_lines(ExperimentText(config), base)
+    assert len(translated) == len(first)
+    (file,) = (base / "taught").iterdir()
+    assert taught_lines(ExperimentText(config), base) == first
+    assert len(translated) == len(first)
+    file.write_text("torn\n", encoding="utf-8")
+    assert taught_lines(ExperimentText(config), base) == first
+    assert len(translated) == 2 * len(first)
+    assert f"1 lines, expected {len(first)}; it is made again" in capsys.readouterr().out
+    other = ExperimentText(replace(config, search=replace(config.search, beam=config.search.beam + 1)))
+    taught_lines(other, base)
+    assert len(list((base / "taught").iterdir())) == 2
+
+
+def test_a_line_without_words_leaves_the_written_target():
+    text = ParallelText(["a", "b", "c"], ["A", "B", "C"], {"empty": 1})
+    taught = with_targets(text, [0, 2], ["", "new"])
+    assert (taught.sources, taught.targets, taught.skipped) == (["a", "b", "c"], ["A", "B", "new"], {"empty": 1})
+    assert text.targets == ["A", "B", "C"]
+
+
+def test_only_what_translates_writes_translations(told):
+    with pytest.raises(ConfigError, match=r"--distill\.sequences: a base of this task writes no translations"):
+        read(FitConfig, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
+    with pytest.raises(ConfigError, match="at most 1"):
+        told("--distill.sequences", 1.5)
