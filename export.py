@@ -42,7 +42,7 @@ def export_or_report(config: "ExportConfig") -> None:
     from configs.methods import method_of
     from configs.source import SourceOptions
     from models.formats import check_target_folder, export, format_named, require_packages
-    from runfolder.provenance import device_name, provenance
+    from protocol.runtime import export_facts
     from runfolder.source import find_run, open_source
 
     assert config.to is not None  # ExportConfig: no report, so a format
@@ -60,14 +60,7 @@ def export_or_report(config: "ExportConfig") -> None:
     check_target_folder(out, config.fresh)
     lines, references = source.lines("test", config.sentences)
     print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)
-    languages = {side: folder.config().get(side) for side in ("src", "tgt")}
-    facts = {
-        "run": folder.path.resolve().name,
-        "system": system,
-        **languages,
-        **provenance(device_name(), "32", folder.config().get("seed", 0)),
-    }
-    about = export(translator, config.to, out, lines=lines, references=references, facts=facts, fresh=config.fresh)
+    about = export(translator, config.to, out, lines=lines, references=references, facts=export_facts(source), fresh=config.fresh)
     found, size = about["parity"], sum(about["files"].values())
     print(f"largest difference of a log-probability: {found['log_prob_max_difference']:.1e} nats, over {found['pieces']} pieces")
     for name, compared in found.items():

@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from models.line_translator import LineTranslator
 from models.progress import Progress
@@ -99,19 +99,27 @@ def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
     # here, because torch takes seconds to import, and --help and a wrong flag or file need none of it
     import torch
 
+    from configs.fields import to_dict
     from models.formats import is_exported, open_exported, read_about
+    from protocol.runtime import open_runtime
     from runfolder.source import open_source
 
+    def tell(text: str) -> None:
+        if not config.quiet:
+            print(text, file=sys.stderr, flush=True)
+
     translator: LineTranslator
-    positions = None
     if is_exported(config.source):
         for flag, value in {"--system": config.system, "--device": config.device}.items():
             if value is not None:
                 raise ValueError(f"{flag} {value}: {config.source} is an exported model: one system, made for one device; leave it out")
-        translator = open_exported(config.source, threads=config.threads)
-        model = read_about(config.source)["architecture"]["model"]
-        # a format that keeps sinusoids in a table has an end of it too
-        positions = getattr(translator, "max_positions", model["max_positions"] if model["positions"] == "learned" else None)
+        about = read_about(config.source)
+        if config.runtime != "torch" and about["format"] != "ct2":
+            raise ValueError(
+                f"--runtime {config.runtime}: {config.source} is exported to {about['format']}, which runs as it is; leave it out"
+            )
+        options: dict[str, Any] = {"compute_type": "int8"} if config.runtime == "int8" else {}
+        translator, model = open_exported(config.source, threads=config.threads, **options), about["architecture"]["model"]
     else:
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -120,9 +128,12 @@ def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
                 torch.empty(1, device=config.device)
             except (RuntimeError, AssertionError) as error:
                 raise ValueError(f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave it out") from None
-        translator = ours = open_source(config.source, config.system, device=config.device, options=config).translator
-        if ours.model.config.positions == "learned":
-            positions = ours.model.config.max_positions
+        source = open_source(config.source, config.system, device=config.device, options=config)
+        plain = config.n_best <= 1 and not config.scores and config.length_penalty in (None, source.translator.search.length_penalty)
+        translator = open_runtime(source, config.runtime, beam=config.beam, plain=plain, threads=config.threads, report=tell)
+        model = to_dict(source.translator.model.config)
+    # a format that keeps sinusoids in a table has an end of it too
+    positions = getattr(translator, "max_positions", model["max_positions"] if model["positions"] == "learned" else None)
     if config.batch_tokens:
         translator.search = replace(translator.search, batch_tokens=config.batch_tokens)
     if positions is not None and positions <= config.max_length:  # the end of sentence takes a position

@@ -34,6 +34,11 @@ class TranslateConfig(ForeignOptions):
     output: str | None = setting(None, "file to write, which appears whole at the end or not at all; default standard output")
     threads: int = setting(0, "CPU threads, 0 for all", at_least=0)
     device: str | None = setting(None, "cpu, cuda, cuda:1, ...; default the first GPU if there is one")
+    runtime: Literal["torch", "auto", "ct2", "int8"] = setting(
+        "torch",
+        "what translates: the run's own search; CTranslate2 (ct2, or int8 of it), exported into the run's folder on first use; or auto, "
+        "CTranslate2 on a CPU where it gives the same lines",
+    )
     quiet: bool = setting(False, "no progress on standard error")
 
     def __post_init__(self) -> None:

@@ -325,6 +325,11 @@ class CTranslate2Model(LineTranslator):
                 results[row] = list(scored.log_probs)[len(self.forced) :]
         return results
 
+    @property
+    def max_positions(self) -> int:
+        """Tokens that a line may have, the end counted."""
+        return self.positions
+
     def length_limits(self, lengths: Sequence[int]) -> list[int]:
         """Return the longest target, end included, of sources of so many pieces, as in models.search and within the positions."""
         limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
