@@ -2,14 +2,16 @@
 
 import csv
 import json
+import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
 import compare
 from runfolder.folder import RunFolder
 from runfolder.table import read_table
-from tests.lightning_modules.offline_run import records, run_record, summary, table, without_login
+from tests.lightning_modules.offline_run import fragments, of, records, run_record, summary, table, without_login
 
 POINTS = 2 + 3  # without training: greedy at two counts; with an epoch: the same, and l0
 
@@ -180,3 +182,12 @@ def test_wandb_has_the_comparison_beside_its_runs(compare_here, base, runs, tmp_
     assert (run["display_name"], run["job_type"]) == ("compare-followed", "comparison")
     assert run["run_group"] == run_record(RunFolder(runs / table(folder, found, "points")[1]["run"]))["run_group"]
     assert f"wandb sync {folder.path}" in out
+    # where the file of an artifact lies, so that `wandb sync` finds it, stays here
+    lies = [entry["local_path"].encode() for record in of("artifact", found) for entry in record["manifest"]["contents"]]
+    secret = [str(runs.parent), str(tmp_path), str(Path(__file__).parents[1]), socket.gethostname()]
+    (fragment,) = fragments(folder)
+    for path in (fragment, *(path for path in (fragment.parent / "files").rglob("*") if path.is_file())):
+        content = path.read_bytes()
+        for where in lies:
+            content = content.replace(where, b"")
+        assert [word for word in secret if len(word) > 3 and word.encode() in content] == [], path
