@@ -59,8 +59,10 @@ def fisher_blocks(
     return {site: block / sentences for site, block in blocks.items()}
 
 
-def rearranged(model: nn.Module, batches: Iterable[Any], closed: HeadMap, *, loss: Loss = TRANSLATION_LOSS) -> HeadMap:
-    """Return `closed` with heads exchanged within their sites, as many closed in each as before: what `Score.refine` calls."""
+def rearranged(
+    model: nn.Module, batches: Iterable[Any], closed: HeadMap, *, loss: Loss = TRANSLATION_LOSS, by_kind: bool = False
+) -> HeadMap:
+    """Return `closed` with heads exchanged within their sites, so by_kind or not: what `Score.refine` calls."""
     blocks = fisher_blocks(model, batches, loss=loss, kinds={site.kind for site in closed})
     return HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
 

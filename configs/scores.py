@@ -21,7 +21,7 @@ class Score:
     its own. sign: -1 closes the highest first. l2: each layer's scores are divided by their l2 norm (Michel et al. 2019, section 4.1)
     unless --normalise says otherwise. sample: how many training pairs it reads unless --sentences says otherwise: a fixed sample, or all of
     the run where it has no more. refine: "module:name" of a function (model, batches, closed, **those of `takes`) -> closed
-    that improves a choice at its count, in pruning.scores.closed_by: as many heads closed at each site, or at least of each kind."""
+    that improves a choice at its count, in pruning.scores.closed_by: as many heads closed, with by_kind=True of each kind."""
 
     function: str
     row: str
@@ -60,6 +60,7 @@ SCORES: dict[str, Score] = {
     "reverse": Score("analysis.importance:importance", "reverse", 7, GRADIENT, l2=True, sign=-1, family="gradient", sample=STANDS),
     # a stage's seed is 10 * seed + its number: these end in 9, as no other's does, and 10 seeds lie between them
     "obs": Score("analysis.obs:obs", "obs", 9, ("loss", "draw"), sample=SAMPLE),
+    "obs-swap": Score("analysis.obs:obs", "obs-swap", 509, ("loss", "draw"), family="obs", sample=SAMPLE, refine="analysis.swaps:swapped"),
     "fisher": Score("analysis.fisher:fisher", "fisher", 109, ("loss",), sample=SAMPLE, refine="analysis.fisher:rearranged"),
     "fluctuation": Score("analysis.fluctuation:fluctuation", "fluctuation", 209, ("loss",), sample=SAMPLE),
     "confidence": Score("analysis.confidence:confidence", "confidence", 309, sample=SAMPLE),

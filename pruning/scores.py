@@ -92,10 +92,10 @@ def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
     return first(lambda: found)  # the last digit may be another's on another machine, and near ties close other heads
 
 
-def call(name: str, score: Score, request: ScoreRequest, *arguments: Any) -> Any:
+def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **options: Any) -> Any:
     """What the function `name` of a score makes of the model, the training pairs and the fields that the score takes."""
     function: Any = imported(name)
-    given = {name: getattr(request, name) for name in score.takes}
+    given = options | {name: getattr(request, name) for name in score.takes}
     return function(request.source.predictor.model, request.source.train_batches(pairs_read(score, request)), *arguments, **given)
 
 
@@ -144,16 +144,18 @@ def closed_by(
             of_kind = lowest_first.select([kind])
             chosen.update(of_kind.lowest(of_kind.heads_total - per_kind.get(kind, of_kind.heads_total)))
         closed = HeadMap(chosen)
-    return closed if request is None else refined(name, closed, request)
+    return closed if request is None else refined(name, closed, request, by_kind=per_kind is not None)
 
 
-def refined(name: str, closed: HeadMap, request: ScoreRequest) -> HeadMap:
-    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score does not."""
+def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool = False) -> HeadMap:
+    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score does not. by_kind: each kind
+    keeps its number."""
     score = SCORES[name]
-    if score.refine is None:
+    refine = score.refine
+    if refine is None:
         return closed
-    better = call(score.refine, score, request, closed)
-    assert better.by_kind() == closed.by_kind(), f"{score.refine} must close as many heads as before"
+    better: HeadMap = first(lambda: call(refine, score, request, closed, by_kind=by_kind))  # once for all ranks: near ties may differ
+    assert better.count() == closed.count(), f"{refine} must close as many heads as before"
     return better
 
 
