@@ -8,9 +8,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
@@ -19,6 +20,7 @@ from random import Random
 from typing import Any, BinaryIO
 
 from configs.did_you_mean import did_you_mean
+from data.atomic_file import atomic_file
 
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}  # names a folder may use, the first one found wins
 
@@ -95,9 +97,23 @@ class Corpus:
 
     def digest(self) -> str:
         """Return the `digest_lines` of the training and validation text, which says what text a model was trained on."""
-        digest = self._digest or digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
-        if self.train.store is not None:  # takes seconds, and nobody can change the lines
-            self._digest = digest
+        if not self._digest or self.train.store is None:  # lines in memory may have been changed
+            self._digest = self._kept_digest() if self.train.store is not None else self._digest_anew()
+        return self._digest
+
+    def _digest_anew(self) -> str:
+        return digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
+
+    def _kept_digest(self) -> str:
+        """The digest of a stored text, which takes seconds at millions of lines and stays with the store."""
+        assert self.train.store is not None
+        file = self.train.store / f"digest-{digest_lines(self.valid.sources, self.valid.targets)}.txt"
+        with suppress(OSError):
+            if re.fullmatch(r"[0-9a-f]{12}", kept := file.read_text(encoding="ascii", errors="replace")):
+                return kept
+        digest = self._digest_anew()
+        with suppress(OSError), atomic_file(file) as draft:  # a cache that may not be written to costs these seconds each time
+            draft.write(digest.encode())
         return digest
 
 

@@ -82,6 +82,19 @@ def test_the_digest_is_that_of_the_text_in_memory(files, stores, monkeypatch):
     assert stored.digest() == stored.digest() == corpus_of(read_pairs(*files, skip_empty=True)).digest()
 
 
+def test_the_digest_stays_with_the_store_and_a_torn_one_is_made_again(files, stores, monkeypatch):
+    stored, own = corpus_of(read_pairs(*files, skip_empty=True)), data.parallel.digest_lines
+    digest = stored.digest()
+    (kept,) = stored.train.store.glob("digest-*.txt")
+    kept.write_text("torn")
+    assert corpus_of(read_pairs(*files, skip_empty=True)).digest() == digest
+    assert kept.read_text() == digest
+    read = []
+    monkeypatch.setattr(data.parallel, "digest_lines", lambda *texts: read.append(texts) or own(*texts))
+    assert corpus_of(read_pairs(*files, skip_empty=True)).digest() == digest
+    assert [len(texts) for texts in read] == [2], "the validation text alone"
+
+
 def test_batches_of_a_stored_text_are_those_of_the_text_in_memory(files, stores, monkeypatch, tmp_path):
     stored = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path / "one")
     monkeypatch.setattr(data.parallel, "IN_MEMORY", 2**24)
