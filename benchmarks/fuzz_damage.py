@@ -1,6 +1,7 @@
 """Damaged and hostile files for benchmarks/fuzz.py: bytes that changed, JSON of other types, pickles that would run a command, archives
 with entries outside their folder, and links. What is drawn depends on the generator alone."""
 
+import argparse
 import io
 import json
 import os
@@ -166,7 +167,8 @@ def change_checkpoint(rng: random.Random, path: Path) -> None:
     """A checkpoint that is whole, one value of which is of another kind."""
     import torch
 
-    content = torch.load(path, weights_only=True)
+    with torch.serialization.safe_globals([argparse.Namespace]):  # fairseq's settings
+        content = torch.load(path, weights_only=True)
     values = [*JSON_VALUES, torch.zeros(0), torch.zeros(3, dtype=torch.int8), torch.tensor(1.0).expand(10**6, 10**6)]
     torch.save(changed_value(rng, content, values), path)
 

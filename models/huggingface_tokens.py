@@ -21,6 +21,11 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
     kind, config = type(tokenizer).__name__, model.generation_config
     for side, size in zip(SIDES, sizes, strict=True):
         ids = piece_ids(tokenizer, side)
+        if strange := [piece for piece, i in ids.items() if not isinstance(i, int) or isinstance(i, bool) or i < 0]:
+            raise ValueError(
+                f"the tokenizer in {folder} gives {shortened(strange[0])} the id {shortened(ids[strange[0]])}, expected 0 or more: "
+                "copy it again"
+            )
         beyond = [piece for piece, i in ids.items() if i >= size and piece not in tokenizer.all_special_tokens]
         if beyond:
             raise ValueError(

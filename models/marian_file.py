@@ -53,7 +53,10 @@ def write_npz(path: Path, arrays: Arrays, settings: dict[str, Any]) -> None:
 def _npz(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
+            if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise ValueError(f"{strange[0]} is no array")
+            return arrays
     except Exception as error:  # strange bytes send zipfile and numpy anywhere
         raise ValueError(f"{path} is not a whole .npz of plain arrays ({error}); copy it again") from error
 

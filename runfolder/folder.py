@@ -149,7 +149,7 @@ class RunFolder:
         systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
         for name, system in systems.items():
             check_name(name, self / "systems.json")
-            if not (isinstance(system, dict) and isinstance(system.get("weights"), str) and isinstance(system.get("xi"), dict | None)):
+            if not (isinstance(system, dict) and isinstance(system.get("weights"), str) and isinstance(system.get("xi", ""), dict | None)):
                 raise self.foreign("systems.json", f"{name} has no weights, or gates that are no map of heads")
         return systems
 

@@ -258,6 +258,15 @@ def test_a_tokenizer_of_another_model_is_refused(hf_folder, tmp_path):
     assert "up to the id 78, the model embeds 67: they belong to different models" in failure(folder)
 
 
+@pytest.mark.parametrize("number", ["1", None, -1, [2]])
+def test_ids_of_pieces_that_are_no_numbers_are_named(hf_folder, tmp_path, number):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    vocab = json.loads((folder / "vocab.json").read_text())
+    piece = next(reversed(vocab))
+    (folder / "vocab.json").write_text(json.dumps(vocab | {piece: number}))
+    assert "the id" in failure(folder) or "read" in failure(folder)
+
+
 def test_weights_that_hold_code_are_not_read(hf_folder, tmp_path):
     folder = copy_of(hf_folder("marian"), tmp_path)
     (folder / "model.safetensors").unlink()

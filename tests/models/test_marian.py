@@ -1,6 +1,7 @@
 """Marian's files against CTranslate2's own reader of them, and against arithmetic written out; and what is refused."""
 
 import math
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -256,6 +257,14 @@ def test_arrays_that_do_not_fit_are_one_clear_error(tmp_path, arrays, error):
     path = write_marian(tmp_path)
     np.savez(path, **arrays, **{"special:model.yml": np.frombuffer(yaml.safe_dump(SETTINGS).encode() + b"\0", np.int8)})
     with pytest.raises(ValueError, match=error):
+        opened(path)
+
+
+def test_an_archive_with_a_file_that_is_no_array_is_one_clear_error(tmp_path):
+    path = write_marian(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(ValueError, match=r"not a whole \.npz of plain arrays \(notes\.txt is no array\)"):
         opened(path)
 
 

@@ -51,6 +51,7 @@ def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content)
         ("systems.json", "[]", "holds a list, not a dict"),
         ("systems.json", '"l0"', "holds a str, not a dict"),
         ("systems.json", '{"l0": "best.pt"}', "l0 has no weights, or gates that are no map"),
+        ("systems.json", '{"l0": {"weights": "best.pt"}}', "l0 has no weights, or gates that are no map"),
         ("systems.json", '{"l0": {"weights": 3, "xi": null}}', "l0 has no weights"),
         ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "gates that are no map of heads"),
         ("systems.json", "[" * 100_000, "is broken"),
