@@ -84,6 +84,8 @@ LOOKS = {  # a method has one colour, whether a curve or a system; what was trai
     "reverse-finetuned": Look(GREEN, "8", (3, 2)),
     "obs": Look(VIOLET, "o", (8, 2)),
     "obs-finetuned": Look(VIOLET, "D", (2, 1)),
+    "obs-swap": Look(VIOLET, "v", (8, 2)),
+    "obs-swap-finetuned": Look(VIOLET, "X", (2, 1)),
     "fisher": Look(TEAL, "s", (8, 2)),
     "fisher-finetuned": Look(TEAL, "P", (2, 1)),
     "fluctuation": Look(BROWN, "^", (8, 2)),
