@@ -74,12 +74,13 @@ class Benchmark:
         options = parser.parse_args()
         if isinstance(options.threads, int):
             set_threads(options.threads)
-        load = load_average()
+        load, command = load_average(), list(sys.argv)
         try:
             answer = self.answer(options)
         except ValueError as error:
             print(f"{self.name}: error: {error}", file=sys.stderr)
             return 1
+        sys.argv[:] = command  # which the record names: a measurement may have called scripts
         if answer is not None:
             print(answer.title, end="\n" if answer.title else "")
             print_table(answer.header, answer.rows)
