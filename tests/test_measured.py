@@ -99,7 +99,23 @@ def lrp_agreement() -> list[str]:
     return [*texts, f"{largest:.2f}", "30k"]
 
 
+def memory() -> list[str]:
+    record = records("memory")[-1]
+    bounded, unbounded = record["measured"]["bounded"], record["measured"]["as torch leaves it"]
+    assert bounded["peak_mb"] < record["aim_mb"]
+    peaks = f"peak {bounded['peak_mb']:,} MB against {unbounded['peak_mb']:,}"
+    return [peaks, f"{spread(record['ratio'], '.3f')} times", f"blocks of {bounded['steps_per_block']} steps"]
+
+
+def fuzz() -> list[str]:
+    record = records("fuzz")[-1]
+    fine, refused, *defects = record["all"].values()
+    assert fine + refused + sum(defects) == record["cases"]
+    return [f"{record['cases']:,} files", f"{fine} read", f"{refused:,} refused in one line", f"{sum(defects)} tracebacks, hangs"]
+
+
 COMPUTED = [
+    memory,
     *(training_speed, gate_overhead, ablation_speed, importance_cost),
     *(removal_speed, beam_speed, lrp_cost, lrp_agreement),
 ]
