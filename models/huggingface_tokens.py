@@ -61,6 +61,14 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
     about: dict[str, Any] = {"kind": KIND, "class": kind, "languages": language}
     about["source"] = {"size": sizes[0], "prefix": before, "suffix": suffix, "specials": source}
     about["target"] = {"size": sizes[1], "prefix": prefix, "suffix": [], "specials": target}
+    for side in SIDES:
+        specials, size = about[side]["specials"], about[side]["size"]
+        used = [*about[side]["prefix"], *about[side]["suffix"], *(specials[name] for name in ("padding", "beginning", "end"))]
+        if strange := [i for i in used if not 0 <= i < size]:
+            raise ValueError(
+                f"the tokenizer in {folder} puts the token {strange[0]} around a {side} line, and the model embeds {size}: "
+                "they belong to different models"
+            )
     return about
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from configs.fields import shortened
 from configs.schema import ModelConfig, read_search
 from configs.source import ForeignOptions
 from data.marian_vocab import read_sides
@@ -72,6 +73,9 @@ def find_files(place: Path) -> Files:
         raise ValueError(f"there is no {place}; expected a folder, or a .npz or .bin of Marian's")
     configs = {path: read_yaml(path, path.read_bytes()) for path in sorted([*folder.glob("decoder.yml"), *folder.glob("config*.yml")])}
     config = next((each for each in configs.values() if {"models", "vocabs"} <= each.keys()), {})
+    for name in ("models", "vocabs"):
+        if not isinstance(config.get(name, []), list):
+            raise ValueError(f"{folder}: `{name}` in its YAML is {shortened(config[name])}, expected a list of file names; copy it again")
     models = [place] if place.is_file() else [folder / str(name) for name in config.get("models", [])]
     models = models or sorted(path for path in folder.iterdir() if path.suffix in (".npz", ".bin") and not path.name.startswith("lex"))
     if len(models) != 1:

@@ -267,6 +267,13 @@ def test_ids_of_pieces_that_are_no_numbers_are_named(hf_folder, tmp_path, number
     assert "the id" in failure(folder) or "read" in failure(folder)
 
 
+def test_a_token_around_lines_that_the_model_does_not_embed_is_named(hf_folder, tmp_path):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "nowhere"}))
+    assert "around a source line, and the model embeds 67: they belong to different models" in failure(folder)
+
+
 def test_weights_that_hold_code_are_not_read(hf_folder, tmp_path):
     folder = copy_of(hf_folder("marian"), tmp_path)
     (folder / "model.safetensors").unlink()

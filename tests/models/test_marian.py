@@ -313,6 +313,8 @@ def test_a_file_without_settings_is_one_clear_error(tmp_path):
         ("vocab.yml", "the: 1\na: 2\n", "it has no </s> and no <unk>"),
         ("decoder.yml", "models: [", "settings are no YAML"),
         ("decoder.yml", "models: [model.npz, model.npz]\nvocabs: [vocab.yml]\n", "expected one model"),
+        ("decoder.yml", "models: 1.5\nvocabs: [vocab.yml]\n", "`models` in its YAML is 1.5, expected a list of file names"),
+        ("decoder.yml", "models: [model.npz]\nvocabs: vocab.yml\n", "`vocabs` in its YAML is 'vocab.yml', expected a list"),
         ("decoder.yml", "models: [model.npz]\nvocabs: [vocab.en.yml, vocab.yml]\n", "there is no .*vocab.en.yml, which the files beside"),
     ],
 )
