@@ -257,6 +257,10 @@ class FitConfig(ForeignOptions):
         if self.from_scratch and (self.gate == "none" or self.task != "translation"):
             raise ValueError("--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out")
 
+        if self.finetune.dropout and self.task == "translation" and not (self.model.dropout or self.model.attention_dropout):
+            raise ValueError(
+                f"--finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has none to change; leave it out"
+            )
         if self.distill.sequences and self.task != "translation":
             raise ValueError("--distill.sequences: a base of this task writes no translations to learn from; take --distill.weight")
 

@@ -109,3 +109,8 @@ def test_only_what_translates_writes_translations(told):
         read(FitConfig, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
     with pytest.raises(ConfigError, match="at most 1"):
         told("--distill.sequences", 1.5)
+
+
+def test_dropout_of_a_model_without_any_is_refused_before_anything_is_trained(tiny_flags):
+    with pytest.raises(ConfigError, match=r"--finetune\.dropout 0\.1: a model made with --model\.dropout 0 has none to change"):
+        read(FitConfig, [*tiny_flags, "--model.dropout", "0", "--model.attention-dropout", "0", "--finetune.dropout", "0.1"])
