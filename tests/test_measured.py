@@ -114,8 +114,16 @@ def fuzz() -> list[str]:
     return [f"{record['cases']:,} files", f"{fine} read", f"{refused:,} refused in one line", f"{sum(defects)} tracebacks, hangs"]
 
 
+def training_peers() -> list[str]:
+    record = records("training_peers")[-1]
+    ratios = {each["d_model"]: spread(each["ratio"]) for each in record["measurements"]}
+    assert {each["fastest_peer"] for each in record["measurements"]} == {"Marian bf16"}
+    widths = [f"{ratios[128]} at d=128", f"{ratios[256]} at 256", f"{ratios[512]} at 512 with 6+6 layers"]
+    return [*widths, f"{record['rounds']} rounds of {record['steps_per_block']} steps"]
+
+
 COMPUTED = [
-    memory,
+    *(memory, fuzz, training_peers),
     *(training_speed, gate_overhead, ablation_speed, importance_cost),
     *(removal_speed, beam_speed, lrp_cost, lrp_agreement),
 ]
