@@ -33,9 +33,9 @@ def write(root, name: str, result_rows: list[dict], *, lam: float = 0.01, seed: 
     hashes = {"run_hash": hashed(name), "base_hash": base and hashed(base)}
     systems = {row["system"]: {"weights": "best.pt", "xi": None} for row in result_rows}
     if base is not None:
-        systems |= {"base": {"weights": f"../{base}/best.pt"}}
+        systems |= {"base": {"weights": f"../{base}/best.pt", "xi": None}}
         if gate == "l0":
-            systems |= {"base-continued": {"weights": f"../{base.replace('none', 'continued')}/best.pt"}}
+            systems |= {"base-continued": {"weights": f"../{base.replace('none', 'continued')}/best.pt", "xi": None}}
     folder.write_text("config.yaml", yaml.safe_dump(config | hashes | more.pop("config", {})))
     folder.write_json("systems.json", systems)
     folder.write_json("result.json", {"rows": result_rows, "system": "l0", "finished": True, **more})
