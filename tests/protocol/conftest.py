@@ -9,6 +9,7 @@ from configs.cli import read
 from configs.schema import FitConfig
 from protocol import experiment as experiments
 from protocol.experiment import Experiment
+from runfolder.folder import RunFolder
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +23,20 @@ def finished(tiny_flags, tmp_path_factory):
 def runs(finished, tmp_path):
     """A copy of all three runs that a test may change."""
     return shutil.copytree(finished.path.parent, tmp_path / "runs")
+
+
+@pytest.fixture
+def base(runs) -> RunFolder:
+    (base,) = runs.glob("*-none-s1")
+    return RunFolder(base)
+
+
+@pytest.fixture
+def scored(base, tiny_flags):
+    """scored(words...) is the configuration of a run of scores on the base."""
+    place = tiny_flags.index("--lambda")  # a price, where a number is told
+    flags = [*tiny_flags[:place], *tiny_flags[place + 2 :], "--runs", str(base.path.parent), "--base", str(base.path), "--gate", "none"]
+    return lambda *words: read(FitConfig, [*flags, *map(str, words)])
 
 
 @pytest.fixture

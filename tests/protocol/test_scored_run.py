@@ -13,26 +13,12 @@ from gates import HeadMap
 from protocol.experiment import Experiment
 from pruning.closing import Calibration, close_heads
 from report.comparison_table import comparison_table
-from runfolder.folder import RunFolder, dense_run
+from runfolder.folder import dense_run
 from runfolder.related import siblings
 from runfolder.source import open_source
 from sweeps.runs import planned_runs
 
 ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
-
-
-@pytest.fixture
-def base(runs) -> RunFolder:
-    (base,) = runs.glob("*-none-s1")
-    return RunFolder(base)
-
-
-@pytest.fixture
-def scored(base, tiny_flags):
-    """scored(words...) is the configuration of a run of scores on the base."""
-    place = tiny_flags.index("--lambda")  # a price, where a number is told
-    flags = [*tiny_flags[:place], *tiny_flags[place + 2 :], "--runs", str(base.path.parent), "--base", str(base.path), "--gate", "none"]
-    return lambda *words: read(FitConfig, [*flags, *map(str, words)])
 
 
 def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(scored, stages, capsys):

@@ -11,7 +11,6 @@ from protocol import experiment as experiments
 from protocol.experiment import Experiment
 from protocol.experiment_text import ExperimentText
 from protocol.taught_text import taught_data, taught_lines, taught_pairs, with_targets
-from runfolder.folder import RunFolder
 from runfolder.source import open_source
 from tasks.translation import Translation
 
@@ -19,17 +18,9 @@ ROWS = "base,base-continued,weight-norm,weight-norm-finetuned"
 
 
 @pytest.fixture
-def base(runs) -> RunFolder:
-    (base,) = runs.glob("*-none-s1")
-    return RunFolder(base)
-
-
-@pytest.fixture
-def told(base, tiny_flags):
-    """told(words...) is the configuration of a run of scores on the base."""
-    place = tiny_flags.index("--lambda")  # a price, where a number is told
-    flags = [*tiny_flags[:place], *tiny_flags[place + 2 :], "--runs", str(base.path.parent), "--base", str(base.path), "--gate", "none"]
-    return lambda *words: read(FitConfig, [*flags, "--heads", "9", "--systems", ROWS, *map(str, words)])
+def told(scored):
+    """told(words...) is the configuration of a run with a row that is trained on."""
+    return lambda *words: scored("--heads", 9, "--systems", ROWS, *words)
 
 
 @pytest.fixture
