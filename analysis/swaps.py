@@ -17,7 +17,7 @@ from analysis.importance import TRANSLATION_LOSS
 from analysis.obs import damped
 from analysis.site_statistics import SiteStatistics, site_statistics
 from gates import HeadMap, HeadSite
-from gates.repair import Output, outputs_of
+from gates.outputs import Output, outputs_of
 from models.evaluation_mode import evaluation_mode
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)

@@ -24,6 +24,7 @@ CLOSINGS: dict[str, Closing] = {
     "rescale": Closing("each head that stays gets one factor, by least squares (Kwon et al. 2022)"),
     "repair": Closing("W_O and its bias are refitted to what the whole site gave, by ridge regression"),
     "stream": Closing("W_O and the feed-forward refitted so that the residual stream stays the whole model's"),
+    "values": Closing("as stream, with W_V of the heads that stay refitted in turns with W_O"),
 }
 TARGETS = ("reference", "own")
 LASTING = [name for name, closing in CLOSINGS.items() if closing.permanent]  # those that training can start from

@@ -10,6 +10,7 @@ bias takes in what the closed heads add on average.
 
 With `sublayers`, of a model whose residual stream x is known, Y is what brings the stream to where the dense model has it:
 y_dense + x_dense - x. So a site makes up for what those before it could not, and the last layers of the feed-forward parts do too.
+With `values` W_V changes with W_O, from what each head that stays takes in (gates/value_fit.py).
 Letters: B sentences, L query positions, H heads, K head width, D model width.
 """
 
@@ -26,13 +27,12 @@ from torch import Tensor, nn
 from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
 from .hold import SiteRule, columns_of, plain_projection
-from .remove import rows_now
+from .outputs import Output, outputs_of
 from .rules import rule_of
-from .site_walk import Forward, Positions, SiteWalk, Sublayer, open_sites, rows_of, run
-from .sites import find_sites
+from .site_walk import Forward, Mixer, Positions, SiteWalk, Sublayer, open_sites, rows_of, run
+from .value_fit import choose_value_ridge, products, value_fit
 
 EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
-FEED_FORWARD = SiteRule(heads="1", way="hook")  # its last layer is (outputs, inputs), and is given (B, L, inputs)
 
 
 @dataclass(frozen=True)
@@ -46,46 +46,6 @@ class Refit:
     error: float
 
 
-@dataclass(frozen=True)
-class Output:
-    """The output projection of one site, whichever way its weight lies."""
-
-    site: HeadSite
-    module: nn.Module  # the attention
-    rule: SiteRule
-    out: nn.Linear
-    keep: Tensor  # (H,) bool
-
-    @property
-    def weight(self) -> Tensor:
-        """W_O (D, H * K), a view of the parameter."""
-        weight = self.out.weight.detach()
-        return weight.t() if self.rule.transposed else weight
-
-    @property
-    def bias(self) -> Tensor | None:
-        return None if self.out.bias is None else self.out.bias.detach()
-
-    @property
-    def kept(self) -> Tensor:
-        """(H * K,) bool: the columns of the heads that stay."""
-        return self.keep.repeat_interleave(columns_of(self.out, self.rule) // len(self.keep)).to(self.out.weight.device)
-
-    def with_ones(self, z: Tensor) -> Tensor:
-        """z (N, P) in float64, with a last column of ones where there is a bias."""
-        z = z.double()
-        return z if self.bias is None else torch.cat([z, z.new_ones(len(z), 1)], 1)
-
-    def old(self, kept: Tensor) -> Tensor:
-        """[W_O b]^T (P, D) of the kept columns, in float64."""
-        weight = self.weight[:, kept].double()
-        return weight.T if self.bias is None else torch.cat([weight, self.bias.double()[:, None]], 1).T
-
-    def close(self) -> None:
-        """Zero the columns of the closed heads."""
-        self.weight[:, ~self.kept] = 0.0
-
-
 def repair(
     model: nn.Module,
     closed: HeadMap,
@@ -96,6 +56,7 @@ def repair(
     positions: Positions | None = None,
     ridge: float | None = None,
     sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
+    values: bool = False,
     ranks: Ranks | None = None,
 ) -> list[Refit]:
     """Refit W_O and its bias after the heads where `closed` is True are closed, in place; what was done at each site, in their order.
@@ -103,15 +64,17 @@ def repair(
     batches: the calibration text, read once a site. forward (model, batch) runs the model; it is stopped at the site that it is run for.
     dense: the model whose outputs are aimed at, a copy of `model` unless given. positions (model, site, batch): (B, L) bool, False at
     padding, which counts everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. sublayers (model): those
-    whose residual stream is aimed at. ranks: of which this process is one; a batch then has a length, its sentences. A projection without
-    bias gets none. Raises ValueError at a model with gates, a map that does not fit it, text without positions, or an attention whose
-    output projection is not called; warns where there are fewer positions than columns.
+    whose residual stream is aimed at. values: their attentions have W_V refitted too. ranks: of which this process is one; a batch then has
+    a length, its sentences. A projection without bias gets none. Raises ValueError at a model with gates, a map that does not fit it, text
+    without positions, or an attention whose output projection is not called; warns where there are fewer positions than columns.
     With nothing closed nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
 
     def refit(output: Output, fit: Gram, held_out: Gram) -> tuple[float, float]:
         kept, gram = output.kept, fit.plus(held_out)
+        if output.mixer is not None and kept.any():
+            return refit_values(output, output.mixer, fit, held_out, ridge)
         old = output.old(kept)
         if not len(old):
             return 0.0, 1.0
@@ -125,8 +88,32 @@ def repair(
         return chosen, gram.error(new)
 
     return walk_sites(
-        model, closed, batches, forward, refit, dense=dense, positions=positions, with_bias=True, sublayers=sublayers, ranks=ranks
+        model,
+        closed,
+        batches,
+        forward,
+        refit,
+        dense=dense,
+        positions=positions,
+        with_bias=True,
+        sublayers=sublayers,
+        values=values,
+        ranks=ranks,
     )
+
+
+def refit_values(output: Output, mixer: Mixer, fit: Gram, held_out: Gram, ridge: float | None) -> tuple[float, float]:
+    """Refit W_V, W_O and its bias, in place; the ridge and the error. b_V stays: it is in every sum of the heads' weights, which are 1."""
+    kept = output.keep.to(output.weight.device)
+    heads = len(kept)
+    V, O = mixer.values.weight.detach().unflatten(0, (heads, -1)), output.weight.unflatten(1, (heads, -1)).transpose(0, 1)  # noqa: E741
+    constant = mixer.values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
+    bias = output.bias.double() + (O[kept].double() @ constant).sum((0, 2))  # type: ignore[union-attr]
+    chosen = ridge if ridge is not None else choose_value_ridge(fit, held_out, V[kept], O[kept], bias)
+    new = value_fit(fit.plus(held_out), V[kept], O[kept], bias, chosen)
+    V[kept], O[kept] = new[0].to(V), new[1].to(O)
+    output.bias.copy_(new[2] - (O[kept].double() @ constant).sum((0, 2)))  # type: ignore[union-attr]
+    return chosen, fit.plus(held_out).error(products(*new))
 
 
 def rescale(
@@ -168,16 +155,17 @@ def walk_sites(
     positions: Positions | None,
     with_bias: bool,
     sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
+    values: bool = False,
     ranks: Ranks | None = None,
 ) -> list[Refit]:
     """Close the heads site by site; `solve` gets the Gram matrices of the fitted and of the held-out sentences, changes W_O in place, and
     returns ridge and error. with_bias: the column of ones follows the bias, else it is always there."""
     parts = sublayers(model)
-    outputs = outputs_of(model, closed, parts)
+    outputs = outputs_of(model, closed, parts, values=values)
     if not any(not output.keep.all() for output in outputs.values()):
         return []
     dense = dense if dense is not None else dense_copy(model, outputs)
-    walks = SiteWalk(model, forward, sublayers=parts), SiteWalk(dense, forward, fixed=True, sublayers=sublayers(dense))
+    walks = SiteWalk(model, forward, sublayers=parts, mixed=values), SiteWalk(dense, forward, fixed=True, sublayers=sublayers(dense))
     done: list[Refit] = []
     with walks[0] as walk, walks[1] as dense_walk:
         first = next(iter(batches), None)
@@ -192,7 +180,8 @@ def walk_sites(
             dense_walk.leave(site)
         for site in order[first_closed:]:
             output = outputs[site]
-            kept, columns = output.kept, int(output.kept.sum()) + (not with_bias or output.bias is not None)
+            kept = output.kept_inputs
+            columns = int(kept.sum()) + (not with_bias or output.bias is not None)
             fit, held_out = (Gram(columns, len(output.weight), output.weight.device) for _ in range(2))
             sentences = 0
             for number, batch in enumerate(batches):
@@ -200,6 +189,7 @@ def walk_sites(
                     sentences += len(batch)
                     continue
                 z, _, x_now = walk.see(site, number, batch)
+                z = z.flatten(2) if output.mixer is not None else z
                 _, y, x_dense = dense_walk.see(site, number, batch)
                 if x_now is not None and x_dense is not None:
                     y = y.double() + (x_dense.double() - x_now.double())
@@ -303,31 +293,9 @@ def see_inputs(
     run(model, batch, forward, handles)
 
 
-def outputs_of(model: nn.Module, closed: HeadMap, sublayers: Iterable[Sublayer] = ()) -> dict[HeadSite, Output]:
-    """The output projections of all sites with heads, and the last linear layers of the other sublayers.
-
-    Raises ValueError where the map does not fit the model, or two share one weight."""
-    modules = open_sites(model)
-    for site, row in closed.items() if isinstance(closed, HeadMap) else ():
-        if site.heads and row.dtype != torch.bool:
-            raise ValueError(f"closed must hold bools, True where a head is closed; {site.name} has numbers: scores.lowest(k) makes bools")
-    rows = rows_now(find_sites(model), closed, "closed", False)  # it may have sites all of whose heads are gone
-    found = {}
-    for site, module in modules.items():
-        keep = ~rows[site] if site in rows else torch.ones(site.heads, dtype=torch.bool)
-        found[site] = Output(site, module, rule_of(module), plain_projection(module, rule_of(module).out), keep)
-    for each in sublayers:
-        if each.site not in found:
-            found[each.site] = Output(each.site, each.module, FEED_FORWARD, each.out, torch.ones(1, dtype=torch.bool))
-    weights = [id(output.out.weight) for output in found.values()]
-    if len(set(weights)) < len(weights):
-        raise ValueError("two output projections share one weight, so heads cannot be closed at one alone; give each its own copy first")
-    return found
-
-
 def dense_copy(model: nn.Module, outputs: dict[HeadSite, Output]) -> nn.Module:
-    """The model as it is now; all but the output projections, which alone will change, are shared with it."""
-    own = {id(parameter) for output in outputs.values() for parameter in output.out.parameters()}
+    """The model as it is now; all but what a refit changes is shared with it."""
+    own = {id(parameter) for output in outputs.values() for parameter in output.parameters}
     tensors = itertools.chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors if id(tensor) not in own})
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import HeadMap, HeadSite
-from .repair import NO_TEXT, outputs_of, see_inputs
+from .outputs import outputs_of
+from .repair import NO_TEXT, see_inputs
 from .rules import rule_of
 from .site_walk import Forward, Positions, rows_of
 

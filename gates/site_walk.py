@@ -45,28 +45,41 @@ class FeedForwardSite(HeadSite):
 
 
 @dataclass(frozen=True)
+class Mixer:
+    """How an attention mixes the inputs x of its `values`, the linear layer W_V.
+
+    mix (x (B, S, I), *arguments of the attention's forward): (B, L, H, I), the inputs by each head's attention weights."""
+
+    values: nn.Linear
+    mix: Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
 class Sublayer:
     """A part f of a layer that adds y = f(x) to the residual stream x; a norm may stand before f or after the sum.
 
-    site: a HeadSite of the model or a FeedForwardSite. module: f, which ends with `out`. stream: the module whose first input is x."""
+    site: a HeadSite of the model or a FeedForwardSite. module: f, which ends with `out`. stream: the module whose first input is x.
+    mixer: of an attention."""
 
     site: HeadSite
     module: nn.Module
     out: nn.Linear
     stream: nn.Module
+    mixer: Mixer | None = None
 
 
 class SiteWalk:
     """One walk through one model in evaluation mode. fixed: no W_O will change. sublayers: those whose residual stream is known.
-    Raises ValueError at a model with gates."""
+    mixed: W_V of the sublayers with a mixer will change too. Raises ValueError at a model with gates."""
 
-    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False, sublayers: Iterable[Sublayer] = ()):
+    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False, sublayers: Iterable[Sublayer] = (), mixed: bool = False):
         self.model, self.forward, self.fixed = model, forward, fixed
         self.sites = open_sites(model)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
         self.widths = {site: sizes_of(out, rule_of(self.sites[site]))[0] for site, out in self.outs.items()}
         self.into = {site: linear_projections(module) for site, module in self.sites.items()}
         self.streams = {each.site: each.stream for each in sublayers}
+        self.mixers = {each.site: each.mixer for each in sublayers if mixed and each.mixer is not None}
         for each in sublayers:
             if each.site not in self.sites:
                 self.sites[each.site], self.outs[each.site], self.into[each.site] = each.module, each.out, []
@@ -119,11 +132,12 @@ class SiteWalk:
 
     def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the residual stream (B, L, D) to which
-        the outputs are added, where it is known; first axes as the model has them.
+        the outputs are added, where it is known; first axes as the model has them. In place of the inputs, where W_V will change, what
+        the heads take in (B, L, H, I).
 
         All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty: they are about to change."""
         self.number, self.loaded = number, {}
-        found: dict[str, Tensor] = {}
+        found: dict[str, Any] = {}
 
         def take(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             found["z"], found["y"] = inputs[0].detach(), output.detach()
@@ -136,6 +150,10 @@ class SiteWalk:
         handles = [out.register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
         if site in self.streams:
             handles.append(self.streams[site].register_forward_pre_hook(lambda _, inputs: found.update(x=inputs[0].detach())))
+        mixer = self.mixers.get(site)
+        if mixer is not None:
+            handles.append(mixer.values.register_forward_pre_hook(lambda _, inputs: found.update(inputs=inputs[0].detach())))
+            handles.append(self.sites[site].register_forward_pre_hook(lambda _, *given: found.update(given=given), with_kwargs=True))
         for path in self.finished_layers():
             if path not in self.stored:
                 handles.append(self.modules[path].register_forward_hook(lambda _, inputs, output, path=path: self.write(path, output)))
@@ -146,6 +164,9 @@ class SiteWalk:
         finally:
             if not self.fixed:
                 self.restore(out)
+        if mixer is not None:
+            with torch.no_grad():
+                found["z"] = mixer.mix(found["inputs"], *found["given"][0], **found["given"][1])
         return found["z"], found["y"], found.get("x")
 
     def leave(self, site: HeadSite) -> None:
@@ -199,6 +220,8 @@ class SiteWalk:
 
     def keep(self, site: HeadSite, z: Tensor, y: Tensor, output: Any) -> None:
         """Keep what the attention gave to W_O where its own output is W_O's, so that it need not run again when W_O has changed."""
+        if site in self.mixers:  # z will be another one
+            return
         given = list(output) if isinstance(output, tuple) else [output]
         places = [
             i for i, each in enumerate(given) if isinstance(each, Tensor) and each.shape == y.shape and each.data_ptr() == y.data_ptr()

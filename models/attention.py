@@ -39,6 +39,13 @@ class MultiHeadAttention(nn.Module):
             return empty, empty
         return self.split(self.k_proj(x)), self.split(self.v_proj(x))
 
+    def mixed(self, x: Tensor, keys: Tensor, inputs: Tensor, bias: Tensor | None = None) -> Tensor:
+        """What each head takes in before W_V, (B, L, H, D): inputs (B, S, D), those of `keys_values`, by its attention weights.
+
+        W_V's rows of the head, and its bias, make z_h of that. x, keys, bias: as for `forward`."""
+        weights = attention_weights(self.split(self.q_proj(x)) * self.head_width**-0.5, keys, bias)  # (B, H, L, S)
+        return (weights @ inputs[:, None]).transpose(1, 2)
+
     def forward(
         self,
         x: Tensor,

@@ -4,12 +4,13 @@ With norms before the sub-layers the stream x is what a sub-layer's norm reads; 
 reads. The sum x + y is aimed at in both, before any norm.
 """
 
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from gates import HeadSite, find_sites
-from gates.site_walk import FeedForwardSite, Sublayer
+from gates.site_walk import FeedForwardSite, Mixer, Sublayer
 from models.transformer import Residual, Transformer
 
 
@@ -19,7 +20,7 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
     Raises ValueError at a model of another class."""
     if not isinstance(model, Transformer):
         raise ValueError(
-            f"stream: the residual stream of a {type(model).__name__} is not known, only that of our own Transformer, which models of "
+            f"stream, values: the residual stream of a {type(model).__name__} is not known, only that of our own Transformer, which models of "
             "fairseq, Marian and Hugging Face become too; close with repair"
         )
     layers: dict[str, Any] = {"enc-self": model.encoder.layers, "dec-self": model.decoder.layers, "cross": model.decoder.layers}
@@ -35,4 +36,10 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
 
 
 def sublayer(site: HeadSite, module: Any, out: str, residual: Residual) -> Sublayer:
-    return Sublayer(site, module, getattr(module, out), residual.norm if residual.pre else module)
+    mixer = None if isinstance(site, FeedForwardSite) else Mixer(module.v_proj, partial(mixed, module))
+    return Sublayer(site, module, getattr(module, out), residual.norm if residual.pre else module, mixer)
+
+
+def mixed(attention: Any, inputs: Tensor, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None, **_: object) -> Tensor:
+    """What the attention's heads take in of the inputs of W_V, for the arguments of its forward."""
+    return attention.mixed(x, keys, inputs, bias)

@@ -22,7 +22,7 @@ from data import ranks
 from data.batch import Batch
 from data.parallel import ParallelText
 from gates import HeadMap, HeadSite, fold_mean, repair, resampled, rescale, zero_heads
-from gates.repair import outputs_of
+from gates.outputs import outputs_of
 from models.sublayers import sublayers
 from runfolder.source import BATCH_TOKENS, Source
 
@@ -88,11 +88,13 @@ class Calibration:
         return {"sentences": self.sentences, "targets": self.targets}
 
 
+OF_STREAM = ("stream", "values")  # of models whose residual stream is known
 WAYS: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,
     "rescale": rescale,
     "repair": repair,
     "stream": partial(repair, sublayers=sublayers),
+    "values": partial(repair, sublayers=sublayers, values=True),
 }
 
 
@@ -103,13 +105,13 @@ def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None 
     if permanent and not CLOSINGS[how].permanent:
         lasting = ", ".join(name for name, closing in CLOSINGS.items() if closing.permanent)
         raise ValueError(f"{how} draws anew at every pass and leaves no weights to keep; close with one of {lasting}")
-    if how == "stream" and model is not None:
+    if how in OF_STREAM and model is not None:
         sublayers(model)
 
 
 def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None) -> None:
     """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what `how` makes of them; with
-    "stream" the feed-forward parts' last layers too.
+    "stream" the feed-forward parts' last layers too, with "values" W_V.
 
     calibration: None will do for "zero". Raises ValueError at an unknown way, one that leaves no weights, or a text that is empty."""
     check_closing(how, permanent=True)
@@ -134,8 +136,8 @@ def closed_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calib
         with resampled(model, closed, calibration, calibration.forward, positions=calibration.positions, seed=calibration.seed):
             yield
         return
-    outputs = outputs_of(model, closed, sublayers(model) if how == "stream" else ())
-    parameters = [parameter for output in outputs.values() for parameter in output.out.parameters()]
+    outputs = outputs_of(model, closed, sublayers(model) if how in OF_STREAM else (), values=how == "values")
+    parameters = [parameter for output in outputs.values() for parameter in output.parameters]
     before = [parameter.detach().clone() for parameter in parameters]
     try:
         close_heads(model, closed, how, calibration)

@@ -29,7 +29,7 @@ def saved(runs, prune_here, *words: str, name: str = "smaller", heads: int = 4) 
     return RunFolder.open(runs / name)
 
 
-@pytest.mark.parametrize("how", ["repair", "stream"])
+@pytest.mark.parametrize("how", ["repair", "stream", "values"])
 def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path, how):
     run = saved(runs, prune_here, "--close", how, heads=3)
     (row,) = run.rows()

@@ -49,7 +49,7 @@ def test_no_two_methods_have_an_option_of_the_same_name():
     assert len({*names, *(each.name for each in fields(GateTraining))}) == len(names) + len(fields(GateTraining)) == len(fields(GateConfig))
 
 
-WAYS = ("", "-mean", "-rescale", "-repair", "-stream")
+WAYS = ("", "-mean", "-rescale", "-repair", "-stream", "-values")
 
 
 def test_no_two_rows_of_a_comparison_have_the_same_name():

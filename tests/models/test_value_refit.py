@@ -1,0 +1,141 @@
+"""Repair of W_V and W_O towards the residual stream: what the heads take in is laid out by whole passes, and the rest is value_fit's."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from gates import find_sites, remove, repair
+from gates.gram import Gram
+from gates.value_fit import value_fit
+from models.sublayers import sublayers
+from tests.gates.slow_repair import HEADS, SOME, closing, equal_weights, forward, module_at, refit, small_text, streams, sublayers_by_hand
+
+NORMS = {"pre": {}, "post": {"norm": "post"}}
+
+
+@pytest.fixture
+def text():
+    return small_text()
+
+
+def refitted(model, closed, text, *, values=True, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few positions are warned of
+        return repair(model, closed, text, forward, sublayers=sublayers, values=values, **options)
+
+
+@torch.no_grad()
+def taken_in(model, name: str, batches, where=None) -> np.ndarray:
+    """(N, H * I): the inputs of W_V by the weights that the model itself tells of."""
+    rows = []
+    for batch in batches:
+        inputs, weights = [], {}
+        handle = module_at(model, name).v_proj.register_forward_hook(lambda _, given, __, inputs=inputs: inputs.append(given[0]))
+        model(*batch, weights)
+        handle.remove()
+        mixed = torch.einsum("bhls,bsi->blhi", weights[name], inputs[0]).flatten(2)
+        rows.append(mixed[torch.ones(mixed.shape[:2], dtype=torch.bool) if where is None else where(name, batch)])
+    return torch.cat(rows).numpy()
+
+
+def slowly_refitted(model, heads: dict[str, list[int]], batches, ridge: float, where=None):
+    dense, model = model, copy.deepcopy(model)
+    outs = sublayers_by_hand(model)
+    first = next(i for i, name in enumerate(outs) if heads.get(name))
+    for name in list(outs)[first:]:
+        z, before, _ = streams(model, batches, name, where)
+        y = streams(dense, batches, name, where)[2] - before
+        stays = [h for h in range(HEADS) if h not in heads.get(name, [])]
+        if name.endswith("ffn") or not stays:
+            refit(outs[name], np.full(z.shape[1], name.endswith("ffn")), z, y, ridge)
+            continue
+        attention = module_at(model, name)
+        x = taken_in(model, name, batches, where).reshape(len(y), HEADS, -1)[:, stays].reshape(len(y), -1)
+        gram = Gram(x.shape[1] + 1, y.shape[1])
+        gram.add(torch.tensor(np.concatenate([x, np.ones((len(x), 1))], 1)), torch.tensor(y))
+        with torch.no_grad():
+            V, b = attention.v_proj.weight.unflatten(0, (HEADS, -1)), attention.v_proj.bias.unflatten(0, (HEADS, -1))
+            O = outs[name].weight.unflatten(1, (HEADS, -1)).transpose(0, 1)  # noqa: E741
+            constant = sum(O[h] @ b[h] for h in stays)
+            new = value_fit(gram, V[stays], O[stays], outs[name].bias + constant, ridge)
+            outs[name].weight.zero_()
+            for place, h in enumerate(stays):
+                V[h], O[h] = new[0][place], new[1][place]
+            outs[name].bias.copy_(new[2] - sum(O[h] @ b[h] for h in stays))
+    return model
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 0.1])
+@pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
+def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, text, settings, ridge):
+    model = make_model(**settings).double()
+    expected = slowly_refitted(model, SOME, text, ridge)
+    done = refitted(model, closing(model), text, ridge=ridge)
+    equal_weights(model, expected, 1e-6)
+    assert [each.site.name for each in done] == list(sublayers_by_hand(model))[2:]
+
+
+def test_padding_positions_do_not_matter(make_model, batch):
+    model, (source, target_in) = make_model().double(), batch
+    where = lambda name, pair: (pair[0] if "encoder" in name else pair[1]) != 0  # noqa: E731
+    expected = slowly_refitted(model, SOME, [batch] * 3, 1e-2, where)
+    longer = F.pad(source, (0, 4)), F.pad(target_in, (0, 3))
+    for each in (batch, longer):
+        changed = copy.deepcopy(model)
+        refitted(changed, closing(model), [each] * 3, ridge=1e-2, positions=lambda _, site, pair: where(site.name, pair))
+        equal_weights(changed, expected, 1e-6)
+
+
+def test_nothing_closed_changes_nothing(make_model, text):
+    model = make_model()
+    before = copy.deepcopy(model.state_dict())
+    assert refitted(model, closing(model, {}), text) == []
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_heads_go_and_the_outputs_stay(make_model, text):
+    model = make_model().double()
+    closed = closing(model)
+    refitted(model, closed, text)
+    logits = model(*text[0])
+    remove(model, closed)
+    torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["encoder.1.enc-self", "decoder.0.dec-self", "decoder.1.cross"])
+def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
+    model, weights, seen = make_model().double(), {}, {}
+    attention = module_at(model, name)
+    handles = [
+        attention.out_proj.register_forward_hook(lambda _, given, __: seen.update(z=given[0])),
+        attention.v_proj.register_forward_hook(lambda _, given, __: seen.update(x=given[0])),
+        attention.register_forward_pre_hook(lambda _, given, named: seen.update(given=given), with_kwargs=True),
+    ]
+    with torch.no_grad():
+        model(*batch, weights)
+        queries, keys, _, bias = seen["given"]
+        mixed = attention.mixed(queries, keys, seen["x"], bias)  # (B, L, H, I)
+    for handle in handles:
+        handle.remove()
+    V, b = attention.v_proj.weight.unflatten(0, (HEADS, -1)), attention.v_proj.bias.unflatten(0, (HEADS, -1))
+    z = torch.einsum("blhi,hki->blhk", mixed, V) + b
+    torch.testing.assert_close(z.flatten(2), seen["z"], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_less_is_left_unexplained_than_by_w_o_alone(make_model, seed):
+    """At the first site with closed heads, where both see the same inputs and aim at the same outputs."""
+    errors = {}
+    for values in (False, True):
+        model = make_model(seed).double()
+        errors[values] = refitted(model, closing(model), small_text() * 4, values=values, ridge=1e-4)[0].error
+    assert errors[True] < errors[False]
+
+
+def test_every_site_of_a_model_has_a_mixer(make_model):
+    model = make_model()
+    assert {each.site for each in sublayers(model) if each.mixer is not None} == set(find_sites(model))
