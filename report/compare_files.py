@@ -26,6 +26,7 @@ from runfolder.table import Row, markdown_table, write_table
 from tasks.metrics import Metric
 
 NAME = "compare"
+ELSEWHERE = "comparisons.json"  # in a base: the comparisons on it that are not beside it
 HEAD = ("method", "heads", "seeds", "of seeds", "95%", "difference", "95%", "p")
 
 
@@ -69,11 +70,13 @@ def in_order(compared: Compared) -> list[Group]:
 
 
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
-    """The comparisons beside a base and on it, by name: title, summary, a row for each point, and the figure as an address that holds it.
-    One whose file is broken is left out: it can be written again, and no page must wait for it."""
+    """The comparisons on a base, beside it or elsewhere, by name: title, summary, a row for each point, and the figure as an address that
+    holds it. One whose file is broken or gone is left out: it can be written again, and no page must wait for it."""
     found = []
-    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{NAME}.json")):
-        folder = RunFolder(path.parent)
+    place = base.path.resolve()
+    beside = {path.parent for path in place.parent.glob(f"compare-*/{NAME}.json")}
+    for where in sorted(beside | {(place / each).resolve() for each in elsewhere(base)}, key=lambda path: (path.name, path)):
+        path, folder = where / f"{NAME}.json", RunFolder(where)
         with suppress(ValueError, OSError, KeyError):
             content = folder.read_json(path.name)
             if content["base_hash"] != base.run_hash():
@@ -83,6 +86,23 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
             kept = {"name": path.parent.name, "title": content["title"], "summary": content["summary"], "points": points}
             found.append({**kept, "figure": f"data:image/svg+xml;base64,{drawing}"})
     return found
+
+
+def note_comparison(base: RunFolder, folder: RunFolder) -> None:
+    """Have the base know of a comparison whose folder is not beside its own, by the way there from it, so that both may move together."""
+    place, where = base.path.resolve(), folder.path.resolve()
+    way = os.path.relpath(where, place)
+    if where.parent != place.parent and way not in elsewhere(base):
+        base.write_json(ELSEWHERE, {"folders": [*elsewhere(base), way]})
+
+
+def elsewhere(base: RunFolder) -> list[str]:
+    """The comparisons that `note_comparison` was told of; none where its file is broken, as it can be written again."""
+    with suppress(ValueError, OSError):
+        ways = base.read_json(ELSEWHERE).get("folders")
+        if isinstance(ways, list) and all(isinstance(way, str) for way in ways):
+            return ways
+    return []
 
 
 # ---------------------------------------------------------------- rows

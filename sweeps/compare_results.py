@@ -6,7 +6,7 @@ from typing import Any
 from models.progress import say
 from protocol.comparison import Comparison, PlannedPoint
 from pruning.significance import Scored, resample_counts, score
-from report.compare_files import show_compared, write_compared
+from report.compare_files import note_comparison, show_compared, write_compared
 from report.compare_groups import BASES, RESAMPLES, Compared, MadePoint
 from report.fill import update_pages
 from runfolder.folder import RunFolder
@@ -65,6 +65,7 @@ def write_results(comparison: Comparison, state: SweepState, folder: RunFolder) 
     sentences = write_compared(
         compared, folder, metrics=task.metrics, title=title, about=about, runs=results.runs, failed=results.failed, report=say
     )
+    note_comparison(base, folder)
     show_compared(compared, sentences, metrics=task.metrics, title=comparison.name)
     for page in update_pages(base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus):
         print(f"report: {page}")

@@ -2,11 +2,12 @@
 
 import base64
 import json
+import shutil
 
 import pytest
 
 from report import drawing
-from report.compare_files import comparisons_of, lead_row, learned_pairs, show_compared, write_compared
+from report.compare_files import comparisons_of, lead_row, learned_pairs, note_comparison, show_compared, write_compared
 from runfolder.folder import RunFolder
 from runfolder.table import read_table
 from tasks.metrics import ACCURACY
@@ -94,6 +95,32 @@ def test_the_page_of_the_base_takes_words_points_and_figure(written):
     assert base64.b64decode(drawn) == (folder / "compare.svg").read_bytes()
     base.write_text("config.yaml", "run_hash: another12345\n")
     assert comparisons_of(base) == []
+
+
+def test_a_comparison_elsewhere_is_on_the_page_too(written, tmp_path):
+    folder, said = written
+    away = tmp_path / "deep" / "elsewhere" / "base"
+    shutil.copytree(folder.path.parent / "base", away)
+    base = RunFolder(away)
+    assert comparisons_of(base) == []
+    for _ in range(2):
+        note_comparison(base, folder)
+    (found,) = comparisons_of(base)
+    assert (found["name"], found["summary"]) == ("compare-planted", said)
+    note_comparison(RunFolder(folder.path.parent / "base"), folder)  # beside it: found as before, nothing is noted
+    assert len(comparisons_of(RunFolder(folder.path.parent / "base"))) == 1
+    assert not (folder.path.parent / "base" / "comparisons.json").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[1]", '{"folders": 1}', '{"folders": ["../../gone", "/nowhere/at/all"]}'])
+def test_a_broken_note_costs_the_page_nothing(written, tmp_path, content):
+    folder, _ = written
+    away = tmp_path / "away" / "base"
+    shutil.copytree(folder.path.parent / "base", away)
+    (away / "comparisons.json").write_text(content)
+    assert comparisons_of(RunFolder(away)) == []
+    note_comparison(RunFolder(away), folder)
+    assert len(comparisons_of(RunFolder(away))) == 1
 
 
 def test_a_broken_comparison_costs_the_page_nothing(written):
