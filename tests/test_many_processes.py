@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from runfolder.folder import RunFolder
+from tests.worlds.killed import left_of
 from tests.worlds.ranks import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -170,6 +172,43 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began_with(one, flags, tmp_p
     assert error.count("fit.py: error: ") == 1, error
     assert "was written by 1 process, and now there are 2" in error
     assert json.loads((base / "result.json").read_text())["finished"]
+
+
+def test_two_processes_that_are_killed_within_an_epoch_end_as_if_they_were_not(flags, tmp_path):
+    """All at once by kill -9, as a machine goes down, after the third and the eighth checkpoint; with dropout, which draws by rank."""
+    words = [*flags, "--model.dropout", "0.1", "--systems", "base,l0", "--checkpoint-steps", "2", "--devices", "2", "--resume"]
+    ((code, _, error),) = launched("one", [*words, "--runs", str(tmp_path / "whole")])
+    assert code == 0, error
+    within = []
+    for checkpoints in (3, 8):
+        process = start(sys.executable, *words, "--runs", str(tmp_path / "killed"))
+        try:
+            seen: set[int] = set()
+            while process.poll() is None and len(seen) < checkpoints:
+                with suppress(FileNotFoundError):  # one that ended in between
+                    seen |= {path.stat().st_mtime_ns for path in existing(tmp_path / "killed")}
+                time.sleep(0.002)
+        finally:
+            end_at_once(process)
+        within += [torch.load(path, weights_only=True)["global_step"] for path in existing(tmp_path / "killed")]
+    ((code, _, error),) = launched("one", [*words, "--runs", str(tmp_path / "killed")])
+    assert code == 0, error
+    whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
+    assert whole.keys() == killed.keys()
+    assert [path for path in whole if whole[path] != killed[path]] == []
+    batches = json.loads(next((tmp_path / "whole").glob("*-none-*/stage.json")).read_text())["steps"]
+    assert any(step % (batches // 2) for step in within)  # of two epochs: not every kill was at the end of one
+
+
+def existing(runs: Path) -> list[Path]:
+    """The checkpoints of runs that are not finished."""
+    return [path for path in runs.glob("*/last.pt") if path.is_file() and not (path.parent / "result.json").is_file()]
+
+
+def end_at_once(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists a process's children on Linux alone")
