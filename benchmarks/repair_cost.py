@@ -1,10 +1,10 @@
 """What does the repair of a model with half of its heads closed cost?   The aim: at most 2 forward passes over the calibration text, with
 memory that does not grow with the text.
 
-The plain pass gives the logits of every batch, without gradients. The repair (gates/repair.py) refits all sites after the first one, the
-choice of the ridge and the dense copy included. Both take the same batches of real text in turns, in fp32. Peak memory is what a repair
-(or a plain pass) with so many sentences adds at most to the resident size of a process of its own, as Linux counts it. Sizes and weights:
-benchmarks/untrained.py.
+The plain pass gives the logits of every batch, without gradients. A repair (gates/repair.py; W_O alone, towards the stream, or W_V too, as
+prune.py --close names them) refits all sites after the first one, the choice of the ridge and the dense copy included. All take the same
+batches of real text in turns, in fp32. Peak memory is what a repair (or a plain pass) with so many sentences adds at most to the resident
+size of a process of its own, as Linux counts it. Sizes and weights: benchmarks/untrained.py.
 """
 
 import argparse
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from models.transformer import Transformer
 
 AIM = 2.0
+WAYS = ("repair", "stream", "values")
 TOKENS = 4000  # of a batch, as prune.py has it
 
 
@@ -35,29 +36,31 @@ def plain_pass(model: "Transformer", batches: Iterable["Batch"]) -> None:
             model(batch.source, batch.target_in)
 
 
-def repair_copy(model: "Transformer", batches: Iterable["Batch"]) -> None:
-    """Close every second head of every site and repair; then the output projections are as before."""
+def repair_copy(model: "Transformer", batches: Iterable["Batch"], way: str) -> None:
+    """Close every second head of every site and repair in one of WAYS; then the weights are as before."""
     import torch
 
-    from analysis.gate_gradients import query_tokens
-    from gates import HeadMap, find_sites, repair
+    from gates import HeadMap, find_sites
+    from pruning.closing import WAYS as CLOSINGS
+    from pruning.closing import real_positions
 
     closed = HeadMap({site: torch.arange(site.heads) % 2 == 1 for site in find_sites(model)})
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items() if ".out_proj." in name}
-    repair(model, closed, batches, lambda model, batch: model(batch.source, batch.target_in), positions=query_tokens)
-    model.load_state_dict(before, strict=False)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    CLOSINGS[way](model, closed, batches, lambda model, batch: model(batch.source, batch.target_in), positions=real_positions)
+    model.load_state_dict(before)
 
 
 def measure(size: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The seconds of a pass and of a repair, and their ratio."""
+    """The seconds of a pass and of every repair, and their ratios."""
     _, data, model = untrained(size, options.data_dir, sentences=options.sentences)
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", TOKENS)]
     model.eval()
-    blocks: dict[str, Any] = {"plain": partial(plain_pass, model, batches), "repair": partial(repair_copy, model, batches)}
+    blocks: dict[str, Any] = {way: partial(repair_copy, model, batches, way) for way in WAYS}
+    blocks["plain"] = partial(plain_pass, model, batches)
     seconds = alternate(blocks, rounds=options.rounds)
-    times: dict[str, Any] = {name: median_and_range(seconds[name]) for name in blocks}
-    ratio = ratio_by_round(seconds["repair"], seconds["plain"])
-    return block_facts(size, model, batches, max_tokens=TOKENS) | {"plain_s": times["plain"], "repair_s": times["repair"], "ratio": ratio}
+    times: dict[str, Any] = {f"{name}_s": median_and_range(seconds[name]) for name in blocks}
+    ratios = {way: ratio_by_round(seconds[way], seconds["plain"]) for way in WAYS}
+    return block_facts(size, model, batches, max_tokens=TOKENS) | times | {"ratio": ratios}
 
 
 def peak_megabytes(size: str, options: argparse.Namespace, sentences: int, what: str) -> float:
@@ -85,7 +88,10 @@ def work(size: str, options: argparse.Namespace) -> None:
     ctypes.CDLL(None).malloc_trim(0)  # what making the vocabulary needed would hide what comes
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins here
     before = kilobytes("VmRSS")
-    (repair_copy if options.worker == "repair" else plain_pass)(model, Text())
+    if options.worker == "plain":
+        plain_pass(model, Text())
+    else:
+        repair_copy(model, Text(), options.worker)
     print((kilobytes("VmHWM") - before) / 1024)
 
 
@@ -104,13 +110,14 @@ def answer(options: argparse.Namespace) -> Answer | None:
         numbers = measure(size, options)
         counts = [options.sentences * 2**i for i in range(options.doublings + 1)]
         numbers["peak_mb"] = {
-            what: {str(count): peak_megabytes(size, options, count, what) for count in counts} for what in ("plain", "repair")
+            what: {str(count): peak_megabytes(size, options, count, what) for count in counts} for what in ("plain", *WAYS)
         }
         measured.append(numbers)
-        memory = ", ".join(f"{count}: {numbers['peak_mb']['repair'][str(count)]:.0f}" for count in counts)
-        plain, repair = median_text(numbers["plain_s"]), median_text(numbers["repair_s"])
-        rows.append([size, numbers["batches"], plain, repair, *ratio_cells(numbers["ratio"], AIM), memory])
-    header = ["size", "batches", "forward s", "repair s", *RATIO_COLUMNS, f"at most {AIM:g}", "peak MB by sentences"]
+        for way in WAYS:
+            memory = ", ".join(f"{count}: {numbers['peak_mb'][way][str(count)]:.0f}" for count in counts)
+            plain, repair = median_text(numbers["plain_s"]), median_text(numbers[f"{way}_s"])
+            rows.append([size, numbers["batches"], way, plain, repair, *ratio_cells(numbers["ratio"][way], AIM), memory])
+    header = ["size", "batches", "way", "forward s", "repair s", *RATIO_COLUMNS, f"at most {AIM:g}", "peak MB by sentences"]
     return Answer({"aim": AIM, "measured": measured, "rounds": options.rounds}, header, rows, seed=SEED)
 
 
@@ -125,7 +132,7 @@ main = Benchmark(
             "--doublings",
             {"type": at_least_one, "default": 3, "help": "how often the text is doubled for peak memory (default: %(default)s)"},
         ),
-        ("--worker", {"choices": ["plain", "repair"], "help": argparse.SUPPRESS}),
+        ("--worker", {"choices": ["plain", *WAYS], "help": argparse.SUPPRESS}),
     ],
     answer,
 ).main
