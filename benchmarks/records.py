@@ -50,7 +50,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        trained = f" +{self.epochs} epochs" if self.epochs else ", not trained"
+        trained = f" +{self.epochs} epoch{'s' * (self.epochs > 1)}" if self.epochs else ", not trained"
         return f"{self.method}{trained}"
 
 
