@@ -201,7 +201,8 @@ def duels(findings: Findings, mine: Callable[[Point], bool], theirs: Callable[[P
 
 
 def duels_text(found: Sequence[DUEL]) -> str:
-    return ", ".join(f"{where(one)} after {one.epochs} epoch{'s' * (one.epochs > 1)} {lead} over {other.method}" for one, other, lead in found)
+    trained = {one.epochs: f"{one.epochs} epoch{'s' * (one.epochs > 1)}" for one, _, _ in found}
+    return ", ".join(f"{where(one)} after {trained[one.epochs]} {lead} over {other.method}" for one, other, lead in found)
 
 
 def gates_beat_greedy(findings: Findings) -> Verdict | None:
