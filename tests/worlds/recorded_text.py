@@ -107,7 +107,24 @@ def same_training() -> list[str]:
         "for 34 epochs as the base was",  # configs/multi30k.yaml
         "for 60 to 140 of some 470 steps",  # in LOG.md
         "The aims were 0.7 BLEU and chrF at 18 heads and 1.5 BLEU at 9: not reached, by 0.06 BLEU and 0.6 chrF, and by 0.4 BLEU",
+        *second_pair(),
         *encoder_alone(),
+    ]
+
+
+def second_pair() -> list[str]:
+    made = read("compare-tatoeba-en-fr/compare.json")
+    rows = {(row["method"], round(row["heads"])): row for row in made["groups"] if row["epochs"] or row["method"] == "base"}
+    leads = {row["heads"]: row for row in made["leads"] if (row["method"], row["against"]) == ("l0-target", "greedy-stream")}
+    assert all(leads[heads]["difference_high"] < 0 for heads in (36, 18, 9))
+    of = {heads: [f"{rows[name, heads]['value']:.2f}" for name in ("greedy-stream", "subset", "l0-target")] for heads in (36, 18, 9)}
+    low, high = size(leads[36]["difference_high"], 2), size(leads[36]["difference_low"], 2)
+    return [
+        f"(a base of {rows['base', 72]['value']:.2f} BLEU that has not converged;",
+        f"have {of[36][0]}, {of[36][1]} and {of[36][2]} BLEU at 36 of 72 heads, {of[18][0]}, {of[18][1]} and {of[18][2]} at 18,"
+        f" {of[9][0]}, {of[9][1]} and {of[9][2]} at 9.",
+        f"by {size(leads[36]['difference'], 2)} ({low} to {high}), {size(leads[18]['difference'], 2)} and {size(leads[9]['difference'], 2)}.",
+        f"falls to {rows['base-continued', 72]['value']:.2f},",
     ]
 
 
