@@ -119,11 +119,12 @@ def second_pair() -> list[str]:
     assert all(leads[heads]["difference_high"] < 0 for heads in (36, 18, 9))
     of = {heads: [f"{rows[name, heads]['value']:.2f}" for name in ("greedy-stream", "subset", "l0-target")] for heads in (36, 18, 9)}
     low, high = size(leads[36]["difference_high"], 2), size(leads[36]["difference_low"], 2)
+    behind = [size(leads[heads]["difference"], 2) for heads in (36, 18, 9)]
     return [
         f"(a base of {rows['base', 72]['value']:.2f} BLEU that has not converged;",
         f"have {of[36][0]}, {of[36][1]} and {of[36][2]} BLEU at 36 of 72 heads, {of[18][0]}, {of[18][1]} and {of[18][2]} at 18,"
         f" {of[9][0]}, {of[9][1]} and {of[9][2]} at 9.",
-        f"by {size(leads[36]['difference'], 2)} ({low} to {high}), {size(leads[18]['difference'], 2)} and {size(leads[9]['difference'], 2)}.",
+        f"by {behind[0]} ({low} to {high}), {behind[1]} and {behind[2]}.",
         f"falls to {rows['base-continued', 72]['value']:.2f},",
     ]
 
