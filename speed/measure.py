@@ -27,23 +27,26 @@ def wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def seconds_of(block: Callable[[], object]) -> float:
-    """Run the block and return its seconds."""
+def seconds_of(block: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Run the block and return its seconds by the clock."""
     wait_for_gpu()
-    begin = time.perf_counter()
+    begin = clock()
     block()
     wait_for_gpu()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
-def alternate(blocks: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1) -> dict[str, list[float]]:
+def alternate(
+    blocks: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of each block in each round. A round runs every block once, in the opposite order of the round before (A B, B A, ...), so
-    that neither always comes after the other; `warmup` rounds are not timed."""
+    that neither always comes after the other; `warmup` rounds are not timed. clock: time.process_time counts the processor's seconds of
+    all threads, which other processes change less."""
     order = list(blocks)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(warmup + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
-            elapsed = seconds_of(blocks[name])
+            elapsed = seconds_of(blocks[name], clock)
             if turn >= warmup:
                 seconds[name].append(elapsed)
     return seconds
