@@ -107,8 +107,27 @@ def same_training() -> list[str]:
         "for 34 epochs as the base was",  # configs/multi30k.yaml
         "for 60 to 140 of some 470 steps",  # in LOG.md
         "The aims were 0.7 BLEU and chrF at 18 heads and 1.5 BLEU at 9: not reached, by 0.06 BLEU and 0.6 chrF, and by 0.4 BLEU",
+        *values_start(),
         *second_pair(),
         *encoder_alone(),
+    ]
+
+
+def values_start() -> list[str]:
+    made = read(f"compare-{MAIN}-values/compare.json")
+    rows = {(row["method"], round(row["heads"])): row for row in made["groups"] if row["epochs"] or row["method"] == "base"}
+    base = rows["base", 72]
+    assert {row["seeds"] for (name, _), row in rows.items() if name != "base"} == {2}
+    greedy, gates = ([rows[name, heads] for heads in (36, 18, 9)] for name in ("greedy-values", "l0-target"))
+
+    def scores(found: list[dict[str, float]]) -> str:
+        return "{:.2f}, {:.2f} and {:.2f}".format(*(row["value"] for row in found))
+
+    quarter, eighth = (max((each[place] for each in (greedy, gates)), key=lambda row: row["value"]) for place in (1, 2))
+    return [
+        f"greedy pruning has {scores(greedy)} BLEU at 36, 18 and 9 heads, l0-target {scores(gates)}",
+        f"the best are at {signed(quarter)} with a quarter and {signed(eighth)} with an eighth",
+        f"chrF at {quarter['chrf'] - base['chrf']:+.2f} and {eighth['chrf'] - base['chrf']:+.2f}",
     ]
 
 
