@@ -23,13 +23,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from configs.did_you_mean import did_you_mean
 from configs.fields import SPELT, Setting, all_settings, shortened, to_dict
 from configs.printable import printable
-from configs.yaml_file import ConfigError, load_yaml
+from configs.yaml_file import ConfigError, dump_yaml, load_yaml
 
 C = TypeVar("C")
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +86,7 @@ def to_yaml(config: Any, **recorded: Any) -> str:
     """The whole configuration as YAML that `--config` reads again.   `recorded` (names in RECORDED: base_hash) is kept with it."""
     if unknown := sorted(set(recorded) - RECORDED):
         raise ValueError(f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; add it there")
-    return yaml.safe_dump(to_dict(config) | recorded, sort_keys=False, allow_unicode=True, width=140)
+    return dump_yaml(to_dict(config) | recorded)
 
 
 def config_hash(mapping: Mapping[str, Any]) -> str:

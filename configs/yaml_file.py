@@ -1,4 +1,4 @@
-"""YAML files of settings, read by the rules of YAML 1.2: the one reader of configurations, run folders and sweep files."""
+"""YAML files of settings, read by the rules of YAML 1.2: the one reader and writer of configurations, run folders and sweep files."""
 
 import math
 import re
@@ -36,13 +36,30 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either version takes for another type: one hash of a run in 250 is a number in 1.2 alone, as 12e3456 is."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: list(found) for first, found in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True  # the reader takes none
+
+
 for _tag, _pattern in {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(0|[1-9][0-9]*)",
     "float": r"[-+]?((\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.inf|\.Inf)|\.nan|\.NaN",
 }.items():
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), None)
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), None)
+
+
+def dump_yaml(content: dict[str, Any]) -> str:
+    """The text of a file that `load_yaml` reads as `content`, in its order; any other reader of YAML 1.1 or 1.2 does too."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)
 
 
 def written_out(content: Any, known: dict[int, float]) -> float:
