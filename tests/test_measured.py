@@ -114,6 +114,23 @@ def fuzz() -> list[str]:
     return [f"{record['cases']:,} files", f"{fine} read", f"{refused:,} refused in one line", f"{sum(defects)} tracebacks, hangs"]
 
 
+def repair_cost() -> list[str]:
+    record = records("repair_cost")[-1]
+    toy, real = record["measured"]
+    assert (toy["size"], real["size"]) == ("toy", "multi30k")
+    assert [real["ratio"][way]["median"] <= record["aim"] for way in ("repair", "stream", "values")] == [True, False, False]
+    ways = [f"{spread(real['ratio'][way], '.1f')}" for way in ("repair", "stream", "values")]
+    small = "{:.1f}, {:.1f} and {:.1f}".format(*(toy["ratio"][way]["median"] for way in ("repair", "stream", "values")))
+    held = [sorted(real["peak_mb"]["values"].items(), key=lambda each: int(each[0]))[end] for end in (0, -1)]
+    memory = f"{held[0][1]:.0f} MB for {int(held[0][0]):,} sentences, {held[1][1]:.0f} for {int(held[1][0]):,}"
+    return [
+        f"`repair` {ways[0]}, `stream` {ways[1]}, `values` {ways[2]} times as long",
+        f"{small} at the toy size",
+        f"{memory} with `values`",
+        rounds("repair_cost"),
+    ]
+
+
 def training_peers() -> list[str]:
     record = records("training_peers")[-1]
     ratios = {each["d_model"]: spread(each["ratio"]) for each in record["measurements"]}
@@ -123,7 +140,7 @@ def training_peers() -> list[str]:
 
 
 COMPUTED = [
-    *(memory, fuzz, training_peers),
+    *(memory, fuzz, training_peers, repair_cost),
     *(training_speed, gate_overhead, ablation_speed, importance_cost),
     *(removal_speed, beam_speed, lrp_cost, lrp_agreement),
 ]
