@@ -1,12 +1,14 @@
 """A repair the slow way, by whole passes and whole matrices, and a text for the small model."""
 
 import copy
+import warnings
 
 import numpy as np
 import torch
 from torch import nn
 
-from gates import HeadMap, find_sites
+from gates import HeadMap, Refit, find_sites, repair
+from models.sublayers import sublayers
 
 HEADS, WIDTH, D = 3, 7, 21
 # as a pass of the small model reaches them
@@ -80,6 +82,13 @@ def refit(out: nn.Linear, kept: np.ndarray, z: np.ndarray, y: np.ndarray, ridge:
 
 
 # ---------------------------------------------------------------- the residual stream
+
+
+def streamed(model, closed, text, **options) -> list[Refit]:
+    """The repair that the product makes towards the stream, whose warning of so few positions is no news here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return repair(model, closed, text, forward, sublayers=sublayers, **options)
 
 
 def sublayers_by_hand(model) -> dict[str, nn.Linear]:

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import warnings
 
 import pytest
 import torch
@@ -11,7 +10,18 @@ from torch import nn
 
 from gates import attach, detach, find_sites, remove, repair, zero_heads
 from models.sublayers import sublayers
-from tests.gates.slow_repair import SOME, WIDTH, closing, equal_weights, forward, module_at, slowly_streamed, small_text, sublayers_by_hand
+from tests.gates.slow_repair import (
+    SOME,
+    WIDTH,
+    closing,
+    equal_weights,
+    forward,
+    module_at,
+    slowly_streamed,
+    small_text,
+    streamed,
+    sublayers_by_hand,
+)
 
 NORMS = {"pre": {}, "post": {"norm": "post"}, "both": {"norm": "post", "decoder_norm": "pre", "final_norm": "decoder"}}
 
@@ -19,12 +29,6 @@ NORMS = {"pre": {}, "post": {"norm": "post"}, "both": {"norm": "post", "decoder_
 @pytest.fixture
 def text():
     return small_text()
-
-
-def streamed(model, closed, text, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # so few positions are warned of
-        return repair(model, closed, text, forward, sublayers=sublayers, **options)
 
 
 @pytest.mark.parametrize("ridge", [1e-4, 0.1])

@@ -1,18 +1,28 @@
 """Repair of W_V and W_O towards the residual stream: what the heads take in is laid out by whole passes, and the rest is value_fit's."""
 
 import copy
-import warnings
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from gates import find_sites, remove, repair
+from gates import find_sites, remove
 from gates.gram import Gram
 from gates.value_fit import value_fit
 from models.sublayers import sublayers
-from tests.gates.slow_repair import HEADS, SOME, closing, equal_weights, forward, module_at, refit, small_text, streams, sublayers_by_hand
+from tests.gates.slow_repair import (
+    HEADS,
+    SOME,
+    closing,
+    equal_weights,
+    module_at,
+    refit,
+    small_text,
+    streamed,
+    streams,
+    sublayers_by_hand,
+)
 
 NORMS = {"pre": {}, "post": {"norm": "post"}}
 
@@ -22,10 +32,8 @@ def text():
     return small_text()
 
 
-def refitted(model, closed, text, *, values=True, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # so few positions are warned of
-        return repair(model, closed, text, forward, sublayers=sublayers, values=values, **options)
+def refitted(model, closed, text, **options):
+    return streamed(model, closed, text, values=True, **options)
 
 
 @torch.no_grad()
@@ -132,7 +140,7 @@ def test_less_is_left_unexplained_than_by_w_o_alone(make_model, seed):
     errors = {}
     for values in (False, True):
         model = make_model(seed).double()
-        errors[values] = refitted(model, closing(model), small_text() * 4, values=values, ridge=1e-4)[0].error
+        errors[values] = streamed(model, closing(model), small_text() * 4, values=values, ridge=1e-4)[0].error
     assert errors[True] < errors[False]
 
 
