@@ -131,6 +131,16 @@ def repair_cost() -> list[str]:
     ]
 
 
+def decoding_peers() -> list[str]:
+    record = records("decoding_peers")[-1]
+    rows = [row for each in record["measurements"] for row in each["rows"]]
+    over = {peer: [row["over"][peer]["median"] for row in rows] for peer in ("HF generate", "CTranslate2", "CTranslate2 int8")}
+    assert max(over["CTranslate2"]) < record["aim"]["at_least"]
+    assert {(row["beam"], row["batch"]) for row in rows} == {(1, 16), (1, 64), (5, 16), (5, 64)}
+    hf, fp32, int8 = (f"{min(found):.2f} to {max(found):.2f}" for found in over.values())
+    return [f"{hf} times Hugging Face's generate", f"{fp32} of CTranslate2 in fp32", f"{int8} of it in int8", rounds("decoding_peers")]
+
+
 def training_peers() -> list[str]:
     record = records("training_peers")[-1]
     ratios = {each["d_model"]: spread(each["ratio"]) for each in record["measurements"]}
@@ -140,7 +150,7 @@ def training_peers() -> list[str]:
 
 
 COMPUTED = [
-    *(memory, fuzz, training_peers, repair_cost),
+    *(memory, fuzz, training_peers, repair_cost, decoding_peers),
     *(training_speed, gate_overhead, ablation_speed, importance_cost),
     *(removal_speed, beam_speed, lrp_cost, lrp_agreement),
 ]
