@@ -114,6 +114,16 @@ def test_the_heads_go_and_the_outputs_stay(make_model, text):
     torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
 
 
+def test_a_decoder_with_an_ssru_is_refitted_where_it_has_heads(make_model, text):
+    model = make_model(decoder_mixer="ssru").double()
+    closed = closing(model, {"encoder.0.enc-self": [1], "decoder.1.cross": [0, 2]})
+    done = refitted(model, closed, text)
+    assert "decoder.0.dec-self" not in {each.site.name for each in done}
+    logits = model(*text[0])
+    remove(model, closed)
+    torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["encoder.1.enc-self", "decoder.0.dec-self", "decoder.1.cross"])
 def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
     model, weights, seen = make_model().double(), {}, {}
