@@ -101,6 +101,6 @@ def test_a_figure_that_fails_leaves_the_old_one_whole(sweep, tmp_path, monkeypat
 def test_a_recorded_table_can_still_be_read_and_drawn(path, tmp_path, monkeypatch):
     monkeypatch.setattr("report.drawing.DOTS_PER_INCH", 40)
     rows = read_table(RunFolder(path.parent), path.name)
-    assert len(rows) > 6
+    assert {row["system"] for row in rows} > {"base", "base-continued", "greedy"}
     bleu_heads.draw_bleu_heads(rows, tmp_path / "figure")
     assert (tmp_path / "figure.png").stat().st_size > 1000
