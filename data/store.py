@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
 from multiprocessing.connection import wait
@@ -77,7 +77,8 @@ def stored_text(
 
     pairs: reads the files; skip_empty: leave out and count pairs with an empty side; made_of: what else the pairs depend on. Raises
     DataError where `pairs` does, or the store cannot be written."""
-    known = [VERSION, skip_empty, *made_of, *(file_digest(file) for file in files)]
+    with ThreadPoolExecutor() as threads:  # hashing leaves other threads free to run
+        known = [VERSION, skip_empty, *made_of, *threads.map(file_digest, files)]
     folder = cache_folder() / "text" / hashlib.sha256(json.dumps(known).encode()).hexdigest()[:20]
     text = open_text(folder)
     if text is None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.batching import TokenBatches
+from data.batching import TokenBatches, largest_first
 from data.parallel import DataError
 
 RNG = np.random.default_rng(0)
@@ -160,3 +160,9 @@ def test_any_text_is_covered_once_with_equal_ranks_and_right_step_tokens(lengths
         assert {tokens for _, tokens in step} == {sum(int(target[i]) for indices, _ in step for i in indices)}
     for indices, _ in (item for rank in ranks for item in rank):
         assert len(indices) <= 1 or len(indices) * max(source[indices].max(), target[indices].max()) <= max_tokens
+
+
+@given(st.lists(st.sampled_from([0.25, 1.5, 1.75, 3.0]) | st.floats(0, 9), max_size=40))
+def test_a_quick_sort_orders_as_a_stable_one_does_equal_values_too(values):
+    expected = sorted(range(len(values)), key=lambda i: -values[i])  # Python's sort is stable
+    assert largest_first(np.array(values, dtype=float)).tolist() == expected
