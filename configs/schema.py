@@ -176,6 +176,9 @@ class FitConfig(ForeignOptions):
     seed: int = setting(1, "seed of data order, initial weights, dropout and gate noise", at_least=0, at_most=LARGEST_SEED)
     devices: int = setting(1, "processes of this machine that make the run together, each with a GPU if there are any", at_least=1)
     num_nodes: int = setting(1, "machines that make it together, each with so many processes, started by torchrun or srun", at_least=1)
+    strategy: Literal["ddp", "fsdp"] = setting(
+        "ddp", "ddp: every process has all weights while it trains; fsdp: its share of them, of their gradients and of Adam's state"
+    )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
     logger: Literal["csv", "wandb", "tensorboard"] = setting("csv", "where metrics go beside metrics.csv; wandb is offline without a login")
@@ -233,6 +236,8 @@ class FitConfig(ForeignOptions):
             )
         if model.embeddings == "tied" and not text.joint:
             raise ValueError("--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate")
+        if self.strategy == "fsdp" and "muon" in (self.train.optimizer, self.finetune.optimizer):
+            raise ValueError("--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw")
         self._check_dynamics()
         self._check_files()
 

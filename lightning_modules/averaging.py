@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lightning_modules.callbacks import Remembers
 from lightning_modules.module import StageModule
+from lightning_modules.sharding import like
 
 
 class AverageWeights(Remembers):
@@ -28,12 +29,12 @@ class AverageWeights(Remembers):
 
     def weights(self, module: pl.LightningModule) -> dict[str, Tensor]:
         assert isinstance(module, StageModule)
-        return {name: p.data for name, p in module.model.named_parameters() if not name.startswith("head_gates.")}
+        return {name: p.data for name, p in module.trained.named_parameters() if not name.startswith("head_gates.")}
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         weights = self.weights(module)
         if self.average:  # a resumed run brought it along
-            self.average = {name: self.average[name].to(weight.device) for name, weight in weights.items()}
+            self.average = {name: like(self.average[name], weight) for name, weight in weights.items()}
         else:
             self.average = {name: weight.clone() for name, weight in weights.items()}
 

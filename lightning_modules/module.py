@@ -46,6 +46,7 @@ class StageModule(pl.LightningModule):
         self.distilling = distilling  # no submodule: its teacher is neither trained nor saved
         self.model: Any = predictor.model
         self._predictor = [predictor]  # in a list: not a submodule
+        self.twin: list[Any] = []  # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
         self.validator = task.validator(self.model)
         # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric without it ignores weights
         self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
@@ -57,6 +58,11 @@ class StageModule(pl.LightningModule):
     @property
     def predictor(self) -> Predictor:
         return self._predictor[0]
+
+    @property
+    def trained(self) -> Any:
+        """The model whose weights the optimiser has: `model`, or its sharded twin."""
+        return self.twin[0].model if self.twin else self.model
 
     @property
     def bank(self) -> GateBank | None:
@@ -123,10 +129,7 @@ class StageModule(pl.LightningModule):
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.gating is not None:
             self.draw_gates()
-        if self.distilling is None:
-            loss = self.task.loss(self.model, batch, smoothing=self.stage.label_smoothing)
-        else:
-            loss = self.distilling.loss(self.task, self.model, batch, smoothing=self.stage.label_smoothing)
+        loss = self.twin[0](self.loss, batch) if self.twin else self.loss(self.model, batch)
         units = batch.target_tokens
         if not units:  # of a rank that has no batch left in this step
             loss = loss * 0.0
@@ -136,6 +139,11 @@ class StageModule(pl.LightningModule):
         penalty = self.gating and self.gating.penalty(self.gate_bank, step=self.global_step)
         # a batch carries the share of the penalty that its units are of the step's
         return loss if penalty is None else loss + units / batch.step_tokens * self.scale() * penalty
+
+    def loss(self, model: Any, batch: Any) -> Tensor:
+        """Nats, summed over the batch's units: a scalar with a gradient."""
+        how = {"smoothing": self.stage.label_smoothing}
+        return self.task.loss(model, batch, **how) if self.distilling is None else self.distilling.loss(self.task, model, batch, **how)
 
     def on_train_batch_end(self, *_: Any) -> None:
         # once an optimiser step: micro-batches before its last one still see the number of the step before
@@ -207,12 +215,12 @@ class StageModule(pl.LightningModule):
     def param_groups(self) -> list[dict[str, Any]]:
         lr, weight_decay = self.stage.lr, self.stage.weight_decay
         if self.gating is not None:
-            return self.gating.param_groups(self.gate_bank, lr=lr, weight_decay=weight_decay)
-        weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            return self.gating.param_groups(self.trained.head_gates, lr=lr, weight_decay=weight_decay)
+        weights = [parameter for parameter in self.trained.parameters() if parameter.requires_grad]
         return [{"params": weights, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
 
     def configure_optimizers(self) -> Any:
-        optimizer = make_optimizer(self.model, self.param_groups(), self.stage)
+        optimizer = make_optimizer(self.trained, self.param_groups(), self.stage)
 
         def warm(step: int) -> float:
             return inverse_sqrt(step, self.stage.warmup_steps)

@@ -21,6 +21,7 @@ from lightning_modules.held_signals import HeldSignals
 from lightning_modules.loggers import make_loggers
 from lightning_modules.memory import ReleaseMemory
 from lightning_modules.module import StageModule
+from lightning_modules.sharding import Sharded
 from lightning_modules.stage_bar import stage_bar
 from models.checkpoint import load_file
 from runfolder.convergence import is_converged
@@ -37,6 +38,11 @@ class Machine:
     checkpoint_minutes: float = 5.0
     checkpoint_steps: int = 0
     nodes: int = 1
+    strategy: str = "ddp"  # or "fsdp"
+
+    def __post_init__(self) -> None:
+        if self.strategy == "fsdp" and self.ranks == 1:
+            raise ValueError("--strategy fsdp shares out one model over processes, and there is one; start more, or leave it out")
 
     @property
     def ranks(self) -> int:
@@ -159,7 +165,9 @@ def run_stage(
 
 
 def strategy(machine: Machine, *, gated: bool) -> Strategy | str:
-    """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which they must be told to look for."""
+    """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which DDP must be told to look for."""
+    if machine.strategy == "fsdp":
+        return Sharded()
     return DDPStrategy(find_unused_parameters=gated) if machine.ranks > 1 else "auto"
 
 

@@ -57,7 +57,7 @@ class Experiment:
         self.config = config
         self.precision = resolve_precision(config.precision)
         every: Any = {name: getattr(config, name) for name in ("checkpoint_minutes", "checkpoint_steps")}
-        self.machine = Machine(config.devices, self.precision, config.logger, nodes=config.num_nodes, **every)
+        self.machine = Machine(config.devices, self.precision, config.logger, nodes=config.num_nodes, strategy=config.strategy, **every)
         bound_caches()
         if config.threads:
             torch.set_num_threads(config.threads)

@@ -57,6 +57,8 @@ def launched(way: str, words: list[str]) -> list[tuple[int, str, str]]:
         return end(start(sys.executable, *words))
     if way == "devices":
         return end(start(sys.executable, *words, "--devices", "2"))
+    if way == "fsdp":
+        return end(start(sys.executable, *words, "--devices", "2", "--strategy", "fsdp"))
     if way == "torchrun":
         return end(start(*TORCHRUN, "--standalone", "--nproc-per-node", "2", *words))
     meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
@@ -78,7 +80,7 @@ def one(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-@pytest.mark.parametrize("way", ["devices", "torchrun", "nodes"])
+@pytest.mark.parametrize("way", ["devices", "torchrun", "nodes", "fsdp"])
 def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
     done = launched(way, [*flags, "--runs", str(tmp_path)])
     assert [code for code, _, _ in done] == [0] * len(done), done
@@ -96,6 +98,8 @@ def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
             if theirs.stage:
                 assert ours.stage["losses"] == pytest.approx(theirs.stage["losses"], abs=2e-5)
         weights = [torch.load(run / "best.pt", weights_only=True)["model"] for run in (twin, folder) if (run / "best.pt").is_file()]
+        if weights and way == "fsdp":  # a key's bias shifts all scores alike: its gradient is rounding, and so is where Adam takes it
+            weights = [{name: weight for name, weight in each.items() if not name.endswith("k_proj.bias")} for each in weights]
         if weights:
             torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-5)
 

@@ -1,12 +1,15 @@
 """What the tests of several ranks do on each of them, and alone: training, scores, repair, outputs, decisions."""
 
+import shutil
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch.distributed.tensor import DTensor
 
 from analysis.fisher import fisher
 from analysis.importance import importance
@@ -15,6 +18,7 @@ from configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
 from data import load_corpus, ranks
 from data.corpus import TranslationData, make_vocabs
 from gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, repair
+from lightning_modules.averaging import AverageWeights
 from lightning_modules.gating import Gating
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, run_stage
@@ -27,7 +31,12 @@ from runfolder.folder import RunFolder
 from tasks.translation import Translation
 
 TASK = Translation()
-BUDGETS = {"l0": lambda: LambdaBudget(0.1, 2), "l0-target": lambda: TargetBudget(9, 2), "subset": lambda: LambdaBudget(0.0, 0)}
+BUDGETS = {
+    "l0": lambda: LambdaBudget(0.1, 2),
+    "l0-halved": lambda: LambdaBudget(0.1, 2),
+    "l0-target": lambda: TargetBudget(9, 2),
+    "subset": lambda: LambdaBudget(0.0, 0),
+}
 
 
 def world_of(text: str, vocab: str) -> tuple[Translator, TranslationData]:
@@ -40,7 +49,38 @@ def world_of(text: str, vocab: str) -> tuple[Translator, TranslationData]:
     return translator, TranslationData(corpus=corpus, source_vocab=both, target_vocab=both, max_tokens=131, max_length=31, seed=0)
 
 
-def trained(text: str, vocab: str, folder: str, gate: str | None, stage: StageConfig) -> dict[str, Any]:
+class Held(pl.Callback):
+    """What this process holds between steps, in bytes, and the norm of each whole gradient; and the checkpoint of step 8 is kept, in the
+    middle of the second epoch."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.bytes: dict[str, int] = {}
+        self.norms: list[float] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        (average,) = (callback.average for callback in trainer.callbacks if isinstance(callback, AverageWeights))
+        states = [value for state in trainer.optimizers[0].state.values() for value in state.values()]
+        weights = list(module.trained.parameters())
+        grads = [weight.grad for weight in weights if weight.grad is not None]
+        self.norms = [float((grad.full_tensor() if isinstance(grad, DTensor) else grad).norm()) for grad in grads]
+        held = {"weights": weights, "gradients": grads, "adam": states, "average": average.values()}
+        for name, tensors in held.items():
+            own = [(tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage() for tensor in tensors]
+            self.bytes[name] = sum({storage.data_ptr(): storage.nbytes() for storage in own}.values())  # several may share one
+        if trainer.global_step == 9 and ranks.is_first():
+            shutil.copy(self.folder / "last.pt", self.folder / "step-8.pt")
+
+
+def halve(model: Transformer, _: Any) -> None:
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.mul_(1.0 if name.startswith("head_gates.") else 0.5)
+
+
+def trained(
+    text: str, vocab: str, folder: str, gate: str | None, stage: StageConfig, strategy: str = "ddp", *, resume: bool = False
+) -> dict[str, Any]:
     """A stage trained by the ranks that there are: its losses, the weights and gates that it ends with, and what its files hold."""
     warnings.simplefilter("ignore")
     translator, data = world_of(text, vocab)
@@ -51,13 +91,15 @@ def trained(text: str, vocab: str, folder: str, gate: str | None, stage: StageCo
     if gate is not None:
         options = {"open_heads": 9, "anneal_steps": 5} if gate == "subset" else {}
         attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
+        settling = partial(halve, translator.model) if gate == "l0-halved" else None
         gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.34)
-        gating = Gating(gates, BUDGETS[gate](), epochs=stage.epochs, told=gate == "subset")
+        gating = Gating(gates, BUDGETS[gate](), epochs=stage.epochs, told=gate == "subset", at_settling=settling)
     module = StageModule(
         TASK, translator, stage, seed=1, sample=(data.corpus.valid.sources[:5], data.corpus.valid.targets[:5]), gating=gating
     )
-    machine = Machine(devices=ranks.world(), precision="32", logger="csv")
-    result = run_stage("gates", module, data, RunFolder(path), machine, stage)
+    machine = Machine(devices=ranks.world(), precision="32", logger="csv", checkpoint_steps=2, strategy=strategy)
+    held = Held(path)
+    result = run_stage("gates", module, data, RunFolder(path), machine, stage, resume=resume, watchers=[held])
     last = torch.load(path / "last.pt", weights_only=True)
     return {
         "losses": result.losses,
@@ -69,6 +111,9 @@ def trained(text: str, vocab: str, folder: str, gate: str | None, stage: StageCo
         "average": last["callbacks"]["AverageWeights"]["average"],
         "metrics": (path / "metrics.csv").read_text(),
         "world": len(last["ranks"]),
+        "held": held.bytes,
+        "norms": held.norms,
+        "sharded": [type(part).__name__ for part in module.model.parameters() if type(part) is not torch.nn.Parameter],
     }
 
 
