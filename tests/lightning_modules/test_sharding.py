@@ -16,6 +16,11 @@ UNCLIPPED = replace(STAGE, clip=0.0)
 TENSORS = ("weights", "last", "average")
 
 
+def on_two(*arguments, work=trained):
+    """In some 150 of these trainings a thread of gloo crashed once (torch 2.13), for a reason not found."""
+    return on_ranks(work, 2, *arguments, crashes=1)
+
+
 def check_close(ours, theirs):
     """A bias of the keys shifts all scores of a query alike: its gradient is rounding, and so is where Adam takes it."""
     assert [ours[name] for name in ("steps", "settled", "best")] == [theirs[name] for name in ("steps", "settled", "best")]
@@ -30,7 +35,7 @@ def check_close(ours, theirs):
 def test_two_sharded_processes_train_as_one(text_folder, vocab_folder, tmp_path, gate):
     where = str(text_folder), str(vocab_folder)
     one = trained(*where, str(tmp_path / "one"), gate, replace(UNCLIPPED, accumulate=4))
-    two = on_ranks(trained, 2, *where, str(tmp_path / "two"), gate, replace(UNCLIPPED, accumulate=2), "fsdp")
+    two = on_two(*where, str(tmp_path / "two"), gate, replace(UNCLIPPED, accumulate=2), "fsdp")
     for each in two:
         check_close(each, one)
         assert each["sharded"] == []  # the model that the stage leaves is an ordinary one
@@ -40,7 +45,7 @@ def test_two_sharded_processes_train_as_one(text_folder, vocab_folder, tmp_path,
 def test_each_process_holds_half_and_goes_on_exactly_from_whole_checkpoints(text_folder, vocab_folder, tmp_path):
     where = str(text_folder), str(vocab_folder)
     one = trained(*where, str(tmp_path / "one"), "l0", replace(STAGE, accumulate=2))
-    two = on_ranks(trained, 2, *where, str(tmp_path / "two"), "l0", STAGE, "fsdp")
+    two = on_two(*where, str(tmp_path / "two"), "l0", STAGE, "fsdp")
     for each in two:
         check_close(each, one)
         for kind, whole in one["held"].items():
@@ -50,7 +55,7 @@ def test_each_process_holds_half_and_goes_on_exactly_from_whole_checkpoints(text
         folder.mkdir()
         shutil.copy(tmp_path / "two" / "step-8.pt", folder / "last.pt")
         assert torch.load(folder / "last.pt", weights_only=True)["global_step"] == 8
-        for again, before in zip(on_ranks(resumed, 2, *where, str(folder), "l0", STAGE, strategy), two, strict=True):
+        for again, before in zip(on_two(*where, str(folder), "l0", STAGE, strategy, work=resumed), two, strict=True):
             check_close(again, before)
             if strategy == "fsdp":
                 for kind in TENSORS:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 
-def on_ranks(work: Callable[..., Any], ranks: int, *arguments: Any, within: float = 600) -> list[Any]:
-    """What `work(*arguments)` returns on each of so many ranks. Ranks that have not ended after `within` seconds are killed."""
+def on_ranks(work: Callable[..., Any], ranks: int, *arguments: Any, within: float = 600, crashes: int = 0) -> list[Any]:
+    """What `work(*arguments)` returns on each of so many ranks. Ranks that have not ended after `within` seconds are killed.
+
+    crashes: how often all is done again after a segmentation fault, which is torch's own."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["tests.worlds.rank_jobs"])  # torch and Lightning are imported once
     with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +29,10 @@ def on_ranks(work: Callable[..., Any], ranks: int, *arguments: Any, within: floa
             until = time.monotonic() + within
             for process in processes:
                 process.join(max(0.0, until - time.monotonic()))
-            assert [process.exitcode for process in processes] == [0] * ranks
+            codes = [process.exitcode for process in processes]
+            if -signal.SIGSEGV in codes and crashes:
+                return on_ranks(work, ranks, *arguments, within=within, crashes=crashes - 1)
+            assert codes == [0] * ranks
             return [pickle.loads(place.read_bytes()) for place in places]
         finally:
             for process in processes:
