@@ -44,8 +44,9 @@ def all_batches(sampler: "TokenBatches") -> Iterator[tuple[list[int], int]]:
 def train(options: argparse.Namespace) -> dict[str, Any]:
     """A worker process: resident MB before the first step and after each, the peak of the steps, and CPU seconds of each block of steps."""
     from benchmarks.product_step import product_step
-    from lightning_modules.memory import EVERY, bound_caches, release_memory
+    from lightning_modules.memory import EVERY, release_memory
     from lightning_modules.stage import resolve_precision
+    from models.linear import bound_caches
 
     if options.worker == BOUNDED:
         bound_caches()

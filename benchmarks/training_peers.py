@@ -96,8 +96,8 @@ def measure(width: int, batches: "list[Batch]", *, precision: str, rounds: int) 
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from lightning_modules.memory import bound_caches
     from lightning_modules.stage import resolve_precision
+    from models.linear import bound_caches
 
     bound_caches()
     precision, batches = resolve_precision(options.precision), make_batches(options.steps)

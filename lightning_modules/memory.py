@@ -2,28 +2,17 @@
 
 Hardly two batches have the same shape, so what one step frees does not fit the tensors of the next, and glibc's heap grows by gaps that it
 keeps. `malloc_trim` returns the pages of all gaps; the next step gets those that it needs from the system again. In bf16, oneDNN and torch
-also keep what they prepared for each shape of a product, up to 1,024 of each, which no trim returns: 13 MB with each new shape of a batch.
+also keep what they prepared for each shape of a product, up to 1,024 of each, which no trim returns: 13 MB with each new shape of a batch
+(models/linear.py bounds them).
 """
 
 import ctypes
-import os
 import sys
 from typing import Any
 
 import pytorch_lightning as pl
 
 EVERY = 30  # batches. To give back and to get anew costs about half of a small step, which is 2% of so many (LOG.md)
-
-
-# Entries that each cache of prepared products may have, oneDNN's own and torch's above it (LOG.md). Both are read at the first product.
-CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "LRU_CACHE_CAPACITY": "16"}
-
-
-def bound_caches() -> None:
-    """Let the caches of prepared products keep few entries, unless the user's environment says how many. To be called before the process
-    multiplies its first matrices: later it changes nothing."""
-    for name, entries in CACHES.items():
-        os.environ.setdefault(name, entries)
 
 
 def release_memory() -> bool:

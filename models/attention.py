@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gates import HeadGate, gate_heads
 from models.dropout import Dropout
+from models.linear import Linear, product
 
 VECTOR = 16  # numbers that a CPU of today adds at once
 
@@ -79,19 +80,19 @@ class MultiHeadAttention(nn.Module):
         if xi is not None and xi.dim() == 1:
             # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
             columns = self.out_proj.weight * xi.repeat_interleave(self.head_width).to(self.out_proj.weight.dtype)
-            out = F.linear(flat, columns, self.out_proj.bias)
+            out = product(flat, columns, self.out_proj.bias)
         else:
             out = self.out_proj(flat)
         return out, weights if need_weights else None
 
 
-def linear(inputs: int, outputs: int) -> nn.Linear:
-    """Return an nn.Linear; an empty one, which stands for removed heads, gives no warning and needs no gradient."""
+def linear(inputs: int, outputs: int) -> Linear:
+    """Return a Linear; an empty one, which stands for removed heads, gives no warning and needs no gradient."""
     if inputs and outputs:
-        return nn.Linear(inputs, outputs)
+        return Linear(inputs, outputs)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-        empty = nn.Linear(inputs, outputs)
+        empty = Linear(inputs, outputs)
     for parameter in empty.parameters():
         parameter.requires_grad_(parameter.numel() > 0)
     return empty

@@ -11,11 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.linear import Linear
+
 
 class SSRU(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
-        self.forget, self.update = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model, bias=False)  # W_f and b_f, W
+        self.forget, self.update = Linear(d_model, d_model), Linear(d_model, d_model, bias=False)  # W_f and b_f, W
 
     def keys_values(self, x: Tensor, newest: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The states (B, 1, L, D) of x (B, L, D), and values (B, 1, L, 0). newest (B, 1, 1, D): the state before them, 0 unless given."""

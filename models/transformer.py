@@ -18,6 +18,7 @@ from data.special_tokens import SpecialTokens
 from gates import find_sites
 from models.attention import MultiHeadAttention
 from models.dropout import Dropout
+from models.linear import Linear
 from models.positions import sinusoids
 from models.ssru import SSRU
 
@@ -30,7 +31,7 @@ KeysValues = tuple[Tensor, Tensor]
 class FeedForward(nn.Module):
     def __init__(self, d_model: int, ffn: int, dropout: float, activation: str = "relu"):
         super().__init__()
-        self.inner, self.outer = nn.Linear(d_model, ffn), nn.Linear(ffn, d_model)
+        self.inner, self.outer = Linear(d_model, ffn), Linear(ffn, d_model)
         self.dropout = Dropout(dropout)
         self.activation = ACTIVATIONS[activation]
 
@@ -258,7 +259,7 @@ class Transformer(nn.Module):
         self.source_norm, self.target_norm = (
             nn.LayerNorm(config.d_model, config.norm_eps) if config.embedding_norm else nn.Identity() for _ in range(2)
         )
-        self.output = nn.Linear(config.d_model, target_vocab, bias=config.output_bias)
+        self.output = Linear(config.d_model, target_vocab, bias=config.output_bias)
         self.dropout = Dropout(config.dropout)
         self.encoder, self.decoder = Encoder(config, heads or {}), Decoder(config, heads or {})
         if config.positions == "learned":

@@ -20,11 +20,11 @@ from lightning_modules.distilling import Distilling
 from lightning_modules.dynamics import NAME as DYNAMICS
 from lightning_modules.dynamics import Dynamics, read_rows
 from lightning_modules.gating import Gating
-from lightning_modules.memory import bound_caches
 from lightning_modules.module import StageModule
 from lightning_modules.stage import Machine, StageResult, freeze_decoder, load_best, resolve_precision, run_stage
 from lightning_modules.tracker import make_tracker
 from models.dropout import change_dropout
+from models.linear import bound_caches
 from models.progress import minutes, say
 from protocol.base_settings import open_base, with_base_settings
 from protocol.evaluation import Evaluation, compare_again

@@ -25,7 +25,8 @@ from benchmarks.product_step import product_step
 from benchmarks.repair_cost import kilobytes
 from configs.schema import ModelConfig, StageConfig
 from data.batch import collate
-from lightning_modules.memory import EVERY, bound_caches, release_memory
+from lightning_modules.memory import EVERY, release_memory
+from models.linear import bound_caches
 from models.transformer import Transformer
 
 bound_caches()
@@ -68,15 +69,6 @@ def test_gaps_between_blocks_in_use_go_back_to_the_system():
     finally:
         for block in blocks[::10]:
             libc.free(block)
-
-
-def test_caches_are_bounded_unless_the_user_says_how_large_they_are(monkeypatch):
-    own, other = memory.CACHES
-    monkeypatch.setenv(own, "100")
-    monkeypatch.delenv(other, raising=False)
-    memory.bound_caches()
-    assert os.environ[own] == "100"
-    assert os.environ.pop(other) == "16"
 
 
 def test_another_system_has_nothing_to_release(monkeypatch):
