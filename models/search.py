@@ -13,6 +13,7 @@ from torch import Tensor
 
 from configs.schema import ModelConfig
 from data.special_tokens import SpecialTokens
+from models.top import top
 
 
 class State(Protocol):
@@ -75,7 +76,7 @@ def greedy_search(
     while len(ids):
         log_p = next_log_probs(model, ids, state)
         at_limit = limits[state.sentences] <= state.length
-        best, ids = log_p.max(1)
+        best, ids = (each.squeeze(1) for each in top(log_p, 1))
         best = torch.where(at_limit, log_p[:, specials.end], best)
         ids = ids.masked_fill(at_limit, specials.end)
         log_prob[state.sentences] += best
@@ -112,26 +113,26 @@ def beam_search(
         open_count = len(state.sentences)
         log_p = next_log_probs(model, ids, state)
         n = state.length
-        # of 2k candidates at least k do not end, because each row has one end
-        top, token = log_p.topk(min(2 * k, log_p.shape[1]))  # (N, 2k)
         at_limit = limits[state.sentences] <= n
         if at_limit.any():
             forced = at_limit.repeat_interleave(k)
-            top[forced], token[forced] = -torch.inf, specials.end
-            top[forced, 0] = log_p[forced, specials.end]
-        top, flat = (scores[:, :, None] + top.view(open_count, k, -1)).flatten(1).topk(min(2 * k, k * token.shape[1]))  # (B, 2k)
-        origin, token = flat // token.shape[1], token.view(open_count, -1).gather(1, flat)
+            end = log_p[forced, specials.end]
+            log_p[forced] = -torch.inf
+            log_p[forced, specials.end] = end
+        # of 2k candidates at least k do not end, because each row has one end
+        best, flat = top(log_p.view(open_count, k, -1).add_(scores[:, :, None]).flatten(1), 2 * k)  # (B, 2k)
+        origin, token = flat // log_p.shape[1], flat % log_p.shape[1]
         ends = token == specials.end
         # an end counts only among the k best, as if it had taken its row's place
-        for b, c in (ends[:, :k] & top[:, :k].isfinite()).nonzero().tolist():
-            log_prob = float(top[b, c])
+        for b, c in (ends[:, :k] & best[:, :k].isfinite()).nonzero().tolist():
+            log_prob = float(best[b, c])
             ended = Hypothesis(history[b, int(origin[b, c])].tolist(), log_prob, log_prob / n**length_penalty)
             finished[int(state.sentences[b])].append(ended)
         counts = torch.tensor([len(finished[s]) for s in state.sentences.tolist()], device=device)
         going = ((counts < k) & ~at_limit).nonzero().flatten()
         going_on = torch.argsort(ends.to(torch.uint8), dim=1, stable=True)[:, :k]  # the k best that do not end, in order
         rows, token = origin.gather(1, going_on), token.gather(1, going_on)  # (B, k)
-        scores = top.gather(1, going_on)
+        scores = best.gather(1, going_on)
         history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, n - 1)), token[:, :, None]], dim=2)
         rows = rows + torch.arange(open_count, device=device)[:, None] * k
         if len(going) < open_count:
@@ -151,7 +152,8 @@ def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
 
     Where a token is forced it has 0, and all others have -inf."""
     position, forced = state.length, model.target_specials.forced
-    log_p = model.step(ids, state).float().log_softmax(-1)
+    logits = model.step(ids, state).float()
+    log_p = torch.log_softmax(logits, -1, out=logits)  # in place: (N, V) is the largest tensor of a step
     if position < len(forced):
         log_p = torch.full_like(log_p, -torch.inf)
         log_p[:, forced[position]] = 0.0
