@@ -15,6 +15,7 @@ from models.dropout import Dropout
 from models.linear import Linear, product
 
 VECTOR = 16  # numbers that a CPU of today adds at once
+SMALL_PRODUCT = 400  # multiply-adds below which torch takes plain loops for each of a batch of products
 
 
 class MultiHeadAttention(nn.Module):
@@ -69,7 +70,7 @@ class MultiHeadAttention(nn.Module):
         weights = None
         if need_weights or written_out(q):
             weights = attention_weights(q * self.head_width**-0.5, keys, bias)  # (B, H, L, S)
-            z = torch.matmul(self.dropout(weights), values)  # (B, H, L, K)
+            z = mixture(self.dropout(weights), values)  # (B, H, L, K)
         else:
             p = self.dropout.p if self.training else 0.0
             z = F.scaled_dot_product_attention(q, keys, values, None if bias is None else bias.to(q.dtype), dropout_p=p)
@@ -100,9 +101,12 @@ def linear(inputs: int, outputs: int) -> Linear:
 
 def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
     """Return softmax(q k^T + bias) over the keys, (B, H, L, S)."""
-    if q.device.type != "cpu" or keys.shape[2] >= VECTOR or q.shape[2] == 1:
+    if q.device.type != "cpu" or keys.shape[2] >= VECTOR:
         scores = torch.matmul(q, keys.transpose(-1, -2))
         return torch.softmax(scores if bias is None else scores + bias, dim=-1)
+    if q.shape[2] == 1 and bias is None:  # in a step of search
+        scores = torch.matmul(q, keys.transpose(-1, -2)).flatten(0, 2).t().contiguous()  # (S, B * H)
+        return torch.softmax(scores, dim=0).t().view(*q.shape[:3], -1)
     scores = torch.matmul(keys, q.transpose(-1, -2))  # (B, H, S, L)
     if bias is not None:
         scores = scores + bias.transpose(-1, -2).to(scores.dtype)
@@ -110,6 +114,13 @@ def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
     # under autocast it would copy bf16 scores to fp32 and back, though its sums are fp32 anyway
     with torch.autocast(q.device.type, enabled=False):
         return torch.softmax(scores, dim=-2).transpose(-1, -2)
+
+
+def mixture(weights: Tensor, values: Tensor) -> Tensor:
+    """Return the sum (B, H, L, K) of values (B, H, S, K) by attention weights (B, H, L, S)."""
+    if weights.device.type == "cpu" and weights.shape[2] == 1 and values.shape[2] * values.shape[3] < SMALL_PRODUCT:
+        return (weights.transpose(2, 3) * values).sum(2, keepdim=True)
+    return torch.matmul(weights, values)
 
 
 def written_out(q: Tensor) -> bool:

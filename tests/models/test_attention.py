@@ -68,6 +68,19 @@ def test_the_output_of_causal_attention_equals_torch_s(ours_and_theirs, inputs, 
     torch.testing.assert_close(ours(x, *ours.keys_values(x), additive(later))[0], expected)
 
 
+@pytest.mark.parametrize("keys", [1, 7, 15, 16, 17, 40])
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_single_query_gets_what_torch_gives_it(ours_and_theirs, keys, masked):
+    ours, theirs = ours_and_theirs
+    x, memory = (torch.randn(B, length, D, generator=torch.Generator().manual_seed(keys)) for length in (1, keys))
+    mask = torch.arange(keys).expand(B, -1) > keys // 2 if masked else None
+    expected, weights = theirs(x, memory, memory, key_padding_mask=mask, average_attn_weights=False)
+    bias = additive(mask)[:, None, None, :] if masked else None
+    found, seen = ours(x, *ours.keys_values(memory), bias, need_weights=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(seen, weights)
+
+
 def test_the_weights_of_every_head_equal_torch_s(ours_and_theirs, inputs):
     ours, theirs = ours_and_theirs
     x, memory = inputs
