@@ -17,15 +17,14 @@ from configs.schema import ModelConfig
 from data.special_tokens import SpecialTokens
 from gates import find_sites
 from models.attention import MultiHeadAttention
+from models.decoder_state import DecoderState, KeysValues
 from models.dropout import Dropout
 from models.linear import Linear
 from models.positions import sinusoids
 from models.ssru import SSRU
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
-ROOM = 16  # positions by which the keys and values of decoding grow
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
-KeysValues = tuple[Tensor, Tensor]
 
 
 class FeedForward(nn.Module):
@@ -106,7 +105,7 @@ class DecoderLayer(nn.Module):
             trace.cross.append(cross)
         return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), self_weights, cross_weights
 
-    def step(self, x: Tensor, state: "DecoderState", layer: int) -> Tensor:
+    def step(self, x: Tensor, state: DecoderState, layer: int) -> Tensor:
         """Return the layer's output for one new position of every row, x (N, 1, D); `state` has the earlier keys and values."""
         span = (state.length, 1)
         h, mixer = self.self_residual.before(x), self.self_attention
@@ -128,49 +127,6 @@ class Trace:
     inputs: list[Tensor] = field(default_factory=list)  # (B, L, D)
     past: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
     cross: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, S, K) of cross-attention
-
-
-@dataclass
-class DecoderState:
-    """The keys and values that decoding keeps: those of the source for each sentence, and those of the target so far for each row."""
-
-    cross: list[KeysValues]  # per layer k, v (B, H, S, K)
-    cross_bias: Tensor  # (B, 1, 1, S): 0, or -inf at padding
-    sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
-    row_sentences: Tensor  # (N,) the same for each row
-    past: list[KeysValues | None]  # per layer k, v (N, H, room, K): `length` positions, then room for more
-    length: int = 0
-
-    def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
-        """Add one position (N, H, 1, K) and return all (N, H, length + 1, K)."""
-        past = self.past[layer] or (keys[:, :, :0], values[:, :, :0])
-        if past[0].shape[2] <= self.length:
-            past = (with_room(past[0]), with_room(past[1]))
-        past[0][:, :, self.length], past[1][:, :, self.length] = keys[:, :, 0], values[:, :, 0]
-        self.past[layer] = past
-        return past[0][:, :, : self.length + 1], past[1][:, :, : self.length + 1]
-
-    def newest(self, layer: int) -> Tensor | None:
-        """The last position's keys (N, H, 1, K), for an SSRU its state; None before the first position."""
-        past = self.past[layer]
-        return past[0][: len(self.row_sentences), :, self.length - 1 : self.length] if past and self.length else None
-
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Replace row n by row rows[n]; with `sentences`, indices into the remaining sentences, drop all others."""
-        self.past = [past and (past[0].index_select(0, rows), past[1].index_select(0, rows)) for past in self.past]
-        self.row_sentences = self.row_sentences[rows]
-        if sentences is not None:
-            self.cross = [(keys[sentences], values[sentences]) for keys, values in self.cross]
-            self.cross_bias = self.cross_bias[sentences]
-            self.sentences = self.sentences[sentences]
-
-
-def with_room(past: Tensor) -> Tensor:
-    """Return a copy of past (N, H, L, K) with room for ROOM more positions, so that adding one does not copy all others."""
-    rows, heads, length, width = past.shape
-    larger = past.new_empty(rows, heads, length + ROOM, width)
-    larger[:, :, :length] = past
-    return larger
 
 
 class Encoder(nn.Module):
@@ -328,7 +284,8 @@ class Transformer(nn.Module):
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
         memory, bias = self.encode(source)
         sentences = torch.arange(len(source), device=source.device)
-        cross = [cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder.layers]
+        both = [cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder.layers]
+        cross = [(keys.contiguous(), values.contiguous()) for keys, values in both]  # every step reads them
         return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from models.decoder_state import DecoderState, KeysValues, position_first
 from models.search import rule_out
-from models.transformer import DecoderState, KeysValues, Transformer, with_room
+from models.transformer import Transformer
 
 ENDED = 0.25  # share of the open rows that have ended before the buffers are made smaller
 
@@ -53,12 +54,11 @@ class RowState(DecoderState):
 
     def __init__(self, started: DecodingStart, numbers: Tensor):
         self.all_cross, self.all_bias, self.numbers = started.cross, started.cross_bias, numbers
-        super().__init__([], started.cross_bias, numbers, numbers, list(started.past), int(started.first[0]))
-        self.open = 0
+        past = [(position_first(keys).contiguous(), position_first(values).contiguous()) for keys, values in started.past]
+        super().__init__([], started.cross_bias, numbers, numbers, [*past], int(started.first[0]))
 
     def admit(self, count: int) -> None:
         """Decode the first `count` rows from now on."""
-        self.open = count
         self.cross = [(keys[:count], values[:count]) for keys, values in self.all_cross]
         self.cross_bias = self.all_bias[:count]
         self.sentences = self.row_sentences = self.numbers[:count]
@@ -67,16 +67,7 @@ class RowState(DecoderState):
         """Keep only these rows, open and waiting."""
         self.all_cross = [(keys[rows], values[rows]) for keys, values in self.all_cross]
         self.all_bias, self.numbers = self.all_bias[rows], self.numbers[rows]
-        self.past = [past and (past[0][rows], past[1][rows]) for past in self.past]
-
-    def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
-        past = self.past[layer]
-        assert past is not None  # the draft's keys and values
-        if past[0].shape[2] <= self.length:
-            past = self.past[layer] = (with_room(past[0]), with_room(past[1]))
-        for buffer, new in zip(past, (keys, values), strict=True):
-            buffer[: self.open, :, self.length] = new[:, :, 0]
-        return past[0][: self.open, :, : self.length + 1], past[1][: self.open, :, : self.length + 1]
+        self.past = [past and (past[0][:, rows], past[1][:, rows]) for past in self.past]
 
 
 def decode_on(model: Transformer, started: DecodingStart) -> list[list[int]]:
