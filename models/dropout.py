@@ -48,5 +48,6 @@ def keep_mask(shape: torch.Size, threshold: int, dtype: torch.dtype) -> Tensor:
     n = shape.numel()
     # the full signed range: the default draws 63 bits, and every eighth byte would stay below 128
     draws = torch.empty((n + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-    keep = draws.view(torch.uint8)[:n].view(shape) >= threshold
+    # 1 from the threshold on, else 0: comparing gives booleans, whose comparison and conversion go number by number, not by vectors
+    keep = draws.view(torch.uint8)[:n].view(shape).clamp_(threshold - 1, threshold).sub_(threshold - 1)
     return keep.to(dtype).mul_(256 / (256 - threshold))
