@@ -51,7 +51,7 @@ class Residual(nn.Module):
         return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
-        x = x + self.dropout(y)
+        x = x + self.dropout(y).to(x.dtype)  # a sum of two types goes number by number on a CPU
         return x if self.pre else self.norm(x)
 
 
