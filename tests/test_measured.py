@@ -135,10 +135,11 @@ def decoding_peers() -> list[str]:
     record = records("decoding_peers")[-1]
     rows = [row for each in record["measurements"] for row in each["rows"]]
     over = {peer: [row["over"][peer]["median"] for row in rows] for peer in ("HF generate", "CTranslate2", "CTranslate2 int8")}
-    assert max(over["CTranslate2"]) < record["aim"]["at_least"]
+    reached = [ratio for ratio in over["CTranslate2"] if ratio >= record["aim"]["at_least"]]
     assert {(row["beam"], row["batch"]) for row in rows} == {(1, 16), (1, 64), (5, 16), (5, 64)}
     hf, fp32, int8 = (f"{min(found):.2f} to {max(found):.2f}" for found in over.values())
-    return [f"{hf} times Hugging Face's generate", f"{fp32} of CTranslate2 in fp32", f"{int8} of it in int8", rounds("decoding_peers")]
+    fp32 = f"{fp32} of CTranslate2 in fp32 (at least {record['aim']['at_least']} in {len(reached)} of {len(rows)} settings)"
+    return [f"{hf} times Hugging Face's generate", fp32, f"{int8} of it in int8", rounds("decoding_peers")]
 
 
 def big_corpus() -> list[str]:
