@@ -28,11 +28,12 @@ def test_the_table_of_the_encoder_alone_has_the_points_of_the_comparison():
     assert len(lines) == 2
 
 
-def test_the_table_with_training_has_the_points_of_the_comparison():
-    points, text = trained_points(), (RESULTS / "README.md").read_text(encoding="utf-8")
+def test_the_tables_with_training_have_the_points_of_their_comparisons():
+    after_stream, after_values, text = trained_points(), trained_points("values"), (RESULTS / "README.md").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if re.match(r"\| [a-z0-9-]+ \| [\d.]+ \([\d.]+ to", line)]
-    assert len(lines) == 3
-    for name, *cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
+    assert len(lines) == 6
+    for number, (name, *cells) in enumerate([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
+        points = after_stream if number < 3 else after_values
         rows = [points[name, heads] for heads in (36, 18, 9)]
         assert cells == [
             cell for row in rows for cell in ("{value:.2f} ({lowest:.2f} to {highest:.2f})".format(**row), f"{row['chrf']:.2f}")
