@@ -31,6 +31,13 @@ def test_equal_numbers_come_each_from_its_own_place(n):
     assert all(len(set(row)) == k for row in positions.tolist())
 
 
+@pytest.mark.parametrize("n", SIZES)
+def test_a_single_one_is_the_first_of_equal_numbers(n):
+    x = rows(n).round()
+    expected = [row.index(max(row)) for row in x.tolist()]
+    assert top(x, 1)[1][:, 0].tolist() == expected
+
+
 def test_numbers_of_minus_infinity_fill_up_what_is_missing():
     x = torch.full((2, 8000), -torch.inf)
     x[0, 4711], x[0, 7999], x[1, 0] = 1.0, 2.0, -torch.inf

@@ -6,7 +6,7 @@ import torch
 from configs.schema import SearchConfig
 from data.special_tokens import SpecialTokens
 from gates import HeadMap, HeadSite, attach, detach, find_sites
-from models import transformer
+from models import decoder_state
 from models.search import greedy_search
 from models.translator import Translator
 from pruning import ablated_search, decode_on
@@ -91,7 +91,7 @@ def test_a_mask_that_closes_nothing_changes_nothing_and_one_that_closes_all_stil
         (ablated_search, "WAITING", 1),
         (ablated_search, "ROW_TOKENS", {"cpu": 1}),
         (ablated_search, "BATCH_TOKENS", {"cpu": 13}),
-        (transformer, "ROOM", 1),
+        (decoder_state, "ROOM", 1),
         (decode_on, "ENDED", 0.0),
         (decode_on, "ENDED", 1.0),
     ],
