@@ -182,7 +182,7 @@ def legend_handles(rows: Sequence[Row], bases: Sequence[str]) -> list[Line2D]:
 def label_lambdas(figure: Figure, axes_list: Sequence[Axes], rows: Sequence[Row]) -> None:
     """Write lambda beside the learned points, in the first panel that shows them, where it covers neither a marker nor another label."""
     figure.draw_without_rendering()  # the layout is made: boxes can be measured
-    waiting = [row for row in rows if is_learned(row)]
+    waiting = [row for row in rows if is_learned(row) and row["lambda"] is not None]  # gates may be told a number of heads instead
     kinds = {row.get("kinds") for row in waiting}
     for axes in axes_list:
         shifts, (bottom, top) = shift_of_systems(axes, rows), axes.get_ylim()

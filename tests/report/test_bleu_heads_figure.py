@@ -150,6 +150,11 @@ def test_a_system_that_the_palette_does_not_name_is_drawn_and_named(drawn, tmp_p
     assert len(drawn[0].axes[0].texts) == 4 + 2, "lambda beside every learned point"
 
 
+def test_gates_that_were_told_a_number_of_heads_have_no_lambda_beside_their_points(drawn, tmp_path):
+    draw_bleu_heads([row | {"lambda": None} for row in COLLAPSED], tmp_path / "figure", title=TITLE)
+    assert [text.get_text() for axes in drawn[0].axes for text in axes.texts] == []
+
+
 def test_the_panel_of_heads_has_a_full_mark_for_every_open_head(drawn, tmp_path):
     sites = {("enc-self", 0): [True, False, False], ("dec-self", 0): [True, True, False], ("cross", 1): [False, False, False]}
     draw_bleu_heads(COLLAPSED, tmp_path / "figure", title=TITLE, panel=HeadsPanel("λ 0.1: 3 of 9", sites))
