@@ -1,56 +1,9 @@
-"""Train a base translation model, put learned gates on its attention heads, and compare with greedy pruning.
-
-python fit.py --gate l0 --lambda 0.01
-"""
+"""Train a base translation model, put learned gates on its attention heads, and compare with greedy
+pruning."""
 
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from data.ranks import first
-from protocol.exit_code import exit_code
-
-if TYPE_CHECKING:
-    from configs.schema import FitConfig
-    from runfolder.folder import RunFolder
-
-
-def main() -> int:
-    return exit_code("fit.py", run, interrupted="the same command with --resume continues from its last checkpoint")
-
-
-def run() -> None:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from configs.cli import parse
-    from configs.schema import FitConfig
-
-    fit(parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0]))
-
-
-def fit(config: "FitConfig") -> None:
-    """Train and evaluate the runs of the configuration, and print how their systems compare."""
-    from protocol.named_paths import check_fit
-    from protocol.processes import join
-
-    devices, num_nodes = join(config.devices, config.num_nodes)
-    config = replace(config, devices=devices, num_nodes=num_nodes)
-    check_fit(config)
-    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    from protocol.experiment import Experiment
-
-    run = Experiment(config).run()
-    first(lambda: show(run))
-
-
-def show(run: "RunFolder") -> None:
-    """Print how the systems of a finished run compare, and where its page is."""
-    from report.comparison_table import comparison_table
-    from report.fill import PAGE
-
-    comparison_table(run)
-    if (run / PAGE).is_file():
-        print(f"report: {run / PAGE}")
-
+from headgates.commands.fit import main
 
 if __name__ == "__main__":
     sys.exit(main())

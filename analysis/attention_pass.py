@@ -1,14 +1,19 @@
-"""One teacher-forced pass over sentence pairs, in which every analysis of attention observes the weights of every head.
+"""One teacher-forced pass over sentence pairs, in which every analysis of attention observes the weights of
+every head.
 
-What the papers leave open is decided here for all observers. The end of sentence is "not a real token" (Voita et al. 2019), so by default
-it counts neither as a query nor as a key; `exclude` gives the other readings ("query", "key", "none"). Weights are never renormalised over
-the remaining keys. Queries and keys stand for these tokens:
+What the papers leave open is decided here for all observers. The end of sentence is "not a real token" (Voita
+et al. 2019), so by default it counts neither as a query nor as a key; `exclude` gives the other readings
+("query", "key", "none"). Weights are never renormalised over the remaining keys. Queries and keys stand for
+these tokens:
 
     enc-self    both are source tokens; the special token is the end of sentence
-    dec-self    both are the decoder's input tokens; the special token is the beginning, whose own row has one key of weight 1
-    cross       a query stands for the token it produces, so the one that produces the end of sentence is special; keys are source tokens
+    dec-self    both are the decoder's input tokens; the special token is the beginning, whose own row has one
+    key of weight 1
+    cross       a query stands for the token it produces, so the one that produces the end of sentence is
+    special; keys are source tokens
 
-Where several keys have the largest weight, the first one counts. Letters: B pairs, H heads, L query, S key, N counted query positions.
+Where several keys have the largest weight, the first one counts. Letters: B pairs, H heads, L query, S key, N
+counted query positions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +23,13 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from configs.did_you_mean import did_you_mean
-from data.batch import Batch
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, HeadSite, find_sites
-from gates.headmap import check_kinds
-from models.evaluation_mode import evaluation_mode
-from models.transformer import Weights
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.data.batch import Batch
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.headmap import check_kinds
+from headgates.models.evaluation_mode import evaluation_mode
+from headgates.models.transformer import Weights
 
 Exclude = Literal["both", "query", "key", "none"]
 
@@ -74,7 +79,8 @@ class AttentionBatch:
         return (ids if on_source else self.batch.target_out) != specials.padding
 
     def strongest(self, site: HeadSite, exclude: Exclude) -> Strongest:
-        """The largest weight, and its key, of every counted query that sees a counted key. Kept, since several analyses need it."""
+        """The largest weight, and its key, of every counted query that sees a counted key. Kept, since
+        several analyses need it."""
         if (site, exclude) not in self._strongest:
             visible = self.visible(site.kind, exclude)
             counted = visible.any(2)  # (B, L)
@@ -86,22 +92,28 @@ class AttentionBatch:
 
 
 class Observer(Protocol):
-    """An analysis that collects what it needs from every batch; its other methods give the results afterwards."""
+    """An analysis that collects what it needs from every batch; its other methods give the results
+    afterwards."""
 
     def add(self, attention: AttentionBatch) -> None: ...
 
 
 @torch.inference_mode()
-def observe_attention(model: Any, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None) -> None:
-    """Give the attention of every batch to every observer, without dropout. Gates and masks stay; sites without heads are left out.
+def observe_attention(
+    model: Any, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None
+) -> None:
+    """Give the attention of every batch to every observer, without dropout. Gates and masks stay; sites
+    without heads are left out.
 
-    model: a Transformer, or what has its special tokens and `encode` and no decoder. The decoder is not run where only enc-self heads are
-    looked at. The model is left as it was.
-    Raises ValueError for an unknown kind, for kinds of which the model has no head, and without any batch."""
+    model: a Transformer, or what has its special tokens and `encode` and no decoder. The decoder is not run
+    where only enc-self heads are looked at. The model is left as it was. Raises ValueError for an unknown
+    kind, for kinds of which the model has no head, and without any batch."""
     chosen = check_kinds(kinds)
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
-        raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds")
+        raise ValueError(
+            f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds"
+        )
     device, source, target = next(model.parameters()).device, model.source_specials, model.target_specials
     empty = True
     with evaluation_mode(model):
@@ -112,9 +124,16 @@ def observe_attention(model: Any, batches: Iterable[Batch], observers: Sequence[
             memory, bias = model.encode(batch.source, weights)
             if any(site.kind != "enc-self" for site in sites):
                 model.decode(memory, bias, batch.target_in, weights)
-            source_padding, target_padding = batch.source == source.padding, batch.target_out == target.padding  # (B, S), (B, T)
-            padding = {kind: source_padding if kind == "enc-self" else target_padding for kind in chosen}  # (B, L)
-            shown = {s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites}
+            source_padding, target_padding = (
+                batch.source == source.padding,
+                batch.target_out == target.padding,
+            )  # (B, S), (B, T)
+            padding = {
+                kind: source_padding if kind == "enc-self" else target_padding for kind in chosen
+            }  # (B, L)
+            shown = {
+                s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites
+            }
             attention = AttentionBatch(batch, shown, source, target)
             for observer in observers:
                 observer.add(attention)
@@ -128,7 +147,9 @@ def check_exclude(exclude: str) -> Exclude:
     for choice in choices:
         if exclude == choice:
             return choice
-    raise ValueError(f"unknown exclude {exclude!r}{did_you_mean(exclude, choices)}; expected one of {', '.join(choices)}")
+    raise ValueError(
+        f"unknown exclude {exclude!r}{did_you_mean(exclude, choices)}; expected one of {', '.join(choices)}"
+    )
 
 
 def add_rows(sums: dict[HeadSite, Tensor], counts: dict[HeadSite, int], site: HeadSite, rows: Tensor) -> None:
@@ -138,7 +159,10 @@ def add_rows(sums: dict[HeadSite, Tensor], counts: dict[HeadSite, int], site: He
 
 
 def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what: str) -> HeadMap:
-    """sums / counts, in float64. Raises ValueError where nothing was counted; `what` names the quantity in its message."""
+    """sums / counts, in float64. Raises ValueError where nothing was counted; `what` names the quantity in
+    its message."""
     if not sums or not all(counts[site] for site in sums):
-        raise ValueError(f"{what} has nothing to count: no sentence with a word in it was observed for this kind of attention")
+        raise ValueError(
+            f"{what} has nothing to count: no sentence with a word in it was observed for this kind of attention"
+        )
     return HeadMap({site: total.double() / counts[site] for site, total in sums.items()})

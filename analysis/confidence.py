@@ -1,9 +1,12 @@
-"""Confidence of a head: the mean of its largest attention weight.   Voita et al. 2019 (arXiv:1905.09418), section 4.
+"""Confidence of a head: the mean of its largest attention weight.   Voita et al. 2019 (arXiv:1905.09418),
+section 4.
 
-"Average of its maximum attention weight excluding the end of sentence symbol, where average is taken over tokens." The paper does not say
-whether that symbol is left out as a query, as a key or as both. Here it is both, so a head that rests on it is not confident, and nothing
-is renormalised; `exclude` has the other readings. All tokens weigh the same, whatever the length of their sentence. The paper looks at the
-encoder alone; attention_pass.py says how queries and keys of the decoder count.   Letters: H heads, N counted query positions.
+"Average of its maximum attention weight excluding the end of sentence symbol, where average is taken over
+tokens." The paper does not say whether that symbol is left out as a query, as a key or as both. Here it is
+both, so a head that rests on it is not confident, and nothing is renormalised; `exclude` has the other
+readings. All tokens weigh the same, whatever the length of their sentence. The paper looks at the
+encoder alone; attention_pass.py says how queries and keys of the decoder count.   Letters: H heads, N counted
+query positions.
 """
 
 from collections.abc import Iterable
@@ -11,8 +14,15 @@ from typing import Any
 
 from torch import Tensor
 
-from analysis.attention_pass import AttentionBatch, Exclude, add_rows, check_exclude, means, observe_attention
-from gates import HeadMap, HeadSite
+from headgates.analysis.attention_pass import (
+    AttentionBatch,
+    Exclude,
+    add_rows,
+    check_exclude,
+    means,
+    observe_attention,
+)
+from headgates.gates import HeadMap, HeadSite
 
 
 class Confidence:
@@ -33,7 +43,8 @@ class Confidence:
 
 
 def confidence(model: Any, batches: Iterable[Any]) -> HeadMap:
-    """Return the confidence of every head over the batches, in [0, 1]: the order of Behnke & Heafield 2020 (EMNLP), lowest closed first.
+    """Return the confidence of every head over the batches, in [0, 1]: the order of Behnke & Heafield 2020
+    (EMNLP), lowest closed first.
 
     Raises ValueError without any batch."""
     observer = Confidence()

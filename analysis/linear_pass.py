@@ -1,21 +1,25 @@
-"""A pass whose attention weights, gates and norm scales are constants: what is left of a Transformer is linear between its activations.
+"""A pass whose attention weights, gates and norm scales are constants: what is left of a Transformer is
+linear between its activations.
 
     with LinearPass():
         logit = model(...)          # the same numbers
     torch.autograd.grad(logit, z)   # as if softmax and the norms' standard deviations were given numbers
 
-Gradient times input is then conserved from layer to layer, which makes it a rule of layer-wise relevance propagation: Ali et al. 2022
-(arXiv:2202.07304). It works on any model, since it changes torch's functions and not the model: inside,
+Gradient times input is then conserved from layer to layer, which makes it a rule of layer-wise relevance
+propagation: Ali et al. 2022 (arXiv:2202.07304). It works on any model, since it changes torch's functions and
+not the model: inside,
 
     softmax, scaled_dot_product_attention     the weights get no gradient, so none goes to queries and keys
-    layer_norm, rms_norm                      the scale gets none; the mean that a layer norm takes off is a sum like any other, and does
-    sigmoid                                   no gradient: forget gates of recurrent units, and a swish that a model writes out
+    layer_norm, rms_norm                      the scale gets none; the mean that a layer norm takes off is a
+    sum like any other, and does
+    sigmoid                                   no gradient: forget gates of recurrent units, and a swish that a
+    model writes out
     gelu, silu                                y = f(x) is x times the constant y / x, as ReLU's is 0 or 1
     rsqrt, sqrt, std, var                     no gradient: norms that a model writes out itself
     multi_head_attention_forward              the same for what it calls
 
-Kernels that hold attention or a norm as a whole and are not in this list are not seen (flex_attention, fused norms of other libraries).
-Letters: B sentences, H heads, L query positions, S keys, K head width.
+Kernels that hold attention or a norm as a whole and are not in this list are not seen (flex_attention, fused
+norms of other libraries). Letters: B sentences, H heads, L query positions, S keys, K head width.
 """
 
 import math
@@ -30,14 +34,19 @@ from torch.overrides import TorchFunctionMode
 
 
 class LinearPass(TorchFunctionMode):
-    """The mode in which torch's functions are replaced. largest: the most numbers, so far, of a tensor that gradients go through."""
+    """The mode in which torch's functions are replaced. largest: the most numbers, so far, of a tensor that
+    gradients go through."""
 
     def __init__(self) -> None:
         super().__init__()
         self.largest = 1
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:
@@ -54,19 +63,29 @@ class LinearPass(TorchFunctionMode):
 
 
 def layer_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Return gamma (x - mean) / sigma + beta, where sigma is a constant: no gradient goes through it."""
     last = tuple(range(-len(normalized_shape), 0))
-    _, _, scale = torch.native_layer_norm(x.detach(), normalized_shape, None, None, eps)  # 1 / sigma; x.var() takes three times as long
+    _, _, scale = torch.native_layer_norm(
+        x.detach(), normalized_shape, None, None, eps
+    )  # 1 / sigma; x.var() takes three times as long
     y = (x + -x.mean(last, keepdim=True)) * (scale if weight is None else scale * weight)
     return y if bias is None else y + bias
 
 
-def rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+def rms_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
     """Return gamma x / rms(x), where rms(x) is a constant: no gradient goes through it."""
     last = tuple(range(-len(normalized_shape), 0))
-    scale = torch.rsqrt(x.detach().pow(2).mean(last, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps))
+    scale = torch.rsqrt(
+        x.detach().pow(2).mean(last, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps)
+    )
     return x * (scale if weight is None else scale * weight)
 
 
@@ -80,7 +99,8 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Return A v (.., H, L, K) for query (.., H, L, K), key and value (.., H, S, K), with constant weights A (.., H, L, S).
+    """Return A v (.., H, L, K) for query (.., H, L, K), key and value (.., H, S, K), with constant weights A
+    (.., H, L, S).
 
     A query that may see no key gets 0."""
     if enable_gqa:
@@ -90,7 +110,11 @@ def scaled_dot_product_attention(
         if is_causal:
             attn_mask = torch.ones_like(scores, dtype=torch.bool).tril()
         if attn_mask is not None:
-            scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+            scores = (
+                scores.masked_fill(~attn_mask, -torch.inf)
+                if attn_mask.dtype == torch.bool
+                else scores + attn_mask
+            )
         weights = torch.softmax(scores, -1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0.0)
         weights = F.dropout(weights, dropout_p)
     return weights.to(value.dtype) @ value
@@ -113,7 +137,9 @@ def scaled(x: Tensor, y: Tensor) -> Tensor:
 
 REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.layer_norm: layer_norm,
-    torch.layer_norm: lambda x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: layer_norm(x, shape, weight, bias, eps),
+    torch.layer_norm: lambda x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: layer_norm(
+        x, shape, weight, bias, eps
+    ),
     F.rms_norm: rms_norm,
     torch.rms_norm: rms_norm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,

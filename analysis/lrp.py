@@ -1,38 +1,46 @@
-"""How much of what a model says goes through each head: layer-wise relevance propagation (LRP).   Voita et al. 2019 (arXiv:1905.09418),
+"""How much of what a model says goes through each head: layer-wise relevance propagation (LRP).   Voita et
+al. 2019 (arXiv:1905.09418),
 section 4.2 and appendix A, whose code was not released.
 
-At each target position, with the reference before it (teacher forcing), relevance starts at the largest logit. The relevance R_h of a head
-is what arrives at its output z_h, where W_O reads it, over all positions. Two ways lead there:
+At each target position, with the reference before it (teacher forcing), relevance starts at the largest
+logit. The relevance R_h of a head is what arrives at its output z_h, where W_O reads it, over all positions.
+Two ways lead there:
 
-    gate-gradient    R_h = xi_h dlogit/dxi_h / logit, by one backward pass in which attention weights and norm scales are constants
-                     (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule without its stabiliser (Ancona et
-                     al. 2018). For any model with head sites; the default.
+    gate-gradient    R_h = xi_h dlogit/dxi_h / logit, by one backward pass in which attention weights and norm
+    scales are constants
+                     (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule
+                     without its stabiliser (Ancona et al. 2018). For any model with head sites; the default.
     ratio, alpha-beta, gradient
-                     step by step (lrp_walk.py): a rule shares the relevance of every number among those it was made of (lrp_rules.py,
-                     lrp_alpha_beta.py), down to the embeddings. For our own Transformer; the reference for the other.
+                     step by step (lrp_walk.py): a rule shares the relevance of every number among those it
+                     was made of (lrp_rules.py, lrp_alpha_beta.py), down to the embeddings. For our own
+                     Transformer; the reference for the other.
 
-Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree cancel; by size, each head
-counts for what it does either way:
+Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree
+cancel; by size, each head counts for what it does either way:
 
     share            |R_h| / sum_h' |R_h'|      in [0, 1]
     share_signed     R_h / sum_h' R_h'          the paper's; unbounded where the sum is small
 
     step   the share at every generation step, then the mean over all steps of all sentences: the paper's
-    sum    R_h summed over all steps of all sentences, then one share: the steps go back together, for the price of one; steps of which one
+    sum    R_h summed over all steps of all sentences, then one share: the steps go back together, for the
+    price of one; steps of which one
            says yes and the other no take each other away
 
 What the papers leave open, and we chose:
-    - the seed is 1 at the logit (as in Voita et al.'s later code) and 0 elsewhere, so steps count alike; "logit" seeds the logit's own
-      value. The shares of a step do not depend on it.
+    - the seed is 1 at the logit (as in Voita et al.'s later code) and 0 elsewhere, so steps count alike;
+      "logit" seeds the logit's own value. The shares of a step do not depend on it.
     - the end of sentence is a step like any other; padding is none.
-    - attention weights are constant: relevance goes to the values, none to queries and keys. An elementwise product v = a x would split it
-      as a : x (Ding et al. 2017), which adds up a probability and an activation; through the values alone is what conserves relevance
-      (Ali et al. 2022), and it is nearer to what leaving inputs out does (You et al. 2025, arXiv:2510.18810).
-    - layer norms: see the rules. A gate xi is part of its head's weights; a head that is shut or removed has none.
-    - where biases go: nowhere. A bias is one more term of its sum and keeps its part, the bias share. Position vectors are part of the
-      embeddings.
-The walk conserves relevance: source + target + biases + eps = seed, where `eps` is what the stabiliser took. The ledger says how exactly.
-Letters: C rows of seeds of a sentence, B sentences, T target positions, D model width, H heads.
+    - attention weights are constant: relevance goes to the values, none to queries and keys. An elementwise
+      product v = a x would split it as a : x (Ding et al. 2017), which adds up a probability and an
+      activation; through the values alone is what conserves relevance (Ali et al. 2022), and it is nearer to
+      what leaving inputs out does (You et al. 2025, arXiv:2510.18810).
+    - layer norms: see the rules. A gate xi is part of its head's weights; a head that is shut or removed has
+      none.
+    - where biases go: nowhere. A bias is one more term of its sum and keeps its part, the bias share.
+      Position vectors are part of the embeddings.
+The walk conserves relevance: source + target + biases + eps = seed, where `eps` is what the stabiliser took.
+The ledger says how exactly. Letters: C rows of seeds of a sentence, B sentences, T target positions, D model
+width, H heads.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,33 +50,42 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from analysis.gate_gradients import Queries, head_factors, query_tokens
-from analysis.linear_pass import LinearPass
-from analysis.lrp_alpha_beta import AlphaBeta
-from analysis.lrp_rules import Account, Gradient, Ratio, Rule
-from analysis.lrp_walk import Walk, top_logits
-from configs.did_you_mean import did_you_mean
-from data import ranks
-from gates import HeadMap, HeadSite, find_sites
-from gates.headmap import check_kinds
-from models.evaluation_mode import evaluation_mode
-from models.transformer import Transformer
+from headgates.analysis.gate_gradients import Queries, head_factors, query_tokens
+from headgates.analysis.linear_pass import LinearPass
+from headgates.analysis.lrp_alpha_beta import AlphaBeta
+from headgates.analysis.lrp_rules import Account, Gradient, Ratio, Rule
+from headgates.analysis.lrp_walk import Walk, top_logits
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.data import ranks
+from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.headmap import check_kinds
+from headgates.models.evaluation_mode import evaluation_mode
+from headgates.models.transformer import Transformer
 
 GATE_GRADIENT = "gate-gradient"
-WALK_RULES: dict[str, type[Ratio] | type[AlphaBeta] | type[Gradient]] = {"ratio": Ratio, "alpha-beta": AlphaBeta, "gradient": Gradient}
+WALK_RULES: dict[str, type[Ratio] | type[AlphaBeta] | type[Gradient]] = {
+    "ratio": Ratio,
+    "alpha-beta": AlphaBeta,
+    "gradient": Gradient,
+}
 RULES = (GATE_GRADIENT, *WALK_RULES)
 Aggregation = Literal["step", "sum"]
 Seed = Literal["one", "logit"]
-TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (model, batch) -> (B, T) logits, and (B, T) bool: which of them there are
+TopLogits = Callable[
+    [Any, Any], tuple[Tensor, Tensor]
+]  # (model, batch) -> (B, T) logits, and (B, T) bool: which of them there are
 NOTHING = 1e-300  # a denominator of 0 becomes this
-NUMBERS = 2**23  # of the largest tensor on the way back; generation steps go back together while they stay below
+NUMBERS = (
+    2**23
+)  # of the largest tensor on the way back; generation steps go back together while they stay below
 
 
 @dataclass(frozen=True)
 class Ledger:
     """Where relevance ended, in units of the seed per generation step: source + target + biases + eps = seed.
 
-    error: the largest |source + target + biases + eps - seed| / |seed| of any step (of any sentence for "sum")."""
+    error: the largest |source + target + biases + eps - seed| / |seed| of any step (of any sentence for
+    "sum")."""
 
     seed: float
     source: float
@@ -82,8 +99,10 @@ class Ledger:
 class Relevance:
     """The relevance of every head, as a share of its layer's and as it is.
 
-    share: by size, in [0, 1]. share_signed: the paper's, with the sign. Each sums to 1 in every layer, and is 0 where no head has
-    relevance. signed: the mean of R_h over generation steps, in units of the seed, the same for both aggregations."""
+    share: by size, in [0, 1]. share_signed: the paper's, with the sign. Each sums to 1 in every layer, and is
+    0 where no head has relevance. signed: the mean of R_h over generation steps, in units of the seed, the
+    same for both
+    aggregations."""
 
     share: HeadMap
     share_signed: HeadMap
@@ -115,13 +134,18 @@ def relevance(
     queries: Queries = query_tokens,
     dtype: torch.dtype | None = None,
 ) -> Relevance:
-    """Return the relevance of every head of the kinds. Sites without heads are left out, and how pairs are batched changes nothing.
+    """Return the relevance of every head of the kinds. Sites without heads are left out, and how pairs are
+    batched changes nothing.
 
-    rule: "gate-gradient", or of the walk "ratio", "alpha-beta", "gradient", or one of these with its numbers, such as Ratio(eps=1e-3).
-    logits (model, batch): where the gate's gradient starts, a translation model's largest logits unless given; a classifier's are (B, 1).
-    queries (model, site, batch): as for `importance`; both are for models that do not translate.
-    dtype: what the walk computes in, the model's own unless given; conservation is exact to 1e-4 in float64. Gates stay as they are. The
-    model is left as it was. Raises ValueError at an unknown name, kinds without a head, or no generation step at all."""
+    rule: "gate-gradient", or of the walk "ratio", "alpha-beta", "gradient", or one of these with its numbers,
+    such as Ratio(eps=1e-3). logits (model, batch): where the gate's gradient starts, a translation model's
+    largest logits unless given; a classifier's are (B, 1). queries (model, site, batch): as for `importance`;
+    both are for models that do not translate. dtype: what the walk computes in, the model's own unless given;
+    conservation is exact to 1e-4 in float64. Gates stay as they are. The model is left as it was. Raises
+    ValueError at an
+    unknown name, kinds without a
+    head, or no generation step
+    at all."""
     check_choice(aggregation, get_args(Aggregation), "aggregation")
     check_choice(seed, get_args(Seed), "seed")
     if isinstance(rule, str):
@@ -129,18 +153,26 @@ def relevance(
     chosen = check_kinds(kinds)
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
-        raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds")
+        raise ValueError(
+            f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds"
+        )
     device = next(model.parameters()).device
     on_device = (batch.to(device) for batch in ranks.share(batches))
     tally = Tally(sites)
     with torch.autocast(device.type, enabled=False):
         if rule == GATE_GRADIENT:
-            arrivals = by_gate_gradient(model, on_device, {site.kind for site in sites}, aggregation, seed, logits, queries)
+            arrivals = by_gate_gradient(
+                model, on_device, {site.kind for site in sites}, aggregation, seed, logits, queries
+            )
         else:
             if not isinstance(model, Transformer):
-                raise ValueError(f"rule {rule!r} walks through a Transformer of ours, got {type(model).__name__}; take {GATE_GRADIENT!r}")
+                raise ValueError(
+                    f"rule {rule!r} walks through a Transformer of ours, got {type(model).__name__}; take {GATE_GRADIENT!r}"
+                )
             chosen_rule = WALK_RULES[rule]() if isinstance(rule, str) else rule
-            arrivals = by_walk(model, on_device, sites, aggregation, seed, chosen_rule, dtype or model.output.weight.dtype)
+            arrivals = by_walk(
+                model, on_device, sites, aggregation, seed, chosen_rule, dtype or model.output.weight.dtype
+            )
         for rows, R, account in arrivals:
             tally.add(rows, R, account)
     tally.join()
@@ -149,12 +181,19 @@ def relevance(
     return tally.result(aggregation)
 
 
-# where relevance started, (C, B, T) bool; what arrived at the heads of every site, (C, B, H); and, of the walk, where it all went
+# where relevance started, (C, B, T) bool; what arrived at the heads of every site, (C, B, H); and, of the
+# walk, where it all went
 Arrival = tuple[Tensor, Mapping[HeadSite, Tensor], Account | None]
 
 
 def by_gate_gradient(
-    model: nn.Module, batches: Iterable[Any], kinds: set[str], aggregation: Aggregation, seed: Seed, logits: TopLogits, queries: Queries
+    model: nn.Module,
+    batches: Iterable[Any],
+    kinds: set[str],
+    aggregation: Aggregation,
+    seed: Seed,
+    logits: TopLogits,
+    queries: Queries,
 ) -> Iterator[Arrival]:
     """Yield R_h of every head of the kinds, from the gradients to the heads' gates."""
     with head_factors(model, kinds=kinds, keep_gates=True) as factors:
@@ -168,21 +207,30 @@ def by_gate_gradient(
 
 
 def by_walk(
-    model: Transformer, batches: Iterable[Any], sites: list[HeadSite], aggregation: Aggregation, seed: Seed, rule: Rule, dtype: torch.dtype
+    model: Transformer,
+    batches: Iterable[Any],
+    sites: list[HeadSite],
+    aggregation: Aggregation,
+    seed: Seed,
+    rule: Rule,
+    dtype: torch.dtype,
 ) -> Iterator[Arrival]:
     """Yield R_h of `sites` by the steps of a rule, with the account of all relevance."""
     with evaluation_mode(model):
         for batch in batches:
             walk = Walk(model, batch, rule, dtype)
             value = walk.logits if seed == "logit" else torch.ones_like(walk.logits)
-            widest = max(walk.source.shape[1], walk.target.shape[1]) * max(model.config.ffn, model.config.d_model)
+            widest = max(walk.source.shape[1], walk.target.shape[1]) * max(
+                model.config.ffn, model.config.d_model
+            )
             for rows in starts(walk.real, aggregation, max(1, NUMBERS // (len(batch) * widest))):
                 account = walk.back(rows * value)
                 yield rows, {site: account.heads[site.name] for site in sites}, account
 
 
 def starts(real: Tensor, aggregation: Aggregation, at_most: int) -> Iterator[Tensor]:
-    """Yield the real positions (B, T) as rows (C, B, T) of where relevance starts: all in one row, or one a row, `at_most` rows at once."""
+    """Yield the real positions (B, T) as rows (C, B, T) of where relevance starts: all in one row, or one a
+    row, `at_most` rows at once."""
     if aggregation == "sum":
         yield real[None]
         return
@@ -196,7 +244,9 @@ class Tally:
     """Sums over rows of seeds and sentences, on the CPU in float64."""
 
     def __init__(self, sites: list[HeadSite]):
-        self.sums = {name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS}
+        self.sums = {
+            name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS
+        }
         self.steps = 0
         self.ends = torch.zeros(5, dtype=torch.float64)  # relevance by where it went, as in Ledger
         self.error: float | None = None  # None until an account is added
@@ -213,16 +263,24 @@ class Tally:
             parts = (account.seed, account.source, account.target, account.biases, account.eps)
             seed, *ends = (part[real].cpu() for part in parts)
             self.ends += torch.stack([part.sum() for part in (seed, *ends)])
-            self.error = max(self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max()))
+            self.error = max(
+                self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max())
+            )
 
     def join(self) -> None:
         """Add what the other ranks hold, which had other batches."""
-        self.sums = {name: {site: ranks.all_sum(total) for site, total in totals.items()} for name, totals in self.sums.items()}
+        self.sums = {
+            name: {site: ranks.all_sum(total) for site, total in totals.items()}
+            for name, totals in self.sums.items()
+        }
         self.steps, self.ends = int(ranks.all_sum(torch.tensor(self.steps))), ranks.all_sum(self.ends)
         self.error = max((error for error in ranks.gathered(self.error) if error is not None), default=None)
 
     def result(self, aggregation: Aggregation) -> Relevance:
-        maps = {name: HeadMap({site: total / self.steps for site, total in totals.items()}) for name, totals in self.sums.items()}
+        maps = {
+            name: HeadMap({site: total / self.steps for site, total in totals.items()})
+            for name, totals in self.sums.items()
+        }
         if aggregation == "sum":
             maps = {name: maps["signed"].map(form) for name, form in FORMS.items()}
         seed, source, target, biases, eps = (self.ends / self.steps).tolist()
@@ -241,11 +299,16 @@ def share_signed(R: Tensor) -> Tensor:
     return torch.where(total == 0, 0.0, R / torch.where(total == 0, 1.0, total))
 
 
-FORMS: dict[str, Callable[[Tensor], Tensor]] = {"share": share, "share_signed": share_signed, "signed": lambda R: R}  # of `Relevance`
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "share": share,
+    "share_signed": share_signed,
+    "signed": lambda R: R,
+}  # of `Relevance`
 
 
 def relevance_score(model: nn.Module, batches: Iterable[Any], *, logits: TopLogits = top_logits) -> HeadMap:
-    """Return the relevance of every head as a share of its site's, by size, in [0, 1]: an order, lowest closed first.
+    """Return the relevance of every head as a share of its site's, by size, in [0, 1]: an order, lowest
+    closed first.
 
     logits (model, batch): as for `relevance`, which says what is raised."""
     return relevance(model, batches, logits=logits).share

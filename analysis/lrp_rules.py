@@ -1,19 +1,26 @@
 """The three rules of layer-wise relevance propagation (LRP): how the relevance of a sum goes to its terms.
 
-With the attention weights and the scales of the layer norms held constant (why: lrp.py), every step of a Transformer is, for each number y
-of its output, a sum y = sum_i z_i + b. A term z_i is W_oi x_i in a projection, a_lj v_j in attention, one of the two in a residual
-connection. A rule says what part of y's relevance R goes to z_i; the bias b takes its part as a term would, and keeps it.
+With the attention weights and the scales of the layer norms held constant (why: lrp.py), every step of a
+Transformer is, for each number y of its output, a sum y = sum_i z_i + b. A term z_i is W_oi x_i in a
+projection, a_lj v_j in attention, one of the two in a residual connection. A rule says what part of y's
+relevance R goes to z_i; the bias b takes its part as a term would, and keeps it.
 
-    Ratio      R z_i / (y + eps sign(y))            Ding et al. 2017, the rule of Voita et al. 2019, appendix A; with b and eps as in Bach
+    Ratio      R z_i / (y + eps sign(y))            Ding et al. 2017, the rule of Voita et al. 2019, appendix
+    A; with b and eps as in Bach
                                                     et al. 2015
-    AlphaBeta  R (alpha z_i+ / Z+ + beta z_i- / Z-)  Bach et al. 2015, alpha + beta = 1; Voita et al.'s later code has 1/2 and 1/2
-    Gradient   z_i dlogit/dy                        gradient x input; conservative here: Ali et al. 2022 (arXiv:2202.07304)
+    AlphaBeta  R (alpha z_i+ / Z+ + beta z_i- / Z-)  Bach et al. 2015, alpha + beta = 1; Voita et al.'s later
+    code has 1/2 and 1/2
+    Gradient   z_i dlogit/dy                        gradient x input; conservative here: Ali et al. 2022
+    (arXiv:2202.07304)
 
-z+ and z- are the positive and the negative part of a number, Z+ and Z- their sums over the terms, b among them. Functions of one number are
-passed by (Ding et al.): what goes to the output of ReLU, GELU or swish goes to its input. An SSRU's forget gates are constants like
-attention weights, so its state is a sum over positions, c_t = sum_s a_ts v_s for every number of it alone: attention of D heads of width 1.
-Letters: C rows of seeds of a sentence (its generation steps, or one for all of them), B sentences, L positions of queries, S of keys,
-I inputs, O outputs, H heads, K head width, D model width. What is carried back has the shape of the values, with C in front.
+z+ and z- are the positive and the negative part of a number, Z+ and Z- their sums over the terms, b among
+them. Functions of one number are passed by (Ding et al.): what goes to the output of ReLU, GELU or swish goes
+to its input. An SSRU's forget gates are constants like attention weights, so its state is a sum over
+positions, c_t = sum_s a_ts v_s for every number of it alone: attention of D heads of width 1. Letters: C rows
+of seeds of a sentence (its generation steps, or one for all of them), B sentences, L positions of queries, S
+of keys, I inputs, O outputs, H heads, K head width, D model width. What is carried back has the shape of the
+values, with C in
+front.
 """
 
 from collections.abc import Callable
@@ -26,14 +33,19 @@ from torch import Tensor, nn
 
 @dataclass
 class Account:
-    """Where the relevance of the seeds went, for every row of seeds: (C, B) float64 each; source + target + biases + eps = seed."""
+    """Where the relevance of the seeds went, for every row of seeds: (C, B) float64 each; source + target +
+    biases + eps = seed."""
 
     seed: Tensor
     source: Tensor = field(init=False)  # the source's embeddings, positions included
     target: Tensor = field(init=False)
     biases: Tensor = field(init=False)  # of projections and layer norms
-    eps: Tensor = field(init=False)  # what the stabiliser took; of a sum without any term (0 = 0), all its relevance
-    heads: dict[str, Tensor] = field(default_factory=dict)  # site name -> relevance of the heads' outputs (C, B, H)
+    eps: Tensor = field(
+        init=False
+    )  # what the stabiliser took; of a sum without any term (0 = 0), all its relevance
+    heads: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # site name -> relevance of the heads' outputs (C, B, H)
 
     def __post_init__(self) -> None:
         self.seed = self.seed.double()
@@ -41,17 +53,24 @@ class Account:
 
 
 Carried = TypeVar("Carried", Tensor, tuple[Tensor, Tensor])
-Back = Callable[[Tensor, Account], Tensor]  # what a step's output carries (C, B, ..) -> what its input carries
+Back = Callable[
+    [Tensor, Account], Tensor
+]  # what a step's output carries (C, B, ..) -> what its input carries
 BackTwo = Callable[[Tensor, Account], tuple[Tensor, Tensor]]  # the same for a step with two inputs
 
 
 def way_back(
-    terms: Callable[[Tensor], Carried], *, factor: Tensor | None = None, lost: Tensor | None = None, bias: Tensor | None = None
+    terms: Callable[[Tensor], Carried],
+    *,
+    factor: Tensor | None = None,
+    lost: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Callable[[Tensor, Account], Carried]:
     """Return the way back through a sum of terms, for the relevance R (C, B, ..) of its values (B, ..).
 
-    With s = R * factor (R where there is none), terms(s) is what the inputs carry. The account gets s * lost under eps, and s * bias under
-    biases: (O,) of a sum over the last dimension's outputs (B, L, O), or (B, L) of one number a position."""
+    With s = R * factor (R where there is none), terms(s) is what the inputs carry. The account gets s * lost
+    under eps, and s * bias under biases: (O,) of a sum over the last dimension's outputs (B, L, O), or (B, L)
+    of one number a position."""
 
     def back(R: Tensor, account: Account) -> Carried:
         s = R if factor is None else R * factor
@@ -70,14 +89,16 @@ def booked(carried: Tensor, share: Tensor) -> Tensor:
 
 
 def passed(carried: Tensor, account: Account) -> Tensor:
-    """The identity as a way back: each number's relevance goes to the one number that it was computed from."""
+    """The identity as a way back: each number's relevance goes to the one number that it was computed
+    from."""
     return carried
 
 
 class Rule(Protocol):
     """Each method takes the values of one step and returns the way back through it.
 
-    Unless a rule says otherwise, layer norms and activations hand relevance on, and what is carried back is the relevance itself."""
+    Unless a rule says otherwise, layer norms and activations hand relevance on, and what is carried back is
+    the relevance itself."""
 
     def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         """y (B, L) = sum over D of x weight, (B, L, D) each, + bias (B, L): one number a position.
@@ -117,7 +138,8 @@ def norm_scale(module: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 def minus_mean(s: Tensor) -> Tensor:
-    """Take the mean over the last dimension off s, in place: the transpose of what a layer norm does to its input first."""
+    """Take the mean over the last dimension off s, in place: the transpose of what a layer norm does to its
+    input first."""
     return s.sub_(s.mean(-1, keepdim=True))
 
 
@@ -125,15 +147,20 @@ def minus_mean(s: Tensor) -> Tensor:
 class Ratio(Rule):
     """R_i = sum_o R_o z_oi / (y_o + eps sign(y_o)), with sign(0) = 1.
 
-    As eps goes to 0 the relevance of a number becomes its gradient times itself over the logit (Ancona et al. 2018), the rule Gradient.
-    A layer norm is the sum that it is once sigma is constant, y_o = gamma_o / sigma (x_o - sum_i x_i / D) + beta_o. Handing R_o on to x_o,
-    as the first version of Voita et al.'s later code did, gave heads up to 3e6 for a seed of 1 on a trained model of 3 + 3 layers."""
+    As eps goes to 0 the relevance of a number becomes its gradient times itself over the logit (Ancona et al.
+    2018), the rule Gradient. A layer norm is the sum that it is once sigma is constant, y_o = gamma_o / sigma
+    (x_o - sum_i x_i / D) + beta_o. Handing R_o on to x_o, as the first version of Voita et al.'s later code
+    did, gave heads up to 3e6
+    for a seed of 1 on a trained
+    model of 3 + 3 layers."""
 
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
         if not self.eps > 0:
-            raise ValueError(f"the ratio rule needs eps > 0, got {self.eps}; its limit at 0 is the rule 'gradient'")
+            raise ValueError(
+                f"the ratio rule needs eps > 0, got {self.eps}; its limit at 0 is the rule 'gradient'"
+            )
 
     def stabilised(self, y: Tensor) -> dict[str, Tensor]:
         """Return 1 / (y + eps sign(y)) as the factor of `way_back`, and eps sign(y) as what is lost."""
@@ -154,15 +181,20 @@ class Ratio(Rule):
 
     def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
         scale = norm_scale(module, x)
-        return way_back(lambda s: minus_mean(s.mul_(scale)).mul_(x), bias=module.bias.to(x.dtype), **self.stabilised(y))
+        return way_back(
+            lambda s: minus_mean(s.mul_(scale)).mul_(x), bias=module.bias.to(x.dtype), **self.stabilised(y)
+        )
 
 
 @dataclass(frozen=True)
 class Gradient(Rule):
-    """Gradient times input, with the sign and size of the seed: R_i = x_i (dlogit/dx_i) seed / logit. What is carried is the gradient.
+    """Gradient times input, with the sign and size of the seed: R_i = x_i (dlogit/dx_i) seed / logit. What is
+    carried is the gradient.
 
-    sigma is constant in a layer norm; its mean is not, being a sum like any other, so what a head writes alike into all numbers of the
-    residual stream, which the norm takes away, has no relevance (Ali et al. 2022, whose code keeps the mean in the gradient too)."""
+    sigma is constant in a layer norm; its mean is not, being a sum like any other, so what a head writes
+    alike into all numbers of the residual stream, which the norm takes away, has no relevance (Ali et al.
+    2022, whose code keeps the mean
+    in the gradient too)."""
 
     def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
         nothing = y == 0

@@ -1,10 +1,12 @@
-"""A forward pass over a batch that knows the way back: from the top-1 logits through every step to the embeddings.
+"""A forward pass over a batch that knows the way back: from the top-1 logits through every step to the
+embeddings.
 
-The pass is computed again from the modules' weights, so that it can be in float64 and each step is seen; it is what models/transformer.py
-does in evaluation (a test compares the logits). Each step leaves a function that carries relevance from its output to its input
-(lrp_rules.py). Several rows of seeds, one for each generation step, go the same way back at once: they are one more dimension in front.
-Letters: C rows of seeds, B sentences, L positions of queries, S of keys, T target positions, H heads, K head width, D model width,
-V vocabulary.
+The pass is computed again from the modules' weights, so that it can be in float64 and each step is seen; it
+is what models/transformer.py does in evaluation (a test compares the logits). Each step leaves a function
+that carries relevance from its output to its input (lrp_rules.py). Several rows of seeds, one for each
+generation step, go the same way back at once: they are one more dimension in front. Letters: C rows of seeds,
+B sentences, L positions of queries, S of keys, T target positions, H heads, K head width, D model width, V
+vocabulary.
 """
 
 import math
@@ -16,12 +18,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from analysis.lrp_rules import Account, Back, Rule, passed
-from data.batch import Batch
-from gates import gate_heads
-from models.attention import MultiHeadAttention, attention_weights
-from models.ssru import SSRU, decays
-from models.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, padding_bias
+from headgates.analysis.lrp_rules import Account, Back, Rule, passed
+from headgates.data.batch import Batch
+from headgates.gates import gate_heads
+from headgates.models.attention import MultiHeadAttention, attention_weights
+from headgates.models.ssru import SSRU, decays
+from headgates.models.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    Residual,
+    Transformer,
+    padding_bias,
+)
 
 CHUNK = 256  # tokens whose logits exist at a time: (N, V) of a whole batch would be its largest tensor
 
@@ -32,13 +41,17 @@ SLOPES: dict[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] = {
     F.silu: torch.sigmoid,
 }
 
-Inner = Callable[[Tensor, Account], tuple[Tensor | None, Tensor | None]]  # relevance of a sub-layer's output -> of its input, of the memory
-Layer = Callable[[Tensor, Account], tuple[Tensor, Tensor | None]]  # the same through its residual connection and norm
+Inner = Callable[
+    [Tensor, Account], tuple[Tensor | None, Tensor | None]
+]  # relevance of a sub-layer's output -> of its input, of the memory
+Layer = Callable[
+    [Tensor, Account], tuple[Tensor, Tensor | None]
+]  # the same through its residual connection and norm
 
 
 class Walk:
-    """The model must be in evaluation mode. `logits` (B, T) are the largest logits, `best` (B, T) their ids, both 0 at padding, where
-    `real` (B, T) is False."""
+    """The model must be in evaluation mode. `logits` (B, T) are the largest logits, `best` (B, T) their ids,
+    both 0 at padding, where `real` (B, T) is False."""
 
     def __init__(self, model: Transformer, batch: Batch, rule: Rule, dtype: torch.dtype):
         self.rule, self.dtype = rule, dtype
@@ -50,7 +63,15 @@ class Walk:
         x, self.source_norm = self.norm(model.source_norm, self.source)
         self.encoder: list[Layer] = []
         for i, layer in enumerate(cast(list[EncoderLayer], model.encoder.layers)):
-            x = self.attend(self.encoder, layer.self_residual, x, layer.self_attention, f"encoder.{i}.enc-self", None, hidden)
+            x = self.attend(
+                self.encoder,
+                layer.self_residual,
+                x,
+                layer.self_attention,
+                f"encoder.{i}.enc-self",
+                None,
+                hidden,
+            )
             x = self.feed(self.encoder, layer.feed_residual, x, layer.feed_forward)
         memory, self.encoder_norm = self.norm(model.encoder.norm, x)
 
@@ -62,8 +83,18 @@ class Walk:
             if isinstance(mixer, SSRU):
                 x = self.residual(self.decoder, each.self_residual, x, partial(self.recurrence, mixer))
             else:
-                x = self.attend(self.decoder, each.self_residual, x, mixer, f"decoder.{i}.dec-self", None, causal)
-            x = self.attend(self.decoder, each.cross_residual, x, each.cross_attention, f"decoder.{i}.cross", memory, hidden)
+                x = self.attend(
+                    self.decoder, each.self_residual, x, mixer, f"decoder.{i}.dec-self", None, causal
+                )
+            x = self.attend(
+                self.decoder,
+                each.cross_residual,
+                x,
+                each.cross_attention,
+                f"decoder.{i}.cross",
+                memory,
+                hidden,
+            )
             x = self.feed(self.decoder, each.feed_residual, x, each.feed_forward)
         x, self.decoder_norm = self.norm(model.decoder.norm, x)
 
@@ -83,10 +114,18 @@ class Walk:
         if isinstance(module, nn.Identity):  # what stands at the end of a post-norm stack
             return x, passed
         assert isinstance(module, nn.LayerNorm)
-        y = F.layer_norm(x, x.shape[-1:], module.weight.to(self.dtype), module.bias.to(self.dtype), module.eps)
+        y = F.layer_norm(
+            x, x.shape[-1:], module.weight.to(self.dtype), module.bias.to(self.dtype), module.eps
+        )
         return y, self.rule.norm(module, x, y)
 
-    def residual(self, ways: list[Layer], residual: Residual, x: Tensor, inner: Callable[[Tensor], tuple[Tensor, Inner]]) -> Tensor:
+    def residual(
+        self,
+        ways: list[Layer],
+        residual: Residual,
+        x: Tensor,
+        inner: Callable[[Tensor], tuple[Tensor, Inner]],
+    ) -> Tensor:
         """x + f(norm(x)) or norm(x + f(x)); `inner` is f. Its way back is added to `ways`."""
         h, before = self.norm(residual.norm, x) if residual.pre else (x, passed)
         y, within = inner(h)
@@ -107,24 +146,40 @@ class Walk:
             slope = SLOPES[module.activation](a)
             activation_back = self.rule.activation(slope)
             y, outer_back = self.linear(module.outer, a * slope)
-            return y, lambda R, account: (inner_back(activation_back(outer_back(R, account), account), account), None)
+            return y, lambda R, account: (
+                inner_back(activation_back(outer_back(R, account), account), account),
+                None,
+            )
 
         return self.residual(ways, residual, x, inner)
 
     def attend(
-        self, ways: list[Layer], residual: Residual, x: Tensor, module: MultiHeadAttention, site: str, memory: Tensor | None, bias: Tensor
+        self,
+        ways: list[Layer],
+        residual: Residual,
+        x: Tensor,
+        module: MultiHeadAttention,
+        site: str,
+        memory: Tensor | None,
+        bias: Tensor,
     ) -> Tensor:
-        """Return the output of a sub-layer of attention from x to `memory`, or to x itself where memory is None."""
+        """Return the output of a sub-layer of attention from x to `memory`, or to x itself where memory is
+        None."""
         return self.residual(ways, residual, x, lambda h: self.attention(module, site, h, memory, bias))
 
-    def attention(self, module: MultiHeadAttention, site: str, x: Tensor, memory: Tensor | None, bias: Tensor) -> tuple[Tensor, Inner]:
-        """W_O [xi_1 A_1 V_1; ..; xi_H A_H V_H] + b_O. The way back leads through the values alone, because A is constant."""
+    def attention(
+        self, module: MultiHeadAttention, site: str, x: Tensor, memory: Tensor | None, bias: Tensor
+    ) -> tuple[Tensor, Inner]:
+        """W_O [xi_1 A_1 V_1; ..; xi_H A_H V_H] + b_O. The way back leads through the values alone, because A
+        is constant."""
         keys = x if memory is None else memory
         if module.heads:
             v, v_back = self.linear(module.v_proj, keys)
             q = F.linear(x, module.q_proj.weight.to(self.dtype), module.q_proj.bias.to(self.dtype))
             k = F.linear(keys, module.k_proj.weight.to(self.dtype), module.k_proj.bias.to(self.dtype))
-            weights = attention_weights(module.split(q) * module.head_width**-0.5, module.split(k), bias)  # (B, H, L, S)
+            weights = attention_weights(
+                module.split(q) * module.head_width**-0.5, module.split(k), bias
+            )  # (B, H, L, S)
             if module.gate is not None:
                 weights = gate_heads(weights, module.gate())  # xi (A V) = (xi A) V
             values = module.split(v)
@@ -139,7 +194,9 @@ class Walk:
             R_z = out_back(R, account)
             if module.heads:
                 R_heads = R_z.unflatten(-1, (module.heads, -1))  # (C, B, L, H, K)
-                account.heads[site] = self.rule.relevance(R_z, z).unflatten(-1, (module.heads, -1)).sum((2, 4)).double()
+                account.heads[site] = (
+                    self.rule.relevance(R_z, z).unflatten(-1, (module.heads, -1)).sum((2, 4)).double()
+                )
                 R_v = mix_back(R_heads.transpose(2, 3), account)  # (C, B, H, S, K)
                 R_keys = v_back(R_v.transpose(2, 3).flatten(3), account)
             else:
@@ -149,7 +206,8 @@ class Walk:
         return y, back
 
     def recurrence(self, module: SSRU, x: Tensor) -> tuple[Tensor, Inner]:
-        """relu(c), c_t = sum_s a_ts W x_s. The way back leads through W x alone, because the forget gates are constant."""
+        """relu(c), c_t = sum_s a_ts W x_s. The way back leads through W x alone, because the forget gates are
+        constant."""
         w, update_back = self.linear(module.update, x)
         forget = F.linear(x, *weight_and_bias(module.forget, self.dtype))
         left = decays(F.logsigmoid(forget)) * torch.sigmoid(-forget)[:, None]  # (B, T, T, D)
@@ -187,7 +245,8 @@ class Walk:
 
 
 def top_logits(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where there is a position."""
+    """Return the largest logit of every target position (B, T), 0 at padding, and (B, T) bool, True where
+    there is a position."""
     memory, bias = model.encode(batch.source)
     x = model.decode(memory, bias, batch.target_in)  # (B, T, D)
     weight, bias = weight_and_bias(model.output, x.dtype)
@@ -202,9 +261,11 @@ def weight_and_bias(module: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tens
 
 
 @torch.no_grad()
-def best_tokens(states: Tensor, weight: Tensor, bias: Tensor, batch: Batch, padding: int) -> tuple[Tensor, Tensor]:
-    """Return the ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, False at padding. states (B, T, D), weight (V, D), bias
-    (V,)."""
+def best_tokens(
+    states: Tensor, weight: Tensor, bias: Tensor, batch: Batch, padding: int
+) -> tuple[Tensor, Tensor]:
+    """Return the ids (B, T) of the largest logits, 0 at padding, and (B, T) bool, False at padding. states
+    (B, T, D), weight (V, D), bias (V,)."""
     real = batch.target_out != padding
     best = torch.zeros_like(batch.target_out)
     best[real] = torch.cat([(part @ weight.T + bias).argmax(1) for part in states[real].split(CHUNK)])

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.did_you_mean import did_you_mean
-from data.conllu import Tree, read_conllu, shorten
-from data.parallel import DataError
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.data.conllu import Tree, read_conllu, shorten
+from headgates.data.parallel import DataError
 
 NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textcat", "textcat_multilabel")
 
@@ -21,7 +21,8 @@ NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textca
 def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
     """Return the tree of every line, in order; an empty line has a tree without words.
 
-    Raises DataError at an unknown spec, at lines that have no tree (the first is named), and if spaCy or its model is missing."""
+    Raises DataError at an unknown spec, at lines that have no tree (the first is named), and if spaCy or its
+    model is missing."""
     kind, _, where = spec.partition(":")
     if kind == "spacy" and where:
         return parse(where, lines)
@@ -30,21 +31,24 @@ def parses(spec: str, lines: Sequence[str]) -> list[Tree]:
     if spec == "gold":
         return match(toy_trees(), lines, origin="the toy language (gold)")
     hint = did_you_mean(kind, ("spacy", "conllu", "gold"))
-    raise DataError(f"cannot get parses from {spec!r}{hint}; expected spacy:MODEL_OR_PATH, conllu:FILE or gold")
+    raise DataError(
+        f"cannot get parses from {spec!r}{hint}; expected spacy:MODEL_OR_PATH, conllu:FILE or gold"
+    )
 
 
 def toy_trees() -> list[Tree]:
     """Return the trees of all sentences in all splits of the toy corpus; no two have the same text."""
-    from data.toy import SPLITS, toy_pairs  # here, because the grammar takes time to load
+    from headgates.data.toy import SPLITS, toy_pairs  # here, because the grammar takes time to load
 
     return [Tree(p.words, p.heads, p.labels, p.source) for split in SPLITS for p in toy_pairs(split)]
 
 
 def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[Tree]:
-    """Return the tree of every line, found by its text, white space aside; there may be trees of other sentences too.
+    """Return the tree of every line, found by its text, white space aside; there may be trees of other
+    sentences too.
 
-    A line that comes again takes the next tree of that text, or the last one where there is no other. Raises DataError, which says which
-    line is the first without a tree, and how many there are."""
+    A line that comes again takes the next tree of that text, or the last one where there is no other. Raises
+    DataError, which says which line is the first without a tree, and how many there are."""
     of_text: dict[str, list[Tree]] = defaultdict(list)
     for tree in trees:
         of_text[_plain(tree.text)].append(tree)
@@ -61,7 +65,11 @@ def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[T
             missing.append(i)
     if missing:
         i = missing[0]
-        there = f"tree {i + 1} there is of {shorten(trees[i].text)!r}" if i < len(trees) else f"it has {len(trees):,} trees"
+        there = (
+            f"tree {i + 1} there is of {shorten(trees[i].text)!r}"
+            if i < len(trees)
+            else f"it has {len(trees):,} trees"
+        )
         raise DataError(
             f"{origin} has no tree for line {i + 1}, {shorten(lines[i])!r} ({there}); {len(missing):,} of {len(lines):,} lines have none; "
             "expected parses of these very sentences"
@@ -82,24 +90,35 @@ def parse(model: str, lines: Sequence[str]) -> list[Tree]:
     with nlp.select_pipes(disable=[name for name in NOT_FOR_PARSING if name in nlp.pipe_names]):
         for line, doc in zip(lines, nlp.pipe(_documents(nlp, lines)), strict=True):
             if len(doc) and not doc.has_annotation("DEP"):
-                raise DataError(f"the spaCy pipeline {model!r} has no dependency parser, only {', '.join(nlp.pipe_names) or 'a tokenizer'}")
+                raise DataError(
+                    f"the spaCy pipeline {model!r} has no dependency parser, only {', '.join(nlp.pipe_names) or 'a tokenizer'}"
+                )
             trees.append(tree_of(doc, line))
     return trees
 
 
 def load_pipeline(model: str) -> Any:
-    """Return the spaCy pipeline of this name or path. Raises DataError, one line that says what to install, instead of spaCy's errors."""
+    """Return the spaCy pipeline of this name or path. Raises DataError, one line that says what to install,
+    instead of spaCy's errors."""
     try:
         spacy = importlib.import_module("spacy")
     except ImportError as error:
-        raise DataError(f'parses from spacy:{model} need spaCy ({error}): pip install "spacy>=3.8"') from error
+        raise DataError(
+            f'parses from spacy:{model} need spaCy ({error}): pip install "spacy>=3.8"'
+        ) from error
     folder = Path(model).expanduser()
     try:
         return spacy.load(folder if folder.is_dir() else model)
     except OSError as error:
         if folder.is_dir():
-            raise DataError(f"{model} is not the folder of a spaCy pipeline, which has config.cfg and meta.json: {_line(error)}") from error
-        cure = f"python -m spacy download {model}" if model.isidentifier() else "check the path; it is the folder that has config.cfg"
+            raise DataError(
+                f"{model} is not the folder of a spaCy pipeline, which has config.cfg and meta.json: {_line(error)}"
+            ) from error
+        cure = (
+            f"python -m spacy download {model}"
+            if model.isidentifier()
+            else "check the path; it is the folder that has config.cfg"
+        )
         raise DataError(f"spaCy has no pipeline {model!r}: {cure}") from error
     except (ImportError, ValueError) as error:  # a part of the pipeline that this installation cannot build
         raise DataError(f"spaCy cannot load the pipeline {model!r}: {_line(error)}") from error
@@ -110,7 +129,8 @@ def _line(error: Exception) -> str:
 
 
 def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:
-    """Yield a document for each line, marked as one sentence, because a parser would cut some captions in two."""
+    """Yield a document for each line, marked as one sentence, because a parser would cut some captions in
+    two."""
     for line in lines:
         doc = nlp.make_doc(line)
         for token in list(doc)[1:]:
@@ -119,7 +139,8 @@ def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:
 
 
 def tree_of(doc: Any, text: str) -> Tree:
-    """Return the tree of a parsed document. Tokens of white space are left out, and their dependents go to their heads."""
+    """Return the tree of a parsed document. Tokens of white space are left out, and their dependents go to
+    their heads."""
     tokens = [token for token in doc if not token.is_space]
     number = {token.i: n for n, token in enumerate(tokens, start=1)}
     heads = []
@@ -128,4 +149,6 @@ def tree_of(doc: Any, text: str) -> Tree:
         while head.is_space and head.head.i != head.i:
             head = head.head
         heads.append(0 if head.i == token.i else number.get(head.i, 0))
-    return Tree(tuple(token.text for token in tokens), tuple(heads), tuple(token.dep_ for token in tokens), text)
+    return Tree(
+        tuple(token.text for token in tokens), tuple(heads), tuple(token.dep_ for token in tokens), text
+    )

@@ -1,11 +1,15 @@
-"""Heads that look at rare words.   Voita et al. 2019 (arXiv:1905.09418), section 5.3: how often is a head's largest weight on the least
-frequent token of a sentence, or on one of the two least frequent, in sentences whose rarest token is not among the 500 most frequent?
+"""Heads that look at rare words.   Voita et al. 2019 (arXiv:1905.09418), section 5.3: how often is a head's
+largest weight on the least
+frequent token of a sentence, or on one of the two least frequent, in sentences whose rarest token is not
+among the 500 most frequent?
 
-What the paper leaves open: frequencies are those of pieces in the training text. A piece is outside the `rank` most frequent where at least
-`rank` pieces are more frequent, so pieces with equal counts are on the same side. The least frequent token is every position with the
-lowest count, the two least are every position whose count is at most the second lowest (a rare piece that occurs twice is both). All
-queries of all sentences weigh the same; the end of sentence is neither a query nor a key (`exclude` in attention_pass.py has the other
-readings). Sentences of one token are left out: their one key is the rarest whatever the head does. Unknown pieces count as pieces.
+What the paper leaves open: frequencies are those of pieces in the training text. A piece is outside the
+`rank` most frequent where at least `rank` pieces are more frequent, so pieces with equal counts are on the
+same side. The least frequent token is every position with the lowest count, the two least are every position
+whose count is at most the second lowest (a rare piece that occurs twice is both). All queries of all
+sentences weigh the same; the end of sentence is neither a query nor a key (`exclude` in attention_pass.py has
+the other readings). Sentences of one token are left out: their one key is the rarest whatever the head does.
+Unknown pieces count as pieces.
 
 Letters: V vocabulary, B pairs, S source positions, H heads, N counted query positions.
 """
@@ -16,14 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import AttentionBatch, Exclude, check_exclude, means
-from gates import HeadMap, HeadSite
+from headgates.analysis.attention_pass import AttentionBatch, Exclude, check_exclude, means
+from headgates.gates import HeadMap, HeadSite
 
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
 
 def token_counts(sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> Tensor:
-    """Return how often each of the `size` pieces of the vocabulary occurs, (V,) int64. An array may hold the ids of many sentences."""
+    """Return how often each of the `size` pieces of the vocabulary occurs, (V,) int64. An array may hold the
+    ids of many sentences."""
     counts = torch.zeros(size, dtype=torch.int64)
     for ids in sentences:
         counts += torch.as_tensor(np.asarray(ids, dtype=np.int64)).bincount(minlength=size)
@@ -31,18 +36,26 @@ def token_counts(sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> 
 
 
 class RareWords:
-    """Counts how often each head of the encoder looks at rare words; other kinds of attention are passed over.
+    """Counts how often each head of the encoder looks at rare words; other kinds of attention are passed
+    over.
 
-    counts (V,): how often each source piece occurs in the training text. Raises ValueError for an unknown `exclude` or a rank below 1."""
+    counts (V,): how often each source piece occurs in the training text. Raises ValueError for an unknown
+    `exclude` or a rank below 1."""
 
     def __init__(self, counts: Tensor | Sequence[int], rank: int = 500, *, exclude: Exclude = "both"):
         if rank < 1:
-            raise ValueError(f"rank is the number of pieces that are not rare: expected at least 1, got {rank}")
+            raise ValueError(
+                f"rank is the number of pieces that are not rare: expected at least 1, got {rank}"
+            )
         self.rank = rank
         self.exclude: Exclude = check_exclude(exclude)
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
         self._different = 0  # pieces that occur in the training text
-        self.sentences, self.sentences_seen, self.queries = 0, 0, 0  # sentences and queries that were counted, and all sentences
+        self.sentences, self.sentences_seen, self.queries = (
+            0,
+            0,
+            0,
+        )  # sentences and queries that were counted, and all sentences
         self._hits: dict[HeadSite, Tensor] = {}  # (2, H) on the least, on one of the two least
         self._chance = torch.zeros(2, dtype=torch.float64)
 
@@ -75,10 +88,13 @@ class RareWords:
             self._hits[site] = self._hits.get(site, 0) + torch.stack([one, two])
         keys = attention.visible("enc-self", self.exclude).sum(2).cpu()[pair, query].double()  # (N,)
         self.queries += len(pair)
-        self._chance = self._chance + torch.stack([(mask.sum(1)[pair] / keys).sum() for mask in (rarest, two_rarest)])
+        self._chance = self._chance + torch.stack(
+            [(mask.sum(1)[pair] / keys).sum() for mask in (rarest, two_rarest)]
+        )
 
     def rarest(self) -> HeadMap:
-        """Return the share of queries whose largest weight is on the least frequent token. Raises ValueError where no sentence counts."""
+        """Return the share of queries whose largest weight is on the least frequent token. Raises ValueError
+        where no sentence counts."""
         return self._share(0)
 
     def two_rarest(self) -> HeadMap:
@@ -86,18 +102,25 @@ class RareWords:
         return self._share(1)
 
     def chance(self) -> tuple[float, float]:
-        """Return the shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as `rarest`."""
+        """Return the shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as
+        `rarest`."""
         self._check()
         one, two = (self._chance / self.queries).tolist()
         return one, two
 
     def _share(self, which: int) -> HeadMap:
         self._check()
-        return means({site: hits[which] for site, hits in self._hits.items()}, dict.fromkeys(self._hits, self.queries), "rare words")
+        return means(
+            {site: hits[which] for site, hits in self._hits.items()},
+            dict.fromkeys(self._hits, self.queries),
+            "rare words",
+        )
 
     def _check(self) -> None:
         if not self._hits:
-            raise ValueError("rare words are looked for in encoder self-attention, and none was observed; add the kind enc-self")
+            raise ValueError(
+                "rare words are looked for in encoder self-attention, and none was observed; add the kind enc-self"
+            )
         if not self.sentences:
             raise ValueError(
                 f"none of the {self.sentences_seen} sentences has two words and a piece outside the {self.rank} most frequent "

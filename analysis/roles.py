@@ -1,20 +1,25 @@
-"""The roles of heads: what a head does, with the score that shows it and the baseline that the score has to beat.
+"""The roles of heads: what a head does, with the score that shows it and the baseline that the score has to
+beat.
 
-    positional    the largest weight is at one offset at least 90% of the time; its baseline is the mean share of the kind's heads there
-    syntactic     a relation at least 10 points more often than the best offset (analysis/syntax.py), one role for each relation
-    rare words    one of the two least frequent tokens at least half of the time, and 10 points above picking blindly
+    positional    the largest weight is at one offset at least 90% of the time; its baseline is the mean share
+    of the kind's heads there
+    syntactic     a relation at least 10 points more often than the best offset (analysis/syntax.py), one role
+    for each relation
+    rare words    one of the two least frequent tokens at least half of the time, and 10 points above picking
+    blindly
     aligned       an aligned source word at least 10 points more often than the best offset; cross attention
 
-A head may have several roles. The first three are from Voita et al. 2019, section 5; thresholds that the paper does not give are ours."""
+A head may have several roles. The first three are from Voita et al. 2019, section 5; thresholds that the
+paper does not give are ours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.analyses import AnalysisResult, head_map_of
-from analysis.positions import THRESHOLD
-from analysis.syntax import MARGIN
-from gates import HeadMap, HeadSite
+from headgates.analysis.positions import THRESHOLD
+from headgates.analysis.syntax import MARGIN
+from headgates.gates import HeadMap, HeadSite
+from headgates.workbench.analyses import AnalysisResult, head_map_of
 
 FAMILIES = ("positional", "syntactic", "rare words", "aligned")
 RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and over 50% (WMT)
@@ -22,8 +27,10 @@ RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and
 
 @dataclass(frozen=True)
 class Role:
-    """A role of a head, or a candidate for one. family: one of FAMILIES; role: which of its roles (`position -1`, `nsubj head->dependent`);
-    score, baseline and needed (the lowest score that makes it a role): in [0, 1]; words: the same as a sentence."""
+    """A role of a head, or a candidate for one. family: one of FAMILIES; role: which of its roles (`position
+    -1`, `nsubj head->dependent`); score, baseline and needed (the lowest score that makes it a role): in [0,
+    1]; words: the same as a
+    sentence."""
 
     site: HeadSite
     head: int
@@ -40,7 +47,8 @@ class Role:
 
     @property
     def missing(self) -> float:
-        """How far the score is below what is needed, at most 0 for a role. A rounding error does not count."""
+        """How far the score is below what is needed, at most 0 for a role. A rounding error does not
+        count."""
         return self.needed - self.score - 1e-9
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +57,14 @@ class Role:
     def row(self) -> dict[str, Any]:
         """The role as a row of a table."""
         site = self.site
-        return {"site": site.name, "kind": site.kind, "layer": site.layer, "head": self.head, **self.to_json(), "needed": self.needed}
+        return {
+            "site": site.name,
+            "kind": site.kind,
+            "layer": site.layer,
+            "head": self.head,
+            **self.to_json(),
+            "needed": self.needed,
+        }
 
 
 def candidates(results: Mapping[str, AnalysisResult]) -> list[Role]:
@@ -59,8 +74,8 @@ def candidates(results: Mapping[str, AnalysisResult]) -> list[Role]:
 
 
 def find_roles(results: Mapping[str, AnalysisResult], closed: HeadMap | None = None) -> list[Role]:
-    """The roles of all heads but those that are `closed`, whose output nothing reads, by site and head; of one head, the role farthest
-    above its baseline comes first."""
+    """The roles of all heads but those that are `closed`, whose output nothing reads, by site and head; of
+    one head, the role farthest above its baseline comes first."""
     roles = [role for role in candidates(results) if role.missing <= 0 and not is_closed(role, closed)]
     return sorted(roles, key=lambda role: (role.site, role.head, -role.gain, role.role))
 
@@ -70,7 +85,8 @@ def is_closed(role: Role, closed: HeadMap | None) -> bool:
 
 
 def best_of_families(results: Mapping[str, AnalysisResult], closed: HeadMap | None = None) -> list[Role]:
-    """For each family that was looked for, the candidate nearest to its threshold, or farthest above it, of heads that are not closed."""
+    """For each family that was looked for, the candidate nearest to its threshold, or farthest above it, of
+    heads that are not closed."""
     open_candidates = [role for role in candidates(results) if not is_closed(role, closed)]
     of_family = {family: [role for role in open_candidates if role.family == family] for family in FAMILIES}
     return [min(roles, key=lambda role: role.missing) for roles in of_family.values() if roles]
@@ -84,7 +100,9 @@ def positional(result: AnalysisResult) -> list[Role]:
     for site, head, share in head_values(result.head_maps["share"]):
         offset = int(result.head_maps["offset"][site][head])
         baseline = sum(shares[site.kind, offset]) / len(shares[site.kind, offset])
-        position = {-1: "the token before", 0: "the same place", 1: "the token after"}.get(offset, f"offset {offset:+d}")
+        position = {-1: "the token before", 0: "the same place", 1: "the token after"}.get(
+            offset, f"offset {offset:+d}"
+        )
         words = f"{share:.0%} of its largest weights are at {position}; {site.kind} heads have {baseline:.0%} there on average"
         role = f"position {offset:+d}" if offset else "position 0"
         roles.append(Role(site, head, "positional", role, share, baseline, THRESHOLD, words))
@@ -104,14 +122,20 @@ def syntactic(result: AnalysisResult) -> list[Role]:
             f"is right {baseline:.0%} of the time, on {row['n']:,} words"
         )
         name = f"{row['label']} {row['direction']}"
-        roles.append(Role(sites[row["site"]], row["head"], "syntactic", name, score, baseline, baseline + MARGIN, words))
+        roles.append(
+            Role(
+                sites[row["site"]], row["head"], "syntactic", name, score, baseline, baseline + MARGIN, words
+            )
+        )
     return roles
 
 
 def rare(result: AnalysisResult) -> list[Role]:
     chance = result.facts["chance_two_rarest"]
     words = f"of its largest weights are on one of the two rarest tokens of the sentence; picked blindly {chance:.0%} would be"
-    roles = share_roles("rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words)
+    roles = share_roles(
+        "rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words
+    )
     rarest = (share for _, _, share in head_values(result.head_maps["rarest"]))
     ends = (f"; {share:.0%} are on the rarest itself (the paper's head: 66%)" for share in rarest)
     return [replace(role, words=role.words + end) for role, end in zip(roles, ends, strict=True)]
@@ -126,19 +150,29 @@ def aligned(result: AnalysisResult) -> list[Role]:
 
 
 def share_roles(family: str, shares: HeadMap, baseline: float, needed: float, words: str) -> list[Role]:
-    """Return the one role of a family for every head. words: what follows the head's share in the sentence."""
-    return [Role(site, head, family, family, share, baseline, needed, f"{share:.0%} {words}") for site, head, share in head_values(shares)]
+    """Return the one role of a family for every head. words: what follows the head's share in the
+    sentence."""
+    return [
+        Role(site, head, family, family, share, baseline, needed, f"{share:.0%} {words}")
+        for site, head, share in head_values(shares)
+    ]
 
 
 def head_values(head_map: HeadMap) -> list[tuple[HeadSite, int, float]]:
     return [(site, head, value) for site, row in head_map.items() for head, value in enumerate(row.tolist())]
 
 
-def families(roles: Sequence[Role], results: Mapping[str, AnalysisResult], sites: list[HeadSite]) -> dict[str, HeadMap]:
-    """For each family that was looked for, a bool map over all `sites`: True where a head has a role of the family."""
+def families(
+    roles: Sequence[Role], results: Mapping[str, AnalysisResult], sites: list[HeadSite]
+) -> dict[str, HeadMap]:
+    """For each family that was looked for, a bool map over all `sites`: True where a head has a role of the
+    family."""
     analysis_of = {"positional": "positions", "syntactic": "syntax", "rare words": "rare"}
     names = [family for family, analysis in analysis_of.items() if analysis in results]
     if head_map_of(results, "alignment", "agreement") is not None:
         names.append("aligned")
     have = {(role.family, role.site, role.head) for role in roles}
-    return {name: HeadMap({site: [(name, site, head) in have for head in range(site.heads)] for site in sites}) for name in names}
+    return {
+        name: HeadMap({site: [(name, site, head) in have for head in range(site.heads)] for site in sites})
+        for name in names
+    }

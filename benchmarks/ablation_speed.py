@@ -1,7 +1,9 @@
-"""How much faster are all one-head ablations as one job than one translation of the test set a head?   The aim: at least 4 times on a CPU.
+"""How much faster are all one-head ablations as one job than one translation of the test set a head?   The
+aim: at least 4 times on a CPU.
 
-The loop is our own cached, batched greedy search at its best batch size, once for every head; the job is pruning/ablated_search.py, its
-drafts included. The test set is cut into parts; on every part both run in turns, and every translation must be the same.
+The loop is our own cached, batched greedy search at its best batch size, once for every head; the job is
+pruning/ablated_search.py, its drafts included. The test set is cut into parts; on every part both run in
+turns, and every translation must be the same.
 """
 
 import argparse
@@ -11,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import Answer, Benchmark
 from benchmarks.split_test_set import FLAGS, open_base, set_best_batch, time_parts
-from speed.measure import median_text, range_text, ratio_by_round
+from headgates.report.speed.measure import median_text, range_text, ratio_by_round
 
 if TYPE_CHECKING:
-    from gates import HeadMap
-    from models.translator import Translator
+    from headgates.gates import HeadMap
+    from headgates.models.translator import Translator
 
 AIM = 4.0
 BATCH_TOKENS = (750, 1_500, 3_000, 6_000, 12_000)  # tried for the loop
@@ -23,7 +25,7 @@ BATCH_TOKENS = (750, 1_500, 3_000, 6_000, 12_000)  # tried for the loop
 
 def masked(translator: "Translator", lines: Sequence[str], closed: "HeadMap") -> list[str]:
     """One turn of the loop: all lines, translated by the model with these heads closed."""
-    from gates import attach, detach
+    from headgates.gates import attach, detach
 
     bank = attach(translator.model, gate="mask", kinds={site.kind for site in closed})
     bank.assign(closed.map(lambda row: (~row).double()))
@@ -35,10 +37,14 @@ def masked(translator: "Translator", lines: Sequence[str], closed: "HeadMap") ->
 
 def measure(translator: "Translator", parts: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Seconds of the loop and of the job on every part, and how many of their translations differ."""
-    from pruning.ablated_search import ablated_translations
-    from pruning.ablation import chosen_sites, one_head_mask
+    from headgates.models.ablated_search import ablated_translations
+    from headgates.workbench.ablation import chosen_sites, one_head_mask
 
-    ablations = [one_head_mask(site, head, closed=True) for site in chosen_sites(translator.model, None) for head in range(site.heads)]
+    ablations = [
+        one_head_mask(site, head, closed=True)
+        for site in chosen_sites(translator.model, None)
+        for head in range(site.heads)
+    ]
     ablated_translations(translator, parts[0][:20], ablations[:3])  # warm-up
     systems = {
         "loop": lambda lines: [masked(translator, lines, closed) for closed in ablations],
@@ -59,7 +65,10 @@ def measure(translator: "Translator", parts: Sequence[Sequence[str]]) -> dict[st
         "ratio_of_sums": sum(seconds["loop"]) / sum(seconds["job"]),
         "translations": len(ablations) * sentences,
         "different_translations": different,
-        "changed_share": sum(output["job"].changed_share * len(lines) for output, lines in zip(outputs, parts, strict=True)) / sentences,
+        "changed_share": sum(
+            output["job"].changed_share * len(lines) for output, lines in zip(outputs, parts, strict=True)
+        )
+        / sentences,
     }
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from speed.measure import load_average, set_threads
+from headgates.report.speed.measure import load_average, set_threads
 
 ROOT = Path(__file__).resolve().parents[1]
 Flag = tuple[str, dict[str, Any]]  # name and options of ArgumentParser.add_argument
@@ -27,13 +27,16 @@ def count_flag(name: str, default: int, meaning: str) -> Flag:
     return name, {"type": at_least_one, "default": default, "help": f"{meaning} (default: %(default)s)"}
 
 
-THREADS: Flag = ("--threads", {"type": int, "default": 0, "help": "CPU threads, 0 for all (default: %(default)s)"})
+THREADS: Flag = (
+    "--threads",
+    {"type": int, "default": 0, "help": "CPU threads, 0 for all (default: %(default)s)"},
+)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of random weights and batches;
-    threads: where each measurement had its own number of threads, all of them."""
+    """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of
+    random weights and batches; threads: where each measurement had its own number of threads, all of them."""
 
     numbers: Mapping[str, Any]
     header: Sequence[str]
@@ -46,10 +49,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table and adds a line to results/NAME.jsonl.
+    """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table and adds a
+    line to results/NAME.jsonl.
 
-    about: the text of --help; flags: those beside --out and --threads; peers: packages whose versions are recorded too; answer: takes the
-    parsed flags, and returns None in a worker process, which has nothing to record."""
+    about: the text of --help; flags: those beside --out and --threads; peers: packages whose versions are
+    recorded too; answer: takes the parsed flags, and returns None in a worker process, which has nothing to
+    record."""
 
     name: str
     question: str
@@ -59,7 +64,8 @@ class Benchmark:
     peers: Sequence[str] = ()
 
     def main(self) -> int:
-        """Measure, print and record; 1 after a ValueError. --help and a mistyped flag answer before anything heavy is imported."""
+        """Measure, print and record; 1 after a ValueError. --help and a mistyped flag answer before anything
+        heavy is imported."""
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}",
             description=self.about.strip(),
@@ -67,7 +73,9 @@ class Benchmark:
             allow_abbrev=False,
         )
         default = f"results/{self.name}.jsonl"
-        parser.add_argument("--out", default=default, help="file to which one JSON line is added (default: %(default)s)")
+        parser.add_argument(
+            "--out", default=default, help="file to which one JSON line is added (default: %(default)s)"
+        )
         own_threads = any(name == "--threads" for name, _ in self.flags)
         for flag, flag_options in [*self.flags, *([] if own_threads else [THREADS])]:
             parser.add_argument(flag, **flag_options)
@@ -88,22 +96,31 @@ class Benchmark:
         return 0
 
     def append_record(self, out: str, answer: Answer, load: float | None) -> None:
-        """Append one line to `out`: question, numbers, command, commit, seed, device, threads, versions and date."""
-        from runfolder.provenance import device_name, provenance
+        """Append one line to `out`: question, numbers, command, commit, seed, device, threads, versions and
+        date."""
+        from headgates.workbench.provenance import device_name, provenance
 
         made_by = provenance(device_name(), answer.precision, answer.seed)
-        made_by["command"] = made_by["command"].replace(f"python {self.name}.py", f"python -m benchmarks.{self.name}", 1)
+        made_by["command"] = made_by["command"].replace(
+            f"python {self.name}.py", f"python -m benchmarks.{self.name}", 1
+        )
         made_by["versions"] |= {peer: version(peer) for peer in self.peers}
         if answer.threads:
             made_by["threads"] = answer.threads
         numbers = {**answer.numbers, "load_average_before": load}
-        line = json.dumps({"benchmark": self.name, "question": self.question, **numbers, **made_by}, ensure_ascii=False, allow_nan=False)
+        line = json.dumps(
+            {"benchmark": self.name, "question": self.question, **numbers, **made_by},
+            ensure_ascii=False,
+            allow_nan=False,
+        )
         path = Path(out)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         threads = " and ".join(map(str, answer.threads or [made_by["threads"]]))
-        print(f"{made_by['device']}; threads: {threads}; torch {made_by['versions']['torch']}; one line added to {out}")
+        print(
+            f"{made_by['device']}; threads: {threads}; torch {made_by['versions']['torch']}; one line added to {out}"
+        )
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -1,4 +1,5 @@
-"""BERT as in Michel et al. 2019: their claims on a fine-tuned encoder, one page from the files that the scripts left in the run folders.
+"""BERT as in Michel et al. 2019: their claims on a fine-tuned encoder, one page from the files that the
+scripts left in the run folders.
 
     python fit.py --config configs/sst2.yaml --encoder ENCODER --data SST2 --gate none
     python prune.py BASE --by gradient,random
@@ -7,7 +8,8 @@
     python export.py BASE --report speed --closed 0.5
     python -m benchmarks.bert_sst2 BASE GATED GATED GATED
 
-writes results/bert-sst2.md, and the tables and figures as they are to results/bert-sst2/RUN/. What was not run is left out.
+writes results/bert-sst2.md, and the tables and figures as they are to results/bert-sst2/RUN/. What was not
+run is left out.
 """
 
 import argparse
@@ -17,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.michel import chosen_part, curves_part, one_part, read_findings, section, write_copies
-from runfolder.table import markdown_table
+from headgates.workbench.table import markdown_table
 
 if TYPE_CHECKING:
     from benchmarks.claims import Claim, Findings, Verdict
-    from runfolder.folder import RunFolder
+    from headgates.workbench.folder import RunFolder
 
 NAME = "bert-sst2"
 SPEED = ("speed/report.json", "speed/report.md", "speed/speed.png")
@@ -32,7 +34,7 @@ GAIN = 1.1  # C9: how many times as fast counts as a gain
 def some_then_sharp(findings: "Findings", chance: float) -> "Verdict | None":
     """C5 of BERT: 40% go without noticeable loss, then accuracy falls. chance: % right by guessing."""
     from benchmarks.claims import Verdict, at_share
-    from pruning.significance import LEVEL
+    from headgates.analysis.significance import LEVEL
 
     rows = findings.curves.get("gradient")
     if not rows:
@@ -42,7 +44,10 @@ def some_then_sharp(findings: "Findings", chance: float) -> "Verdict | None":
     whole, late = at_share(rows, 0.0, main), at_share(rows, 0.8, main)
     return Verdict(
         (f"40% closed: {loss:+.2f} {findings.title}, p {p:.3f}", p >= LEVEL or loss >= 0),
-        (f"80% closed: {late:.1f} of {whole:.1f}, guessing gives {chance:.0f}", late - chance < (whole - chance) / 2),
+        (
+            f"80% closed: {late:.1f} of {whole:.1f}, guessing gives {chance:.0f}",
+            late - chance < (whole - chance) / 2,
+        ),
     )
 
 
@@ -62,8 +67,8 @@ def half_the_heads(speed: Mapping[str, Any]) -> "Verdict | None":
 
 def speedups(speed: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """batch -> how many times as fast removed is as dense, all lengths together, round by round."""
-    from speed.measure import ratio_by_round
-    from speed.page import in_order, pooled
+    from headgates.report.speed.measure import ratio_by_round
+    from headgates.report.speed.page import in_order, pooled
 
     rows = speed["rows"]
     return {
@@ -73,7 +78,8 @@ def speedups(speed: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def encoder_claims(chance: float) -> list["Claim"]:
-    """The claims that a fine-tuned encoder can be asked, C5 and C9 with rules of their own. chance: % right by guessing."""
+    """The claims that a fine-tuned encoder can be asked, C5 and C9 with rules of their own. chance: % right
+    by guessing."""
     from benchmarks.claims import CLAIMS, Claim
 
     known = {claim.number: claim for claim in CLAIMS}
@@ -101,8 +107,20 @@ def claims_part(findings: "Findings", chance: float) -> list[str]:
     rows = []
     for claim in encoder_claims(chance):
         verdict = claim.judge(findings)
-        rows.append([claim.number, claim.text, claim.paper, claim.rule, "not run" if verdict is None else str(verdict)])
-    return ["## The claims", "", *markdown_table(["", "claim", "the paper, on translation or BERT", "rule", "here"], rows, left=5)]
+        rows.append(
+            [
+                claim.number,
+                claim.text,
+                claim.paper,
+                claim.rule,
+                "not run" if verdict is None else str(verdict),
+            ]
+        )
+    return [
+        "## The claims",
+        "",
+        *markdown_table(["", "claim", "the paper, on translation or BERT", "rule", "here"], rows, left=5),
+    ]
 
 
 def base_part(folder: "RunFolder") -> list[str]:
@@ -117,7 +135,17 @@ def base_part(folder: "RunFolder") -> list[str]:
         f"{stage['seconds'] / 60:.0f}",
     ]
     train = result["data"]["train"]["pairs"]
-    head = ["base", f"test {row.metric}", "parameters", "heads", "validation loss", "epochs", "minutes", "seed", "commit"]
+    head = [
+        "base",
+        f"test {row.metric}",
+        "parameters",
+        "heads",
+        "validation loss",
+        "epochs",
+        "minutes",
+        "seed",
+        "commit",
+    ]
     name = Path(str(config["encoder"])).name
     about = f"`{name}`, fine-tuned on {train:,} sentences; {result['device']}."
     row_here = [f"`{folder.path.resolve().name}`", *facts, result["seed"], result["commit"]]
@@ -125,7 +153,7 @@ def base_part(folder: "RunFolder") -> list[str]:
 
 
 def learned_part(folders: Sequence["RunFolder"]) -> list[str]:
-    from report.terminal import interval_text
+    from headgates.report.terminal import interval_text
 
     rows = []
     for folder in folders:
@@ -134,19 +162,35 @@ def learned_part(folders: Sequence["RunFolder"]) -> list[str]:
             if row.system == row.reference or main.difference is None or main.p_value is None:
                 compared = ["reference", "", "", ""]
             else:
-                compared = [f"{main.difference:+.2f}", interval_text(main.difference_ci95), f"{main.p_value:.3f}", f"{main.p_mcnemar:.3f}"]
-            rows.append([folder.config()["lambda"], row.system, f"{row.heads_open}/{row.heads_total}", f"{main.value:.2f}", *compared])
+                compared = [
+                    f"{main.difference:+.2f}",
+                    interval_text(main.difference_ci95),
+                    f"{main.p_value:.3f}",
+                    f"{main.p_mcnemar:.3f}",
+                ]
+            rows.append(
+                [
+                    folder.config()["lambda"],
+                    row.system,
+                    f"{row.heads_open}/{row.heads_total}",
+                    f"{main.value:.2f}",
+                    *compared,
+                ]
+            )
     head = ["lambda", "system", "heads", "test accuracy", "difference", "95%", "p", "p (McNemar)"]
     return section("Learned gates, and pruning by importance at as many heads", head, rows)
 
 
 def speed_part(speed: Mapping[str, Any]) -> list[str]:
-    from speed.measure import interval_text
-    from speed.page import pooled
+    from headgates.report.speed.measure import interval_text
+    from headgates.report.speed.page import pooled
 
     rows = []
     for batch, times in speedups(speed).items() if speed else ():
-        speeds = [interval_text(pooled(speed["rows"], system, 1, batch), 1) for system in ("dense", "masked", "removed")]
+        speeds = [
+            interval_text(pooled(speed["rows"], system, 1, batch), 1)
+            for system in ("dense", "masked", "removed")
+        ]
         rows.append([batch, *speeds, interval_text(times)])
     closed = f"{speed['heads']['closed']} of {speed['heads']['total']}" if speed else ""
     title = f"Sentences per second with {closed} heads closed (the paper's table 4): median of the rounds (lowest to highest)"
@@ -165,18 +209,25 @@ def page(base: "RunFolder", gated: Sequence["RunFolder"]) -> str:
         "",
     ]
     lines += claims_part(findings, chance) + base_part(base)
-    lines += curves_part(findings, ["gradient", "random"], "Test accuracy (difference) by the order in which heads are closed")
+    lines += curves_part(
+        findings, ["gradient", "random"], "Test accuracy (difference) by the order in which heads are closed"
+    )
     lines += chosen_part(findings) + one_part(findings) + learned_part(gated) + speed_part(findings.speed)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> int:
-    from runfolder.folder import RunFolder
+    from headgates.workbench.folder import RunFolder
 
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.bert_sst2", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="python -m benchmarks.bert_sst2",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("base", metavar="BASE", help="run folder of a fine-tuned encoder on which prune.py was run")
+    parser.add_argument(
+        "base", metavar="BASE", help="run folder of a fine-tuned encoder on which prune.py was run"
+    )
     parser.add_argument("gated", nargs="*", metavar="GATED", help="runs with gates on it")
     parser.add_argument("--out", default="results", help="folder (default: %(default)s)")
     options = parser.parse_args()

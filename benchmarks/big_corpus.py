@@ -1,10 +1,12 @@
-"""What does a large corpus cost?   The aims: private memory of all processes at most 500 MB above the model's, a second start in under 10
+"""What does a large corpus cost?   The aims: private memory of all processes at most 500 MB above the
+model's, a second start in under 10
 seconds, and training on it at most 5% slower than on text in memory.
 
-The corpus is made of toy pairs, drawn with repetition, as plain files. Each start is a process of its own, from the interpreter's start to
-the end of some training steps of fit.py's default model: the first reads and tokenises, the second finds that done. Private memory is what
-no file backs (Pss_Anon of /proc), summed over the process and those that it starts, sampled twice a second; pages of mapped stores, which
-the kernel takes back when it needs them, are listed beside it. The model's own memory is that of a start on a few pairs.
+The corpus is made of toy pairs, drawn with repetition, as plain files. Each start is a process of its own,
+from the interpreter's start to the end of some training steps of fit.py's default model: the first reads and
+tokenises, the second finds that done. Private memory is what no file backs (Pss_Anon of /proc), summed over
+the process and those that it starts, sampled twice a second; pages of mapped stores, which the kernel takes
+back when it needs them, are listed beside it. The model's own memory is that of a start on a few pairs.
 
 About 10 million pairs: 3 GB in --folder, which is emptied afterwards unless it is given.
 """
@@ -25,15 +27,19 @@ from typing import Any
 
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
 from benchmarks.untrained import ratio_cells
-from speed.measure import alternate, ratio_by_round
+from headgates.report.speed.measure import alternate, ratio_by_round
 
-POOL, SEED, FEW = 20_000, 1, 2_000  # different pairs; seed; pairs of the start that shows the model's own memory
+POOL, SEED, FEW = (
+    20_000,
+    1,
+    2_000,
+)  # different pairs; seed; pairs of the start that shows the model's own memory
 AIMS = {"private_mb": 500, "second_start_s": 10, "slower": 1.05}
 
 
 def make_corpus(folder: Path, pairs: int) -> None:
     """Write so many training pairs, and some of validation and test."""
-    from data.toy import generate
+    from headgates.data.toy import generate
 
     pool, rng = [f"{pair.source}\t{pair.target}" for pair in generate(POOL, SEED)], random.Random(SEED)
     folder.mkdir(parents=True)
@@ -46,10 +52,11 @@ def make_corpus(folder: Path, pairs: int) -> None:
 
 
 def open_data(folder: Path, seconds: dict[str, float]) -> Any:
-    """The batches of a corpus as fit.py has them; its vocabulary lies beside it. seconds: is told how long each part takes."""
-    from configs.schema import FitConfig
-    from data import load_corpus
-    from data.corpus import TranslationData, make_vocabs
+    """The batches of a corpus as fit.py has them; its vocabulary lies beside it. seconds: is told how long
+    each part takes."""
+    from headgates.configs.schema import FitConfig
+    from headgates.data import load_corpus
+    from headgates.data.corpus import TranslationData, make_vocabs
 
     text = FitConfig().text
 
@@ -64,7 +71,9 @@ def open_data(folder: Path, seconds: dict[str, float]) -> Any:
     with timed("digest"):
         corpus.digest()
     with timed("vocabulary"):
-        vocabs = make_vocabs(corpus, folder / "vocabulary", size=text.vocab_size, joint=True, pairs=text.vocab_pairs)
+        vocabs = make_vocabs(
+            corpus, folder / "vocabulary", size=text.vocab_size, joint=True, pairs=text.vocab_pairs
+        )
     with timed("tokenise"):
         how: Any = {"max_tokens": text.max_tokens, "max_length": text.max_length, "seed": SEED}
         data = TranslationData(corpus=corpus, source_vocab=vocabs[0], target_vocab=vocabs[1], **how)
@@ -78,13 +87,17 @@ def trainer(data: Any) -> Any:
     import torch
 
     from benchmarks.product_step import product_step
-    from configs.schema import FitConfig
-    from models.transformer import Transformer
-    from runfolder.source import best_device
+    from headgates.configs.schema import FitConfig
+    from headgates.models.transformer import Transformer
+    from headgates.workbench.source import best_device
 
     torch.manual_seed(SEED)
     device, config = best_device(), FitConfig()
-    step = product_step(Transformer(config.model, len(data.source_vocab), len(data.target_vocab)).to(device), config.train, "32")
+    step = product_step(
+        Transformer(config.model, len(data.source_vocab), len(data.target_vocab)).to(device),
+        config.train,
+        "32",
+    )
     return lambda batch: step(batch.to(device))
 
 
@@ -103,11 +116,11 @@ def start(options: argparse.Namespace) -> None:
 
 def compare_paths(options: argparse.Namespace) -> None:
     """In a process of its own: seconds of the same training steps on stored text and on text in memory."""
-    import data.parallel
+    import headgates.data.parallel
 
     opened: dict[str, Any] = {}
     for path, largest in (("stored", 0), ("in memory", sys.maxsize)):
-        data.parallel.IN_MEMORY = largest
+        headgates.data.parallel.IN_MEMORY = largest
         opened[path] = open_data(Path(options.worker), {})
     step = trainer(opened["stored"])
 
@@ -116,18 +129,41 @@ def compare_paths(options: argparse.Namespace) -> None:
             step(batch)
 
     seconds = alternate({path: lambda path=path: block(path) for path in opened}, rounds=options.rounds)  # type: ignore[misc]
-    print(json.dumps({"slower": ratio_by_round(seconds["stored"], seconds["in memory"]), "steps": options.steps}))
+    print(
+        json.dumps(
+            {"slower": ratio_by_round(seconds["stored"], seconds["in memory"]), "steps": options.steps}
+        )
+    )
 
 
 def measured(folder: Path, options: argparse.Namespace, what: str) -> dict[str, Any]:
-    """Run a process on the corpus of a folder; what it printed, and the largest memory of it and its children. Raises ValueError where it
-    fails."""
+    """Run a process on the corpus of a folder; what it printed, and the largest memory of it and its
+    children. Raises ValueError where it fails."""
     import os
 
-    command = [sys.executable, "-m", "benchmarks.big_corpus", "--worker", str(folder), "--what", what, "--began", str(time.time())]
-    command += ["--steps", str(options.steps), "--rounds", str(options.rounds), "--threads", str(options.threads)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.big_corpus",
+        "--worker",
+        str(folder),
+        "--what",
+        what,
+        "--began",
+        str(time.time()),
+    ]
+    command += [
+        "--steps",
+        str(options.steps),
+        "--rounds",
+        str(options.rounds),
+        "--threads",
+        str(options.threads),
+    ]
     cache = {"HEADGATES_CACHE": str(folder / "cache")}
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | cache, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | cache, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     peaks = {"private_mb": 0.0, "mapped_mb": 0.0}
     watcher = threading.Thread(target=watch, args=(process, peaks), daemon=True)
     watcher.start()
@@ -147,7 +183,9 @@ def watch(process: subprocess.Popen[str], peaks: dict[str, float]) -> None:
         now = dict.fromkeys(peaks, 0.0)
         for pid in (own.pid, *(child.pid for child in own.children(recursive=True))):
             try:
-                fields = dict(line.split(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+                fields = dict(
+                    line.split(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+                )
             except OSError:  # it has ended
                 continue
             now["private_mb"] += float(fields["Pss_Anon"].split()[0]) / 1e3
@@ -169,7 +207,9 @@ def answer(options: argparse.Namespace) -> Answer | None:
         first, second = (measured(folder / "big", options, "start") for _ in range(2))
         paths = measured(folder / "small", options, "paths")
         stored = sum(path.stat().st_size for path in (folder / "big" / "cache").rglob("*.arrow")) / 1e6
-    above = {name: run["private_mb"] - model["private_mb"] for name, run in (("first", first), ("second", second))}
+    above = {
+        name: run["private_mb"] - model["private_mb"] for name, run in (("first", first), ("second", second))
+    }
     numbers: dict[str, Any] = {
         "aims": AIMS,
         "pairs": options.pairs,
@@ -182,8 +222,16 @@ def answer(options: argparse.Namespace) -> Answer | None:
         "throughput": paths | {"pairs": options.small},
     }
     rows = [
-        ["private memory above the model's, first start, MB", f"{above['first']:.0f}", "yes" if above["first"] < 500 else "no"],
-        ["private memory above the model's, second start, MB", f"{above['second']:.0f}", "yes" if above["second"] < 500 else "no"],
+        [
+            "private memory above the model's, first start, MB",
+            f"{above['first']:.0f}",
+            "yes" if above["first"] < 500 else "no",
+        ],
+        [
+            "private memory above the model's, second start, MB",
+            f"{above['second']:.0f}",
+            "yes" if above["second"] < 500 else "no",
+        ],
         ["mapped memory of the second start, MB", f"{second['mapped_mb']:.0f}", ""],
         ["pairs a second tokenised", f"{numbers['pairs_per_second_tokenised']:,.0f}", ""],
         ["first start to the first batch, s", f"{first['seconds']['first_batch']:.1f}", ""],
@@ -207,7 +255,12 @@ main = Benchmark(
         count_flag("--small", 200_000, "training pairs of the comparison with text in memory"),
         count_flag("--steps", 60, "training steps of a start and of a timed block"),
         count_flag("--rounds", 5, "timed blocks of each"),
-        ("--folder", {"help": "where the corpora are made and kept; an existing one is taken as it is (default: a temporary one)"}),
+        (
+            "--folder",
+            {
+                "help": "where the corpora are made and kept; an existing one is taken as it is (default: a temporary one)"
+            },
+        ),
         ("--worker", {"help": argparse.SUPPRESS}),
         ("--what", {"help": argparse.SUPPRESS}),
         ("--began", {"type": float, "help": argparse.SUPPRESS}),

@@ -1,8 +1,8 @@
-"""The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run supports it; claims_of_gates.py has
-the others.
+"""The claims of Michel et al. 2019 on translation models, C1 to C8, each with the rule by which a run
+supports it; claims_of_gates.py has the others.
 
-A rule is two conditions, written before the numbers were seen (except for C8: the early epochs of one run had been seen). A claim holds if
-both are met, holds in part if one is, and does not hold here otherwise.
+A rule is two conditions, written before the numbers were seen (except for C8: the early epochs of one run had
+been seen). A claim holds if both are met, holds in part if one is, and does not hold here otherwise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,27 +12,33 @@ from typing import Any
 import numpy as np
 
 from benchmarks.records import Lead, LeadKey, Point, Roles
-from pruning.ablation import significance_counts
-from pruning.significance import LEVEL
-from runfolder.table import Row
+from headgates.analysis.significance import LEVEL
+from headgates.workbench.ablation import significance_counts
+from headgates.workbench.table import Row
 
 
 @dataclass
 class Findings:
-    """What was recorded of one base, above all the tables that prune.py and fit.py --dynamics wrote to its folder. A table is empty if its
-    command was not run."""
+    """What was recorded of one base, above all the tables that prune.py and fit.py --dynamics wrote to its
+    folder. A table is empty if its command was not run."""
 
     name: str
     metric: str = "bleu"  # that decides, as columns name it
     title: str = "BLEU"
-    curves: dict[str, list[Row]] = field(default_factory=dict)  # gradient, ablation, ...; gradient-cross: that kind alone
+    curves: dict[str, list[Row]] = field(
+        default_factory=dict
+    )  # gradient, ablation, ...; gradient-cross: that kind alone
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each curve: its fingerprint
-    chosen: dict[str, Row] = field(default_factory=dict)  # of each curve: how far validation lets it go, and what that gives on test
+    chosen: dict[str, Row] = field(
+        default_factory=dict
+    )  # of each curve: how far validation lets it go, and what that gives on test
     one: list[Row] = field(default_factory=list)
     all_but_one: list[Row] = field(default_factory=list)
     transfer: dict[str, dict[str, Any]] = field(default_factory=dict)  # test set -> correlations
     dynamics: list[Row] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)  # of each curve, and one, all-but-one, transfer-..., dynamics: what made it
+    files: dict[str, str] = field(
+        default_factory=dict
+    )  # of each curve, and one, all-but-one, transfer-..., dynamics: what made it
     speed: Mapping[str, Any] = field(default_factory=dict)  # report.json of the speed report
     points: Sequence[Point] = ()  # with heads closed, learned or by a score
     leads: Mapping[LeadKey, Lead] = field(default_factory=dict)  # of one point over another
@@ -66,7 +72,10 @@ class Claim:
 
 
 # shown beside the two-sided p-value, which decides
-OTHER_TESTS = {"by sacreBLEU's p": "p_sacrebleu", "by lost half samples, the authors' test,": "p_half_samples"}
+OTHER_TESTS = {
+    "by sacreBLEU's p": "p_sacrebleu",
+    "by lost half samples, the authors' test,": "p_half_samples",
+}
 
 
 def at_share(rows: Sequence[Row], share: float, column: str) -> float:
@@ -81,10 +90,15 @@ def few_heads_matter(findings: Findings) -> Verdict | None:
         return None
     encoder, heads = counts["enc-self"], counts["all"]
     known = {test: column for test, column in OTHER_TESTS.items() if column in findings.one[0]}
-    others = ", ".join(f"{test} {sum(row[column] < LEVEL for row in findings.one)}" for test, column in known.items())
+    others = ", ".join(
+        f"{test} {sum(row[column] < LEVEL for row in findings.one)}" for test, column in known.items()
+    )
     in_all = f"{heads['significant']} of all {heads['tested']} heads are{f' ({others})' if others else ''}"
     return Verdict(
-        (f"{encoder['significant']} of {encoder['tested']} encoder heads are significant", encoder["significant"] <= encoder["tested"] / 8),
+        (
+            f"{encoder['significant']} of {encoder['tested']} encoder heads are significant",
+            encoder["significant"] <= encoder["tested"] / 8,
+        ),
         (in_all, heads["significant"] <= heads["tested"] / 8),
     )
 
@@ -94,7 +108,9 @@ def some_removals_improve(findings: Findings) -> Verdict | None:
         return None
     counts = significance_counts(findings.one, f"{findings.metric}_difference")
     raw, holm = (counts[adjusted]["all"]["improve"] for adjusted in ("raw", "holm"))
-    return Verdict((f"{raw} removals improve {findings.title} at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0))
+    return Verdict(
+        (f"{raw} removals improve {findings.title} at raw p < .01", raw > 0), (f"{holm} after Holm", holm > 0)
+    )
 
 
 def one_head_is_enough(findings: Findings) -> Verdict | None:
@@ -106,7 +122,10 @@ def one_head_is_enough(findings: Findings) -> Verdict | None:
     last = max((row for row in rows if row["kind"] == "cross"), key=lambda row: row["layer"])
     return Verdict(
         (f"{len(harmless)} of {len(rows)} layers lose nothing significant", len(harmless) > len(rows) / 2),
-        (f"{worst['site']} loses most ({worst['bleu_difference']:+.2f}), last cross {last['bleu_difference']:+.2f}", worst is last),
+        (
+            f"{worst['site']} loses most ({worst['bleu_difference']:+.2f}), last cross {last['bleu_difference']:+.2f}",
+            worst is last,
+        ),
     )
 
 
@@ -116,7 +135,9 @@ def domains_agree(findings: Findings) -> Verdict | None:
     values = {name: correlations["all"]["pearson"] for name, correlations in findings.transfer.items()}
     return Verdict(
         *(
-            (f"r = {pair[0]:.2f} (p {pair[1]:.1g}) with {name}", pair[0] > 0.5) if pair else (f"no correlation with {name}", False)
+            (f"r = {pair[0]:.2f} (p {pair[1]:.1g}) with {name}", pair[0] > 0.5)
+            if pair
+            else (f"no correlation with {name}", False)
             for name, pair in values.items()
         )
     )
@@ -138,7 +159,11 @@ def gradient_as_good_as_ablation(findings: Findings) -> Verdict | None:
     if "gradient" not in findings.curves or "ablation" not in findings.curves:
         return None
     ours, theirs = (
-        {row["heads_closed"]: row["test_bleu"] for row in findings.curves[name] if 0 < row["closed_share"] < 1}
+        {
+            row["heads_closed"]: row["test_bleu"]
+            for row in findings.curves[name]
+            if 0 < row["closed_share"] < 1
+        }
         for name in ("gradient", "ablation")
     )
     shared = sorted(ours.keys() & theirs.keys())
@@ -174,7 +199,11 @@ def decided_early(findings: Findings) -> Verdict | None:
     epochs = sorted({row["epoch"] for row in findings.dynamics})
 
     def relative(epoch: int) -> tuple[list[float], list[float]]:
-        rows = [row for row in findings.dynamics if row["epoch"] == epoch and row["valid_bleu_relative"] is not None]
+        rows = [
+            row
+            for row in findings.dynamics
+            if row["epoch"] == epoch and row["valid_bleu_relative"] is not None
+        ]
         return [row["closed_share"] for row in rows], [row["valid_bleu_relative"] for row in rows]
 
     fits = []
@@ -186,7 +215,10 @@ def decided_early(findings: Findings) -> Verdict | None:
     first = " and ".join(f"{fit:.2f} in epoch {epoch}" for epoch, fit in zip(epochs[:2], fits, strict=True))
     return Verdict(
         (f"linear fit of loss to share closed: R² {first}", min(fits) >= 0.9),
-        (f"BLEU kept with 40% closed: {shown or 'no epoch from 10 on'}", bool(late) and min(late.values()) >= 0.85),
+        (
+            f"BLEU kept with 40% closed: {shown or 'no epoch from 10 on'}",
+            bool(late) and min(late.values()) >= 0.85,
+        ),
     )
 
 
@@ -212,7 +244,13 @@ CLAIMS = [
         "over half of the layers lose nothing significant (raw p >= .01) with their best head alone, and the last cross layer loses most",
         one_head_is_enough,
     ),
-    Claim("C4", "heads that matter in one domain matter in another", "r = .56 (newstest2013, MTNT)", "r > .5 with each set", domains_agree),
+    Claim(
+        "C4",
+        "heads that matter in one domain matter in another",
+        "r = .56 (newstest2013, MTNT)",
+        "r > .5 with each set",
+        domains_agree,
+    ),
     Claim(
         "C5",
         "some 20% of the heads go without noticeable loss, then quality falls sharply",

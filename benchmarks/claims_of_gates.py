@@ -1,7 +1,9 @@
-"""The claims of Voita et al. 2019 and Li et al. 2021, C10 to C18, each with the rule by which a base supports it, as in claims.py.
+"""The claims of Voita et al. 2019 and Li et al. 2021, C10 to C18, each with the rule by which a base supports
+it, as in claims.py.
 
-The rules of C10, C12 and C18 were written before there was a record; those of the others with the recorded numbers known, on Multi30k, the
-toy pair, the encoder and the student. C16 has three conditions, C13 one where no record says which layers the open heads are in.
+The rules of C10, C12 and C18 were written before there was a record; those of the others with the recorded
+numbers known, on Multi30k, the toy pair, the encoder and the student. C16 has three conditions, C13 one where
+no record says which layers the open heads are in.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -86,33 +88,53 @@ def open_share(point: Point, kind: str) -> float:
 
 
 def layer_of_open_heads(point: Point, kind: str) -> tuple[float, float] | None:
-    """The mean layer of the open heads of a kind, and that of all its layers; None where no head of the kind is closed, or all are."""
-    open_by_layer = {int(site.split(".")[1]): heads for site, heads in (point.by_site or {}).items() if site.endswith(f".{kind}")}
+    """The mean layer of the open heads of a kind, and that of all its layers; None where no head of the kind
+    is closed, or all are."""
+    open_by_layer = {
+        int(site.split(".")[1]): heads
+        for site, heads in (point.by_site or {}).items()
+        if site.endswith(f".{kind}")
+    }
     heads = sum(open_by_layer.values())
     if not 0 < heads < point.kinds[kind]:
         return None
-    return sum(layer * count for layer, count in open_by_layer.items()) / heads, sum(open_by_layer) / len(open_by_layer)
+    return sum(layer * count for layer, count in open_by_layer.items()) / heads, sum(open_by_layer) / len(
+        open_by_layer
+    )
 
 
 def goes_as_the_paper_found(point: Point) -> bool | None:
-    """Whether open decoder heads lie in low layers, and cross heads in high ones; None where no layer can tell."""
+    """Whether open decoder heads lie in low layers, and cross heads in high ones; None where no layer can
+    tell."""
     own, cross = (layer_of_open_heads(point, kind) for kind in ("dec-self", "cross"))
     found = ([own[0] < own[1]] if own else []) + ([cross[0] > cross[1]] if cross else [])
     return all(found) if found else None
 
 
 def encoder_first_cross_last(findings: Findings) -> Verdict | None:
-    points = [point for point in findings.points if point.learned and point.epochs and point.closes and point.heads]
+    points = [
+        point for point in findings.points if point.learned and point.epochs and point.closes and point.heads
+    ]
     points = [point for point in points if {"enc-self", "dec-self", "cross"} <= set(point.kinds)]
     if not points:
         return None
     shares = [[open_share(point, kind) for kind in ("enc-self", "dec-self", "cross")] for point in points]
     ordered = sum(encoder <= own <= cross and encoder < cross for encoder, own, cross in shares)
-    shown = ", ".join("/".join(f"{point.by_kind[kind]:.3g}" for kind in ("enc-self", "dec-self", "cross")) for point in points)
-    conditions = [(f"encoder first and cross last in {ordered} of {len(points)} models ({shown} left)", ordered > len(points) / 2)]
+    shown = ", ".join(
+        "/".join(f"{point.by_kind[kind]:.3g}" for kind in ("enc-self", "dec-self", "cross"))
+        for point in points
+    )
+    conditions = [
+        (
+            f"encoder first and cross last in {ordered} of {len(points)} models ({shown} left)",
+            ordered > len(points) / 2,
+        )
+    ]
     layers = [found for point in points if (found := goes_as_the_paper_found(point)) is not None]
     if layers:
-        text = f"decoder self-attention in low layers and cross in high ones in {sum(layers)} of {len(layers)}"
+        text = (
+            f"decoder self-attention in low layers and cross in high ones in {sum(layers)} of {len(layers)}"
+        )
         conditions.append((text, sum(layers) > len(layers) / 2))
     return Verdict(*conditions)
 
@@ -124,13 +146,28 @@ def relevant_heads_are_confident(findings: Findings) -> Verdict | None:
     roles = findings.roles
     if roles is None or not roles.shares:
         return None
-    rows = [row for row in roles.correlations if (row["first"], row["second"]) == ("LRP share", "confidence") and row["kind"] != "all"]
+    rows = [
+        row
+        for row in roles.correlations
+        if (row["first"], row["second"]) == ("LRP share", "confidence") and row["kind"] != "all"
+    ]
     rhos = ", ".join(f"{row['kind']} {row['spearman']:.2f} (p {row['p_value']:.2g})" for row in rows)
-    times = [roles.shares[row["site"]][row["head"]] * len(roles.shares[row["site"]]) for row in roles.roles if row["family"] in ROLES]
+    times = [
+        roles.shares[row["site"]][row["head"]] * len(roles.shares[row["site"]])
+        for row in roles.roles
+        if row["family"] in ROLES
+    ]
     many = sum(times) / len(times) if times else 0.0
-    special = f"{len(times)} heads with a role have {many:.1f} times an even share of relevance" if times else "no head has a role"
+    special = (
+        f"{len(times)} heads with a role have {many:.1f} times an even share of relevance"
+        if times
+        else "no head has a role"
+    )
     return Verdict(
-        (f"Spearman of relevance and confidence: {rhos}", all(row["spearman"] > 0 and row["p_value"] < LEVEL for row in rows)),
+        (
+            f"Spearman of relevance and confidence: {rhos}",
+            all(row["spearman"] > 0 and row["p_value"] < LEVEL for row in rows),
+        ),
         (special.replace("1 heads with a role have", "the one head with a role has"), many > 1),
     )
 
@@ -160,7 +197,9 @@ def heads_follow_syntax_and_rare_words(findings: Findings) -> Verdict | None:
             row = max(rows, key=lambda row: row["accuracy"] - row["baseline"])
             gain = f"{100 * row['gain_low']:+.0f} to {100 * row['gain_high']:+.0f} points"
             beats = any(str(row["syntactic"]) == "True" for row in rows)
-            conditions.append((f"{relation} {row['accuracy']:.0%}, best offset {row['baseline']:.0%} ({gain})", beats))
+            conditions.append(
+                (f"{relation} {row['accuracy']:.0%}, best offset {row['baseline']:.0%} ({gain})", beats)
+            )
     rare = [row for row in (*roles.roles, *roles.nearest) if row["family"] == "rare words"]
     if rare:
         row = max(rare, key=lambda row: (row["layer"] == 0, row["score"]))
@@ -188,7 +227,8 @@ def is_greedy(point: Point) -> bool:
 
 
 def duels(findings: Findings, mine: Callable[[Point], bool], theirs: Callable[[Point], bool]) -> list[DUEL]:
-    """The best of either at each number of heads and amount of training that both have, and the lead of the first."""
+    """The best of either at each number of heads and amount of training that both have, and the lead of the
+    first."""
     trained = [point for point in findings.points if point.epochs and point.closes]
     found = []
     for key in sorted({(point.epochs, -point.heads) for point in trained}):
@@ -202,19 +242,33 @@ def duels(findings: Findings, mine: Callable[[Point], bool], theirs: Callable[[P
 
 def duels_text(found: Sequence[DUEL]) -> str:
     trained = {one.epochs: f"{one.epochs} epoch{'s' * (one.epochs > 1)}" for one, _, _ in found}
-    return ", ".join(f"{where(one)} after {trained[one.epochs]} {lead} over {other.method}" for one, other, lead in found)
+    return ", ".join(
+        f"{where(one)} after {trained[one.epochs]} {lead} over {other.method}" for one, other, lead in found
+    )
 
 
 def gates_beat_greedy(findings: Findings) -> Verdict | None:
     trained = duels(findings, is_l0, is_greedy)
     if not trained:
         return None
-    closed = {point.heads: point for point in findings.points if point.method == "greedy" and not point.epochs}
-    alone = [(one, closed[one.heads], lead_of(one, closed[one.heads], {})) for one, _, _ in trained if one.heads in closed]
+    closed = {
+        point.heads: point for point in findings.points if point.method == "greedy" and not point.epochs
+    }
+    alone = [
+        (one, closed[one.heads], lead_of(one, closed[one.heads], {}))
+        for one, _, _ in trained
+        if one.heads in closed
+    ]
     before, after = (sum(lead.interval[0] > 0 for _, _, lead in found) for found in (alone, trained))
     return Verdict(
-        (f"clearly ahead of greedy without training at {before} of {len(alone)} numbers of heads", bool(alone) and before == len(alone)),
-        (f"of greedy trained on as long at {after} of {len(trained)}: {duels_text(trained)}", after > len(trained) / 2),
+        (
+            f"clearly ahead of greedy without training at {before} of {len(alone)} numbers of heads",
+            bool(alone) and before == len(alone),
+        ),
+        (
+            f"of greedy trained on as long at {after} of {len(trained)}: {duels_text(trained)}",
+            after > len(trained) / 2,
+        ),
     )
 
 
@@ -224,7 +278,10 @@ def subset_matches_both(findings: Findings) -> Verdict | None:
         return None
     return Verdict(
         *(
-            (f"never clearly behind {words}: {duels_text(found)}", all(lead.interval[1] >= 0 for _, _, lead in found))
+            (
+                f"never clearly behind {words}: {duels_text(found)}",
+                all(lead.interval[1] >= 0 for _, _, lead in found),
+            )
             for words, found in (("the L0 gates", gates), ("greedy trained on as long", greedy))
         )
     )

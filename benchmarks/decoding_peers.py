@@ -1,12 +1,17 @@
-"""How fast do we translate beside real peers?   The aim: our own search at least 0.8 of CTranslate2 in fp32, at batch 16 and 64.
+"""How fast do we translate beside real peers?   The aim: our own search at least 0.8 of CTranslate2 in fp32,
+at batch 16 and 64.
 
-Ours in fp32, Hugging Face's MarianMTModel.generate, and CTranslate2, in fp32 and int8, of our own export, all with the same weights: those
-of the sizes of benchmarks/training_peers.py (3+3 layers at d=128 and 256, 6+6 at 512, ffn 4d, 8 heads, vocabulary 8,000), drawn so that
-translations differ from sentence to sentence. All take the same ids in the same batches in turns, longest sentences first, padded; no text
-is cut or joined. Every translation takes the same number of decoder steps, because the end has no probability before it is forced; so no
-sentence ends before the others of its batch, which spares generate the rows that it does not drop. Ours returns all hypotheses of a beam,
-the peers the best one. Before the clock starts the hypotheses are compared. Speeds are sentences per second of wall time;
-`--clock cpu` takes the processor's seconds, which beside other processes and with one thread are the better measure.
+Ours in fp32, Hugging Face's MarianMTModel.generate, and CTranslate2, in fp32 and int8, of our own export, all
+with the same weights: those of the sizes of benchmarks/training_peers.py (3+3 layers at d=128 and 256, 6+6 at
+512, ffn 4d, 8 heads, vocabulary 8,000), drawn so that translations differ from sentence to sentence. All take
+the same ids in the same batches in turns, longest sentences first, padded; no text is cut or joined. Every
+translation takes the same number of decoder steps, because the end has no probability before it is forced; so
+no sentence ends before the others of its batch, which spares generate the rows that it does not drop. Ours
+returns all hypotheses of a beam, the peers the best one. Before the clock starts the hypotheses are compared.
+Speeds are sentences per second of wall time; `--clock cpu` takes the processor's seconds, which beside other
+processes
+and with one thread are the better
+measure.
 """
 
 import argparse
@@ -21,13 +26,19 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.benchmark import Answer, Benchmark, at_least_one, count_flag
 from benchmarks.training_peers import sized
 from benchmarks.training_speed import SEED, VOCAB
-from data.special_tokens import SpecialTokens
-from speed.measure import alternate, interval_text, median_and_range, median_text, ratio_by_round
+from headgates.data.special_tokens import SpecialTokens
+from headgates.report.speed.measure import (
+    alternate,
+    interval_text,
+    median_and_range,
+    median_text,
+    ratio_by_round,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from models.transformer import Transformer
+    from headgates.models.transformer import Transformer
 
 AIM, AIMED_BATCHES = 0.8, (16, 64)
 OURS, GENERATE, CT2, CT2_INT8 = "ours", "HF generate", "CTranslate2", "CTranslate2 int8"
@@ -37,15 +48,16 @@ LEFT_OUT = {
     "newer, so pip makes no environment that has all of them"
 }
 SPECIALS = SpecialTokens()
-GAIN = (
-    0.7  # of the layers' weights: at 1 the source, at 0.4 the last token decides nearly alone, and translations are one piece over and over
-)
+# of the layers' weights: at 1 the source, at 0.4 the last token decides nearly alone, and translations are
+# one piece over and over
+GAIN = 0.7
 NEVER = -100.0  # logit of padding, beginning and end
 CHECKED = 16  # sentences whose hypotheses are compared
 ALIKE = 0.9  # the least share of them that a peer in fp32 has as ours; a near tie may go either way
 MOST_BATCHES = 16  # of a block
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-# (sources (B, S) with their ends, beam, decoder steps, hypotheses) -> each source's hypotheses as ids, best first
+# (sources (B, S) with their ends, beam, decoder steps, hypotheses) -> each source's hypotheses as ids, best
+# first
 Search = Callable[["Tensor", int, int, int], list[list[list[int]]]]
 
 
@@ -84,13 +96,16 @@ def drawn(width: int) -> Any:
 
 
 def our_search(model: "Transformer") -> Search:
-    from models.search import beam_search, greedy_search
+    from headgates.models.search import beam_search, greedy_search
 
     def search(source: "Tensor", beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
         """The end is one of the steps, so hypotheses have a piece less than there are steps."""
         if beam == 1:
             return [[one.ids] for one in greedy_search(model, source, max_ratio=0.0, max_extra=steps)]
-        return [[one.ids for one in best[:n_best]] for best in beam_search(model, source, beam=beam, max_ratio=0.0, max_extra=steps)]
+        return [
+            [one.ids for one in best[:n_best]]
+            for best in beam_search(model, source, beam=beam, max_ratio=0.0, max_extra=steps)
+        ]
 
     return search
 
@@ -99,10 +114,16 @@ def generate_search(model: Any) -> Search:
     import torch
     import transformers
 
-    ids = {"pad_token_id": SPECIALS.padding, "eos_token_id": SPECIALS.end, "decoder_start_token_id": SPECIALS.beginning}
+    ids = {
+        "pad_token_id": SPECIALS.padding,
+        "eos_token_id": SPECIALS.end,
+        "decoder_start_token_id": SPECIALS.beginning,
+    }
 
     def search(source: "Tensor", beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
-        asked = transformers.GenerationConfig(max_new_tokens=steps, num_beams=beam, num_return_sequences=n_best, do_sample=False, **ids)
+        asked = transformers.GenerationConfig(
+            max_new_tokens=steps, num_beams=beam, num_return_sequences=n_best, do_sample=False, **ids
+        )
         with torch.inference_mode():
             found = model.generate(source, attention_mask=source != SPECIALS.padding, generation_config=asked)
         return found[:, 1:].unflatten(0, (len(source), n_best)).tolist()  # without the beginning
@@ -114,13 +135,19 @@ def ctranslate2_search(folder: Path, compute_type: str) -> Search:
     import ctranslate2
     import torch
 
-    translator = ctranslate2.Translator(str(folder), device="cpu", compute_type=compute_type, intra_threads=torch.get_num_threads())
+    translator = ctranslate2.Translator(
+        str(folder), device="cpu", compute_type=compute_type, intra_threads=torch.get_num_threads()
+    )
     apart = {SPECIALS.padding, SPECIALS.end}  # it adds the end itself
 
     def search(source: "Tensor", beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
         pieces = [[str(i) for i in row if i not in apart] for row in source.tolist()]
-        found = translator.translate_batch(pieces, beam_size=beam, num_hypotheses=n_best, max_decoding_length=steps)
-        return [[[int(piece) for piece in hypothesis] for hypothesis in result.hypotheses] for result in found]
+        found = translator.translate_batch(
+            pieces, beam_size=beam, num_hypotheses=n_best, max_decoding_length=steps
+        )
+        return [
+            [[int(piece) for piece in hypothesis] for hypothesis in result.hypotheses] for result in found
+        ]
 
     return search
 
@@ -128,15 +155,18 @@ def ctranslate2_search(folder: Path, compute_type: str) -> Search:
 def make_searches(width: int) -> dict[str, Search]:
     """Ours and the peers', with the same weights."""
     from benchmarks.marian_peer import our_marian
-    from models.formats.ctranslate2_model import write
-    from models.translator import Translator
+    from headgates.bridges.formats.ctranslate2_model import write
+    from headgates.models.translator import Translator
 
     theirs = drawn(width)
     ours = our_marian(theirs).eval()
     vocab: Any = Numbers(VOCAB)
     with tempfile.TemporaryDirectory() as folder:
         write(Translator(ours, vocab, vocab), Path(folder))
-        engines = {CT2: ctranslate2_search(Path(folder), "float32"), CT2_INT8: ctranslate2_search(Path(folder), "int8")}
+        engines = {
+            CT2: ctranslate2_search(Path(folder), "float32"),
+            CT2_INT8: ctranslate2_search(Path(folder), "int8"),
+        }
     return {OURS: our_search(ours), GENERATE: generate_search(theirs), **engines}
 
 
@@ -146,34 +176,52 @@ def draw_sources(count: int) -> list[list[int]]:
 
     rng = np.random.default_rng(SEED)
     lengths = np.clip(rng.normal(14, 4, count).round(), 3, 40).astype(int)
-    return [[*rng.integers(SPECIALS.unknown + 1, VOCAB, length).tolist(), SPECIALS.end] for length in sorted(lengths, reverse=True)]
+    return [
+        [*rng.integers(SPECIALS.unknown + 1, VOCAB, length).tolist(), SPECIALS.end]
+        for length in sorted(lengths, reverse=True)
+    ]
 
 
 def cut(sources: Sequence[Sequence[int]], size: int) -> "list[Tensor]":
     """Batches of so many neighbouring sentences, every few of them where there are more than MOST_BATCHES."""
-    from data.batch import pad
+    from headgates.data.batch import pad
 
     batches = [pad(sources[first : first + size], SPECIALS) for first in range(0, len(sources), size)]
     return batches[:: -(-len(batches) // MOST_BATCHES)]
 
 
 def check_parity(searches: Mapping[str, Search], source: "Tensor", beam: int, steps: int) -> dict[str, Any]:
-    """For how many of the sources each peer has the same `beam` hypotheses as ours, in any order, and how many different ones ours has.
+    """For how many of the sources each peer has the same `beam` hypotheses as ours, in any order, and how
+    many different ones ours has.
 
-    Raises ValueError where a peer in fp32 has them for less than ALIKE of the sources, or where translations hardly differ."""
+    Raises ValueError where a peer in fp32 has them for less than ALIKE of the sources, or where translations
+    hardly differ."""
     n_best = {
         name: search(source, beam, steps if name == OURS else steps - 1, beam)  # the end is a step of ours
         for name, search in searches.items()
     }
     as_sets = {name: [{tuple(ids) for ids in best} for best in found] for name, found in n_best.items()}
-    same = {name: sum(a == b for a, b in zip(as_sets[OURS], found, strict=True)) for name, found in as_sets.items() if name != OURS}
+    same = {
+        name: sum(a == b for a, b in zip(as_sets[OURS], found, strict=True))
+        for name, found in as_sets.items()
+        if name != OURS
+    }
     for name in EXACT:
         if same.get(name, len(source)) < ALIKE * len(source):
-            raise ValueError(f"ours and {name} have the same hypotheses for {same[name]} of {len(source)} sentences only, with beam {beam}")
+            raise ValueError(
+                f"ours and {name} have the same hypotheses for {same[name]} of {len(source)} sentences only, with beam {beam}"
+            )
     different = len({tuple(best[0]) for best in n_best[OURS]})
     if 2 * different < len(source):
-        raise ValueError(f"{len(source)} sentences have {different} different translations only; such weights show no difference of peers")
-    return {"beam": beam, "sentences": len(source), "same_hypotheses": same, "different_translations": different}
+        raise ValueError(
+            f"{len(source)} sentences have {different} different translations only; such weights show no difference of peers"
+        )
+    return {
+        "beam": beam,
+        "sentences": len(source),
+        "same_hypotheses": same,
+        "different_translations": different,
+    }
 
 
 def run_block(search: Search, batches: "Sequence[Tensor]", beam: int, steps: int) -> None:
@@ -182,8 +230,9 @@ def run_block(search: Search, batches: "Sequence[Tensor]", beam: int, steps: int
 
 
 def measure(width: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What was compared, and for each beam and batch size the speeds of all and the ratio of ours to each peer's."""
-    from data.batch import pad
+    """What was compared, and for each beam and batch size the speeds of all and the ratio of ours to each
+    peer's."""
+    from headgates.data.batch import pad
 
     searches, steps = make_searches(width), options.pieces + 1
     sources = draw_sources(options.sentences)
@@ -193,7 +242,9 @@ def measure(width: int, options: argparse.Namespace) -> dict[str, Any]:
     for beam in options.beams:
         for size in options.batches:
             batches = cut(sources, size)
-            blocks = {name: partial(run_block, search, batches, beam, steps) for name, search in searches.items()}
+            blocks = {
+                name: partial(run_block, search, batches, beam, steps) for name, search in searches.items()
+            }
             seconds = alternate(blocks, rounds=options.rounds, clock=CLOCKS[options.clock])
             rows.append({"beam": beam, "batch": size, **figures(seconds, sum(map(len, batches)))})
             over = {name: interval_text(ratio) for name, ratio in rows[-1]["over"].items()}
@@ -202,10 +253,13 @@ def measure(width: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def figures(seconds: Mapping[str, Sequence[float]], sentences: int) -> dict[str, Any]:
-    """Sentences per second of all, and how many times as fast as each peer ours is, from the seconds of each round."""
+    """Sentences per second of all, and how many times as fast as each peer ours is, from the seconds of each
+    round."""
     return {
         "sentences": sentences,
-        "sentences_per_second": {name: median_and_range([sentences / s for s in each]) for name, each in seconds.items()},
+        "sentences_per_second": {
+            name: median_and_range([sentences / s for s in each]) for name, each in seconds.items()
+        },
         "over": {name: ratio_by_round(each, seconds[OURS]) for name, each in seconds.items() if name != OURS},
     }
 
@@ -224,14 +278,20 @@ def table(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from models.formats import require_packages
+    from headgates.bridges.formats import require_packages
 
     require_packages(("transformers", "ctranslate2"))
     results = [measure(width, options) for width in options.widths]
     header = ["d", "beam", "batch", OURS, *EXACT, CT2_INT8, f"ours / {CT2}", f"at least {AIM:g}"]
     title = f"sentences/s of {options.clock} time, median of {options.rounds}; {options.pieces} pieces and the end each"
     aim = {"over": CT2, "at_least": AIM, "batches": AIMED_BATCHES}
-    numbers = {"aim": aim, "clock": options.clock, "pieces": options.pieces, "rounds": options.rounds, "left_out": LEFT_OUT}
+    numbers = {
+        "aim": aim,
+        "clock": options.clock,
+        "pieces": options.pieces,
+        "rounds": options.rounds,
+        "left_out": LEFT_OUT,
+    }
     return Answer({**numbers, "measurements": results}, header, table(results), title=title, seed=SEED)
 
 
@@ -241,9 +301,20 @@ main = Benchmark(
     "at least 0.8 of CTranslate2 in fp32 at batch 16 and 64",
     __doc__,
     [
-        ("--widths", {"type": int, "nargs": "+", "default": [128, 256, 512], "help": "(default: 128 256 512)"}),
+        (
+            "--widths",
+            {"type": int, "nargs": "+", "default": [128, 256, 512], "help": "(default: 128 256 512)"},
+        ),
         ("--beams", {"type": at_least_one, "nargs": "+", "default": [1, 5], "help": "(default: 1 5)"}),
-        ("--batches", {"type": at_least_one, "nargs": "+", "default": [1, 16, 64], "help": "sentences at once (default: 1 16 64)"}),
+        (
+            "--batches",
+            {
+                "type": at_least_one,
+                "nargs": "+",
+                "default": [1, 16, 64],
+                "help": "sentences at once (default: 1 16 64)",
+            },
+        ),
         count_flag("--sentences", 128, f"of a block, which has {MOST_BATCHES} batches at most"),
         count_flag("--pieces", 16, "of every translation, its end not counted"),
         count_flag("--rounds", 5, "timed blocks of each"),

@@ -1,4 +1,5 @@
-"""The eighteen claims of Michel et al. 2019, Voita et al. 2019 and Li et al. 2021, judged on what results/ holds.
+"""The eighteen claims of Michel et al. 2019, Voita et al. 2019 and Li et al. 2021, judged on what results/
+holds.
 
     python -m benchmarks.findings
 
@@ -12,7 +13,7 @@ from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runfolder.table import markdown_table
+from headgates.workbench.table import markdown_table
 
 if TYPE_CHECKING:
     from benchmarks.claims import Claim
@@ -48,7 +49,12 @@ def judged(claim: "Claim", base: "Base") -> str:
 
 def first_table(claims: Iterable["Claim"], bases: Sequence["Base"]) -> list[str]:
     rows = [
-        [f"[{claim.number}](#{claim.number.lower()})", claim.text, claim.paper, *(judged(claim, base) for base in bases)]
+        [
+            f"[{claim.number}](#{claim.number.lower()})",
+            claim.text,
+            claim.paper,
+            *(judged(claim, base) for base in bases),
+        ]
         for claim in claims
     ]
     head = ["", "claim", "the paper", *(base.title for base in bases)]
@@ -64,7 +70,9 @@ def base_lines(claim: "Claim", base: "Base", page: Path) -> list[str]:
     if verdict is None:
         how = f": {base.missing[claim.number]}" if claim.number in base.missing else ""
         return [f"**{base.title}**: not run{how}", ""]
-    notes = ([base.notes[claim.number]] if claim.number in base.notes else []) + ([f"rule: {own.rule}"] if own.rule != claim.rule else [])
+    notes = ([base.notes[claim.number]] if claim.number in base.notes else []) + (
+        [f"rule: {own.rule}"] if own.rule != claim.rule else []
+    )
     about = f" ({'; '.join(notes)})" if notes else ""
     places = [relpath(path, page.parent) for path in base.records.get(claim.number, [])]
     links = ", ".join(f"[{Path(place).parent.name}/{Path(place).name}]({place})" for place in places)
@@ -79,15 +87,19 @@ def claim_part(claim: "Claim", bases: Sequence["Base"], page: Path) -> list[str]
     for base in asked:
         lines += base_lines(claim, base, page)
     run = [base for base in asked if base.claims[claim.number].judge(base.findings) is not None]
-    commands = dict.fromkeys(command for base in run for command in commands_of(base.records.get(claim.number, [])))
+    commands = dict.fromkeys(
+        command for base in run for command in commands_of(base.records.get(claim.number, []))
+    )
     return [*lines, "```bash", *commands, "```", ""] if commands else lines
 
 
 def commands_of(records: Iterable[Path]) -> list[str]:
     """The commands in the JSON files of the records, each once."""
-    from runfolder.folder import RunFolder
+    from headgates.workbench.folder import RunFolder
 
-    found = (RunFolder(path.parent).read_json(path.name)["command"] for path in records if path.suffix == ".json")
+    found = (
+        RunFolder(path.parent).read_json(path.name)["command"] for path in records if path.suffix == ".json"
+    )
     return list(dict.fromkeys(found))
 
 
@@ -107,12 +119,19 @@ def page(results: Path, path: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.findings", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="python -m benchmarks.findings",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the records (default: results)")
-    parser.add_argument("--out", default=str(ROOT / "docs/findings.md"), help="the page (default: docs/findings.md)")
+    parser.add_argument(
+        "--results", default=str(ROOT / "results"), help="folder of the records (default: results)"
+    )
+    parser.add_argument(
+        "--out", default=str(ROOT / "docs/findings.md"), help="the page (default: docs/findings.md)"
+    )
     options = parser.parse_args()
-    from data.atomic_file import atomic_file
+    from headgates.data.atomic_file import atomic_file
 
     out = Path(options.out).resolve()
     try:

@@ -1,4 +1,5 @@
-"""The bases of docs/findings.md: what results/ holds of each, which claims it is asked, and the command for what was not run."""
+"""The bases of docs/findings.md: what results/ holds of each, which claims it is asked, and the command for
+what was not run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +10,21 @@ from benchmarks.claims import CLAIMS, Claim, Findings
 from benchmarks.claims_of_gates import GATE_CLAIMS
 from benchmarks.michel import read_tables
 from benchmarks.records import Point, read_comparison, read_results, read_roles
-from runfolder.folder import RunFolder
+from headgates.workbench.folder import RunFolder
 
 CHANCE = 50.0  # % of SST-2's sentences right by guessing
 ONE_TAIL = "recorded before p was two-sided: its p counts one tail, about half of the two-sided one"
-FILES: dict[str, tuple[str, ...]] = {"C1": ("one",), "C2": ("one",), "C3": ("all-but-one",), "C5": ("gradient",)}
-FILES |= {"C8": ("dynamics",), "C6": ("gradient", "ablation"), "C7": ("gradient-enc-self", "gradient-dec-self", "gradient-cross")}
+FILES: dict[str, tuple[str, ...]] = {
+    "C1": ("one",),
+    "C2": ("one",),
+    "C3": ("all-but-one",),
+    "C5": ("gradient",),
+}
+FILES |= {
+    "C8": ("dynamics",),
+    "C6": ("gradient", "ablation"),
+    "C7": ("gradient-enc-self", "gradient-dec-self", "gradient-cross"),
+}
 OF_POINTS = ("C11", "C13", "C17", "C18")
 OF_ROLES = {
     "C14": ("correlations.csv", "lrp.json", "confidence.json"),
@@ -31,8 +41,9 @@ def all_claims() -> dict[str, Claim]:
 
 @dataclass
 class Base:
-    """A base, with the claims that are asked of it. missing: claim -> what to type for its record, as Markdown; records: claim -> the files
-    behind it, whose JSON holds their commands; notes: claim -> what must be known to read its numbers."""
+    """A base, with the claims that are asked of it. missing: claim -> what to type for its record, as
+    Markdown; records: claim -> the files behind it, whose JSON holds their commands; notes: claim -> what
+    must be known to read its numbers."""
 
     title: str
     about: str
@@ -55,7 +66,10 @@ def numbered(first: int, last: int) -> list[str]:
 def table_records(findings: Findings, folder: Path) -> dict[str, list[Path]]:
     """Of C1 to C8, what made the tables of prune.py."""
     files = findings.files.items()
-    found = {number: [folder / file for label, file in files if label in labels] for number, labels in FILES.items()}
+    found = {
+        number: [folder / file for label, file in files if label in labels]
+        for number, labels in FILES.items()
+    }
     return found | {"C4": [folder / file for label, file in files if label.startswith("transfer-")]}
 
 
@@ -78,7 +92,10 @@ def add_scratch(base: Base, results: Sequence[Path]) -> None:
 
 def add_roles(base: Base, folder: Path) -> None:
     base.findings.roles = read_roles(folder)
-    base.records |= {number: [folder / name for name in names if (folder / name).is_file()] for number, names in OF_ROLES.items()}
+    base.records |= {
+        number: [folder / name for name in names if (folder / name).is_file()]
+        for number, names in OF_ROLES.items()
+    }
 
 
 def add_speed(base: Base, report: Path) -> None:
@@ -108,12 +125,16 @@ def multi30k(results: Path) -> Base:
         found = read_tables(RunFolder(earlier))
         base.findings.dynamics, base.records["C8"] = found.dynamics, table_records(found, earlier)["C8"]
         epochs = ",".join(map(str, dict.fromkeys(row["epoch"] for row in found.dynamics)))
-        base.notes["C8"] = f"on an earlier base, whose configuration asked for what `--dynamics {epochs}` asks for today"
+        base.notes["C8"] = (
+            f"on an earlier base, whose configuration asked for what `--dynamics {epochs}` asks for today"
+        )
     add_speed(base, results / "speed-multi30k-en-de/report.json")
     base.notes["C9"] = "a gated model of an earlier base, on a CPU"
     base.findings.encoder_only, _ = read_comparison(results / "compare-encoder-only")
     base.records["C10"] = [results / "compare-encoder-only/compare.json"]
-    add_points(base, list((results / "multi30k-en-de").glob("*.json")), results / "compare-multi30k-en-de-trained")
+    add_points(
+        base, list((results / "multi30k-en-de").glob("*.json")), results / "compare-multi30k-en-de-trained"
+    )
     add_scratch(base, list((results / "from-scratch").glob("multi30k-*.json")))
     add_roles(base, results / "roles-multi30k-en-de/base")
     return base
@@ -192,13 +213,18 @@ def curve_points(findings: Findings) -> list[Point]:
 
 def toy(results: Path) -> Base:
     name = "toy-en-de-none-s1"
-    compared = f"`python compare.py runs/{name} --methods l0-target,subset,greedy --heads 36,24,12 --finetune 0,3`"
+    compared = (
+        f"`python compare.py runs/{name} --methods l0-target,subset,greedy --heads 36,24,12 --finetune 0,3`"
+    )
     base = Base(
         "toy en-de",
         "the built-in language pair of `make fit`, 48 heads; no real text, and the second pair where Tatoeba has no record",
         Findings(name),
         asked(["C11", *numbered(13, 18)]),
-        missing={"C15": f"`python analyze.py runs/{name} --siblings`, beside gated runs on it", "C18": compared},
+        missing={
+            "C15": f"`python analyze.py runs/{name} --siblings`, beside gated runs on it",
+            "C18": compared,
+        },
     )
     add_points(base, list((results / "toy-en-de").glob("*.json")), results / "compare-toy-en-de")
     add_roles(base, results / "roles-toy-en-de")

@@ -1,9 +1,10 @@
-"""What do our readers make of damaged and hostile files?   Text, settings, run folders, checkpoints and models of other libraries.
+"""What do our readers make of damaged and hostile files?   Text, settings, run folders, checkpoints and
+models of other libraries.
 
-Each case damages one file of something whole (cut short, bits flipped, values of other types, links, names with ../, pickles that run a
-command, archives with entries outside) and hands it to what reads it: a script's main, or the reader that scripts call. It runs in a
-process of its own, with a limit of time and memory. An audit hook sees every file that is opened to be written and every program that is
-started.
+Each case damages one file of something whole (cut short, bits flipped, values of other types, links, names
+with ../, pickles that run a command, archives with entries outside) and hands it to what reads it: a script's
+main, or the reader that scripts call. It runs in a process of its own, with a limit of time and memory. An
+audit hook sees every file that is opened to be written and every program that is started.
 
     fine              read, and what was damaged did not matter
     one clear error   ValueError or OSError in one line, or exit code 1 or 2 with one line of error
@@ -29,9 +30,31 @@ from benchmarks.benchmark import Answer, Benchmark, count_flag
 SHOWN = 12  # defects of which the words are printed
 # what cases import: in the process that they are forks of, so that none takes a second to import it again
 READERS = (
-    *("analysis.analyses", "benchmarks.fuzz_foreign", "configs.prune", "data.conllu", "data.corpus", "data.labelled", "data.vocab"),
-    *("models.fairseq", "models.formats.parity", "models.huggingface", "models.marian", "report.fill", "report.head_figures"),
-    *("runfolder.run_rows", "runfolder.source", "sweeps.sweep_file", "tasks.translation", "translate", "analyze"),
+    *(
+        "headgates.workbench.analyses",
+        "benchmarks.fuzz_foreign",
+        "headgates.configs.prune",
+        "headgates.data.conllu",
+        "headgates.data.corpus",
+        "headgates.data.labelled",
+        "headgates.data.vocab",
+    ),
+    *(
+        "headgates.bridges.fairseq",
+        "headgates.bridges.formats.parity",
+        "headgates.bridges.huggingface",
+        "headgates.bridges.marian",
+        "headgates.report.fill",
+        "headgates.report.head_figures",
+    ),
+    *(
+        "headgates.workbench.run_rows",
+        "headgates.workbench.source",
+        "headgates.workbench.sweeps.sweep_file",
+        "headgates.tasks.translation",
+        "translate",
+        "analyze",
+    ),
 )
 
 
@@ -49,7 +72,9 @@ def try_cases(options: argparse.Namespace, place: Path) -> dict[str, Counter[str
     names = [options.only] if options.only else list(kinds)
     for number in range(options.cases) if options.case is None else [options.case]:
         if time.monotonic() - started > options.minutes * 60:
-            print(f"--minutes {options.minutes}: {number} of {options.cases} cases were tried", file=sys.stderr)
+            print(
+                f"--minutes {options.minutes}: {number} of {options.cases} cases were tried", file=sys.stderr
+            )
             break
         rng = random.Random(f"{options.seed} {number}")
         name = rng.choices(names, [kinds[one].share for one in names])[0]
@@ -62,7 +87,9 @@ def try_cases(options: argparse.Namespace, place: Path) -> dict[str, Counter[str
         found.setdefault(name, Counter())[outcome] += 1
         if outcome not in ("fine", "one clear error"):
             defects += 1
-        if options.case is not None or (outcome not in ("fine", "one clear error") and defects <= options.shown):
+        if options.case is not None or (
+            outcome not in ("fine", "one clear error") and defects <= options.shown
+        ):
             print(f"case {number}, {name}, {done}: {outcome}: {words}", file=sys.stderr, flush=True)
         shutil.rmtree(inside.parent, ignore_errors=True)
     return found
@@ -78,11 +105,22 @@ def answer(options: argparse.Namespace) -> Answer:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
         found = try_cases(options, Path(place).resolve())
     total = sum(found.values(), Counter())
-    rows = [[name, sum(counts.values()), *(counts[outcome] for outcome in OUTCOMES)] for name, counts in sorted(found.items())]
+    rows = [
+        [name, sum(counts.values()), *(counts[outcome] for outcome in OUTCOMES)]
+        for name, counts in sorted(found.items())
+    ]
     rows.append(["all", sum(total.values()), *(total[outcome] for outcome in OUTCOMES)])
-    counts: dict[str, Any] = {name: {outcome: each[outcome] for outcome in OUTCOMES} for name, each in sorted(found.items())}
-    numbers = {"cases": sum(total.values()), "all": {outcome: total[outcome] for outcome in OUTCOMES}, "by_kind": counts}
-    return Answer(numbers, ["input", "cases", *OUTCOMES], rows, title="damaged and hostile inputs", seed=options.seed)
+    counts: dict[str, Any] = {
+        name: {outcome: each[outcome] for outcome in OUTCOMES} for name, each in sorted(found.items())
+    }
+    numbers = {
+        "cases": sum(total.values()),
+        "all": {outcome: total[outcome] for outcome in OUTCOMES},
+        "by_kind": counts,
+    }
+    return Answer(
+        numbers, ["input", "cases", *OUTCOMES], rows, title="damaged and hostile inputs", seed=options.seed
+    )
 
 
 main = Benchmark(

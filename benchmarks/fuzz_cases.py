@@ -1,7 +1,8 @@
-"""What benchmarks/fuzz.py tries of our own files: for each kind of input the whole files, and the function of ours that reads them.
+"""What benchmarks/fuzz.py tries of our own files: for each kind of input the whole files, and the function of
+ours that reads them.
 
-A case is made in an empty folder `inside`, damaged there, and then read by the returned function, in a process of its own. The function is
-a script's `main` with its words, or the reader that the scripts call."""
+A case is made in an empty folder `inside`, damaged there, and then read by the returned function, in a
+process of its own. The function is a script's `main` with its words, or the reader that the scripts call."""
 
 import gzip
 import json
@@ -23,8 +24,8 @@ BASE, GATED = "toy-en-de-none-s1", "toy-en-de-l0-0.05-s1"
 
 @dataclass(frozen=True)
 class Kind:
-    """make: fills `inside`, damages something and returns what reads it, with what was done; share: of the cases, relative to the others;
-    seconds: the limit of one case."""
+    """make: fills `inside`, damages something and returns what reads it, with what was done; share: of the
+    cases, relative to the others; seconds: the limit of one case."""
 
     make: Callable[[random.Random, Path], tuple[Action, str]]
     share: int
@@ -64,8 +65,13 @@ def some_file(rng: random.Random, folder: Path) -> Path:
 
 
 def some_text(rng: random.Random, lines: int) -> bytes:
-    """So many lines, most of them plain, some hostile, now and then with bytes that are no UTF-8, or packed."""
-    kinds = [lambda: b"The dog sees a cat .", lambda: rng.choice(TEXTS).encode(), lambda: rng.randbytes(rng.randrange(40))]
+    """So many lines, most of them plain, some hostile, now and then with bytes that are no UTF-8, or
+    packed."""
+    kinds = [
+        lambda: b"The dog sees a cat .",
+        lambda: rng.choice(TEXTS).encode(),
+        lambda: rng.randbytes(rng.randrange(40)),
+    ]
     weights = rng.choice([[1, 0, 0], [8, 1, 0], [1, 1, 0], [20, 0, 1], [1, 1, 1]])
     content = b"\n".join(rng.choices(kinds, weights)[0]() for _ in range(lines)) + rng.choice([b"", b"\n"])
     turn = rng.random()
@@ -89,13 +95,18 @@ def corpus(rng: random.Random, inside: Path) -> tuple[Action, str]:
         damage(rng, files["train", "de"], marker(inside))
 
     def read() -> None:
-        from data import load_corpus
-        from data.corpus import TranslationData, make_vocabs
+        from headgates.data import load_corpus
+        from headgates.data.corpus import TranslationData, make_vocabs
 
-        named = {f"{split}_files": [str(files[split, side]) for side in ("en", "de")] for split in ("train", "valid", "test")}
+        named = {
+            f"{split}_files": [str(files[split, side]) for side in ("en", "de")]
+            for split in ("train", "valid", "test")
+        }
         text = load_corpus(None, src="en", tgt="de", **named)  # type: ignore[arg-type]
         source, target = make_vocabs(text, inside / "work", size=100, joint=True)
-        data = TranslationData(corpus=text, source_vocab=source, target_vocab=target, max_tokens=500, max_length=100, seed=1)
+        data = TranslationData(
+            corpus=text, source_vocab=source, target_vocab=target, max_tokens=500, max_length=100, seed=1
+        )
         for _ in data.batches("train", 500):
             pass
 
@@ -105,7 +116,17 @@ def corpus(rng: random.Random, inside: Path) -> tuple[Action, str]:
 def translated_text(rng: random.Random, inside: Path) -> tuple[Action, str]:
     (inside / "in.txt").write_bytes(some_text(rng, rng.choice([0, 1, 3, 7])))
     flags = rng.choice([[], ["--beam", "1"], ["--n-best", "2"], ["--scores"], ["--too-long", "empty"]])
-    words = [EXAMPLES / BASE, "--input", inside / "in.txt", "--output", inside / "work/out.txt", "--quiet", "--device", "cpu", *flags]
+    words = [
+        EXAMPLES / BASE,
+        "--input",
+        inside / "in.txt",
+        "--output",
+        inside / "work/out.txt",
+        "--quiet",
+        "--device",
+        "cpu",
+        *flags,
+    ]
     return script("translate", *words), " ".join(flags)
 
 
@@ -116,15 +137,19 @@ TREE += "3\tsleeps\tsleep\tVERB\tVBZ\t_\t0\troot\t_\tSpaceAfter=No\n4\t.\t.\tPUN
 def examples(rng: random.Random, inside: Path) -> tuple[Action, str]:
     """Trees of CoNLL-U, and labelled sentences."""
     name, text = rng.choice(
-        [("x.conllu", TREE), ("x.tsv", "sentence\tlabel\nGood.\t1\n"), ("x.jsonl", '{"sentence": "Good.", "label": 1}\n')]
+        [
+            ("x.conllu", TREE),
+            ("x.tsv", "sentence\tlabel\nGood.\t1\n"),
+            ("x.jsonl", '{"sentence": "Good.", "label": 1}\n'),
+        ]
     )
     path = inside / name
     path.write_text(text * rng.choice([1, 3, 40]), encoding="utf-8")
     done = damage(rng, path, marker(inside))
 
     def read() -> None:
-        from data.conllu import read_conllu
-        from data.labelled import read_labelled
+        from headgates.data.conllu import read_conllu
+        from headgates.data.labelled import read_labelled
 
         (read_conllu if name == "x.conllu" else read_labelled)(path)
 
@@ -135,28 +160,42 @@ def examples(rng: random.Random, inside: Path) -> tuple[Action, str]:
 
 
 def settings(rng: random.Random, inside: Path) -> tuple[Action, str]:
-    """A configuration or a sweep file, damaged as YAML, as a value or as bytes; or flags with values of other kinds."""
-    from configs.cli import parse
-    from configs.fields import all_settings
-    from configs.prune import PruneConfig
-    from configs.schema import FitConfig
-    from configs.translate import TranslateConfig
-    from sweeps.sweep_file import read_sweep
+    """A configuration or a sweep file, damaged as YAML, as a value or as bytes; or flags with values of other
+    kinds."""
+    from headgates.configs.cli import parse
+    from headgates.configs.fields import all_settings
+    from headgates.configs.prune import PruneConfig
+    from headgates.configs.schema import FitConfig
+    from headgates.configs.translate import TranslateConfig
+    from headgates.workbench.sweeps.sweep_file import read_sweep
 
     if rng.random() < 0.4:
         config: Any = rng.choice([FitConfig, PruneConfig, TranslateConfig])
-        values = [*map(str, JSON_VALUES), *TEXTS, "1,2,,3", "[1, 2", "-1", "1e9", "base,l0", "!!python/object/apply:os.system [true]"]
+        values = [
+            *map(str, JSON_VALUES),
+            *TEXTS,
+            "1,2,,3",
+            "[1, 2",
+            "-1",
+            "1e9",
+            "base,l0",
+            "!!python/object/apply:os.system [true]",
+        ]
         flags = [rng.choice([one.flag for one in all_settings(config)]) for _ in range(rng.choice([1, 2, 3]))]
         words = [word for flag in flags for word in (flag, rng.choice(values))]
         return quiet(lambda: parse(config, ["some", *words], prog="x.py")), " ".join(words)[:200]
-    name = rng.choice(["toy.yaml", "toy_tiny.yaml", "multi30k.yaml", "sweeps/lambda.yaml", "sweeps/compare.yaml"])
+    name = rng.choice(
+        ["toy.yaml", "toy_tiny.yaml", "multi30k.yaml", "sweeps/lambda.yaml", "sweeps/compare.yaml"]
+    )
     path = inside / Path(name).name
     shutil.copyfile(ROOT / "configs" / name, path)
     if rng.random() < 0.9:
         done = damage(rng, path, marker(inside))
     else:
         done = "a tag that asks for code"
-        path.write_text(f"seed: !!python/object/apply:os.system ['touch {marker(inside)}']\n", encoding="utf-8")
+        path.write_text(
+            f"seed: !!python/object/apply:os.system ['touch {marker(inside)}']\n", encoding="utf-8"
+        )
     if name.startswith("sweeps/"):
         return quiet(lambda: read_sweep(path)), f"{name} {done}"
     return quiet(lambda: parse(FitConfig, ["--config", str(path)], prog="fit.py")), f"{name} {done}"
@@ -171,10 +210,14 @@ def copied_runs(inside: Path) -> Path:
 
 def hostile_name(rng: random.Random, run: Path) -> str:
     """A system of the run has a name that leads out of its folder, in every file that names it."""
-    name = rng.choice(["../../../../outside/x", "../../x", "/outside", "a/b", "..", "", "\u202e", "</script>", "x\n"])
+    name = rng.choice(
+        ["../../../../outside/x", "../../x", "/outside", "a/b", "..", "", "\u202e", "</script>", "x\n"]
+    )
     own = json.loads((run / "result.json").read_text(encoding="utf-8"))
     systems = json.loads((run / "systems.json").read_text(encoding="utf-8"))
-    systems[name] = systems[own["system"]] | rng.choice([{}, {"weights": "../" + BASE + "/best.pt"}, {"xi": None}])
+    systems[name] = systems[own["system"]] | rng.choice(
+        [{}, {"weights": "../" + BASE + "/best.pt"}, {"xi": None}]
+    )
     (run / "result.json").write_text(json.dumps(own | {"system": name}), encoding="utf-8")
     (run / "systems.json").write_text(json.dumps(systems), encoding="utf-8")
     return f"system {name!r}"
@@ -195,18 +238,22 @@ def opened_run(rng: random.Random, inside: Path) -> tuple[Action, str]:
     run, done = run_folder(rng, inside)
 
     def read() -> None:
-        from gates import HeadMap
-        from report.report_data import gate_history
-        from runfolder.folder import find_runs
-        from runfolder.related import open_gate_run, siblings
-        from runfolder.run_rows import finished_runs, run_rows
-        from runfolder.source import open_source
-        from runfolder.table import read_table
+        from headgates.gates import HeadMap
+        from headgates.report.report_data import gate_history
+        from headgates.workbench.folder import find_runs
+        from headgates.workbench.related import open_gate_run, siblings
+        from headgates.workbench.run_rows import finished_runs, run_rows
+        from headgates.workbench.source import open_source
+        from headgates.workbench.table import read_table
 
         source = open_source(run, device="cpu")
         source.translator.translate(["The dog sleeps."])
         folder = source.folder
-        found = [open_gate_run(folder)] if (folder / "gates.json").is_file() else siblings(folder, report=lambda text: None)
+        found = (
+            [open_gate_run(folder)]
+            if (folder / "gates.json").is_file()
+            else siblings(folder, report=lambda text: None)
+        )
         rows = run_rows(finished_runs(find_runs(run.parent), report=lambda text: None))
         assert found is not None
         assert rows is not None
@@ -220,7 +267,8 @@ def opened_run(rng: random.Random, inside: Path) -> tuple[Action, str]:
 
 
 def analysed_run(rng: random.Random, inside: Path) -> tuple[Action, str]:
-    """The whole of analyze.py, which writes tables, figures and pages; of one analysis, so that it takes seconds."""
+    """The whole of analyze.py, which writes tables, figures and pages; of one analysis, so that it takes
+    seconds."""
     run, done = run_folder(rng, inside)
     return script("analyze", run, "--what", "confidence", "--sentences", "5"), done
 
@@ -232,11 +280,11 @@ def checkpoint(rng: random.Random, inside: Path) -> tuple[Action, str]:
     done = damage(rng, path, marker(inside))
 
     def read() -> None:
-        from data.vocab import Vocab
-        from gates import HeadMap
-        from models.checkpoint import check_bytes, load_model
-        from report.report_data import gate_history
-        from runfolder.folder import RunFolder
+        from headgates.data.vocab import Vocab
+        from headgates.gates import HeadMap
+        from headgates.models.checkpoint import check_bytes, load_model
+        from headgates.report.report_data import gate_history
+        from headgates.workbench.folder import RunFolder
 
         if name == "best.pt":
             load_model(path)

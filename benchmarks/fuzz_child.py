@@ -1,4 +1,5 @@
-"""One case of benchmarks/fuzz.py in a process of its own, with limits of time and memory, and a watch on what it writes and runs."""
+"""One case of benchmarks/fuzz.py in a process of its own, with limits of time and memory, and a watch on what
+it writes and runs."""
 
 import contextlib
 import faulthandler
@@ -17,18 +18,34 @@ from typing import Any
 
 OUTCOMES = ("fine", "one clear error", "traceback", "hang", "crash", "wrote outside", "executed code")
 MEMORY = 6 * 2**30  # bytes of address space that a case may take beside what is there
-WAIT = 10  # times the seconds of processor time that a case may take, it may wait for the processor, or for something that does not come
+# times the seconds of processor time that a case may take, it may wait for the processor, or for something
+# that does not come
+WAIT = 10
 RUNS = {"os.system", "os.exec", "os.posix_spawn", "os.forkpty", "pty.spawn", "subprocess.Popen"}
-ASKED = {"git", "nvidia-smi", "lscpu", "uname"}  # programs that a command asks about the machine and the checkout
-WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"}
+ASKED = {
+    "git",
+    "nvidia-smi",
+    "lscpu",
+    "uname",
+}  # programs that a command asks about the machine and the checkout
+WRITES = {
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "os.chmod",
+}
 
 
 def tried(action: Callable[[], int | None], inside: Path, *, seconds: float) -> tuple[str, str]:
-    """What became of a case, one of OUTCOMES, and its words. action: returns an exit code, 0 or None where all went well, or raises.
-    seconds: of processor time.
+    """What became of a case, one of OUTCOMES, and its words. action: returns an exit code, 0 or None where
+    all went well, or raises. seconds: of processor time.
 
-    inside: the folder in which alone it may write; the folder `outside` beside it must stay as it is, with no file `marker`, which hostile
-    pickles make."""
+    inside: the folder in which alone it may write; the folder `outside` beside it must stay as it is, with no
+    file `marker`, which hostile pickles make."""
     outside, report = inside.parent / "outside", inside.parent / "report.json"
     before = listing(outside)
     child = os.fork()
@@ -38,7 +55,11 @@ def tried(action: Callable[[], int | None], inside: Path, *, seconds: float) -> 
         finally:
             os._exit(0)
     status = waited(child, seconds)
-    outcome, words = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else ("crash", f"wait status {status}")
+    outcome, words = (
+        json.loads(report.read_text(encoding="utf-8"))
+        if report.is_file()
+        else ("crash", f"wait status {status}")
+    )
     if (outside / "marker").exists():
         return "executed code", words
     if status is None:
@@ -67,7 +88,11 @@ def alone(action: Callable[[], int | None], inside: Path, report: Path, seconds:
     """The outcome of a case in this process, which is changed for it."""
     for name in ("tmp", "home", "work"):
         (inside / name).mkdir(exist_ok=True)
-    os.environ |= {"TMPDIR": str(inside / "tmp"), "HOME": str(inside / "home"), "XDG_CACHE_HOME": str(inside / "home")}
+    os.environ |= {
+        "TMPDIR": str(inside / "tmp"),
+        "HOME": str(inside / "home"),
+        "XDG_CACHE_HOME": str(inside / "home"),
+    }
     tempfile.tempdir = str(inside / "tmp")
     os.chdir(inside / "work")
     faulthandler.disable()  # a test's would tell of a crash at length
@@ -83,7 +108,11 @@ def alone(action: Callable[[], int | None], inside: Path, report: Path, seconds:
         text = Path(said.name).read_text(encoding="utf-8", errors="replace")
     if outcome == "one clear error" and not words:  # of a script, which prints it
         lines = [line for line in text.splitlines() if "error:" in line]
-        outcome, words = ("one clear error", lines[-1]) if len(lines) == 1 and "Traceback" not in text else ("traceback", text[-1500:])
+        outcome, words = (
+            ("one clear error", lines[-1])
+            if len(lines) == 1 and "Traceback" not in text
+            else ("traceback", text[-1500:])
+        )
     return seen[0] if seen else (outcome, words)
 
 
@@ -93,7 +122,11 @@ def judged(action: Callable[[], int | None]) -> tuple[str, str]:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1 if error.code else 0
     except (ValueError, OSError) as error:
-        unclear = type(error) in (UnicodeEncodeError, UnicodeDecodeError) or "\n" in str(error).strip() or not str(error)
+        unclear = (
+            type(error) in (UnicodeEncodeError, UnicodeDecodeError)
+            or "\n" in str(error).strip()
+            or not str(error)
+        )
         return ("traceback", trace()) if unclear else ("one clear error", f"{type(error).__name__}: {error}")
     except BaseException:
         return "traceback", trace()
@@ -113,10 +146,15 @@ def limit(seconds: float) -> None:
 
 
 def watch(seen: list[tuple[str, str]], inside: Path, report: Path) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that notes in `seen` every file that is written outside of `inside`, and every program that is started."""
+    """An audit hook that notes in `seen` every file that is written outside of `inside`, and every program
+    that is started."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str | bytes) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        if (
+            event == "open"
+            and isinstance(arguments[0], str | bytes)
+            and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        ):
             paths = [arguments[0]]
         elif event in WRITES:
             paths = [argument for argument in arguments if isinstance(argument, str | bytes)]

@@ -1,5 +1,6 @@
-"""Damaged and hostile files for benchmarks/fuzz.py: bytes that changed, JSON of other types, pickles that would run a command, archives
-with entries outside their folder, and links. What is drawn depends on the generator alone."""
+"""Damaged and hostile files for benchmarks/fuzz.py: bytes that changed, JSON of other types, pickles that
+would run a command, archives with entries outside their folder, and links. What is drawn depends on the
+generator alone."""
 
 import argparse
 import io
@@ -15,11 +16,42 @@ from typing import Any
 Damage = Callable[[random.Random, Path], None]  # changes one file in place
 
 JSON_VALUES: list[Any] = [
-    *(None, True, 0, -1, 3, 1e308, 10**30, float("nan"), float("inf"), "", "x", "\ud800", "../../outside/x", "/", "\x00", "</script>"),
+    *(
+        None,
+        True,
+        0,
+        -1,
+        3,
+        1e308,
+        10**30,
+        float("nan"),
+        float("inf"),
+        "",
+        "x",
+        "\ud800",
+        "../../outside/x",
+        "/",
+        "\x00",
+        "</script>",
+    ),
     *([], {}, [[]], [None], {"": None}, {"../../outside/x": 1}, ["a"] * 3, {"heads": []}),
 ]
 TEXTS = [
-    *("", "\n", "\n\n\n", "\0", "\u2028", "\u202e\u200f", "\r\n", "\ufeff", "a\tb", "ﬁ" * 99, "e\u0301" * 50, "\U0001f600", "</script>"),
+    *(
+        "",
+        "\n",
+        "\n\n\n",
+        "\0",
+        "\u2028",
+        "\u202e\u200f",
+        "\r\n",
+        "\ufeff",
+        "a\tb",
+        "ﬁ" * 99,
+        "e\u0301" * 50,
+        "\U0001f600",
+        "</script>",
+    ),
     *("The dog sleeps.", "<unk> </s> <pad>", "\u2581", ">>fra<< x", "a " * 300, "x" * 5000),
 ]
 
@@ -43,7 +75,9 @@ def hostile_pickle(rng: random.Random, marker: Path) -> bytes:
     import torch
 
     command: Any = Command(marker, rng.randrange(3))
-    content = rng.choice([command, {"model": command, "architecture": {}}, {"model": {"a": torch.zeros(2)}, "args": command}])
+    content = rng.choice(
+        [command, {"model": command, "architecture": {}}, {"model": {"a": torch.zeros(2)}, "args": command}]
+    )
     if rng.random() < 0.4:
         return pickle.dumps(content, protocol=rng.randrange(2, 6))
     file = io.BytesIO()
@@ -62,7 +96,8 @@ def object_array(rng: random.Random, marker: Path) -> bytes:
 
 
 def archive_of(rng: random.Random, old: bytes) -> bytes:
-    """A zip file whose entries lie outside of it, beside those that it had, now and then one that grows a thousandfold."""
+    """A zip file whose entries lie outside of it, beside those that it had, now and then one that grows a
+    thousandfold."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
         if zipfile.is_zipfile(io.BytesIO(old)):
@@ -150,7 +185,10 @@ def change_yaml(rng: random.Random, path: Path) -> None:
     import yaml
 
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    path.write_text(yaml.safe_dump(changed_value(rng, content, [value for value in JSON_VALUES if value != "\ud800"])), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump(changed_value(rng, content, [value for value in JSON_VALUES if value != "\ud800"])),
+        encoding="utf-8",
+    )
 
 
 def change_table(rng: random.Random, path: Path) -> None:
@@ -158,7 +196,9 @@ def change_table(rng: random.Random, path: Path) -> None:
     lines = path.read_text(encoding="utf-8").split("\n")
     number = rng.randrange(len(lines))
     cells = lines[number].split(",")
-    cells[rng.randrange(len(cells))] = rng.choice(["", "nan", "1e999", "x", '"', "{", "[1,", "-", "</script>", "a,b", "\0"])
+    cells[rng.randrange(len(cells))] = rng.choice(
+        ["", "nan", "1e999", "x", '"', "{", "[1,", "-", "</script>", "a,b", "\0"]
+    )
     lines[number] = ",".join(cells)
     path.write_text("\n".join(lines), encoding="utf-8")
 
@@ -169,7 +209,12 @@ def change_checkpoint(rng: random.Random, path: Path) -> None:
 
     with torch.serialization.safe_globals([argparse.Namespace]):  # fairseq's settings
         content = torch.load(path, weights_only=True)
-    values = [*JSON_VALUES, torch.zeros(0), torch.zeros(3, dtype=torch.int8), torch.tensor(1.0).expand(10**6, 10**6)]
+    values = [
+        *JSON_VALUES,
+        torch.zeros(0),
+        torch.zeros(3, dtype=torch.int8),
+        torch.tensor(1.0).expand(10**6, 10**6),
+    ]
     torch.save(changed_value(rng, content, values), path)
 
 
@@ -179,7 +224,12 @@ ANY: list[Damage] = [cut, flip_bits, flip_bits, random_bytes, splice, delete, fo
 def damages(path: Path) -> list[Damage]:
     """How a file of this kind can be damaged."""
     by_kind: dict[str, list[Damage]] = {
-        **{".json": [change_json] * 14, ".yaml": [change_yaml] * 14, ".yml": [change_yaml] * 6, ".csv": [change_table] * 8},
+        **{
+            ".json": [change_json] * 14,
+            ".yaml": [change_yaml] * 14,
+            ".yml": [change_yaml] * 6,
+            ".csv": [change_table] * 8,
+        },
         ".pt": [change_checkpoint] * 8,
     }
     return ANY + by_kind.get(path.suffix, [])

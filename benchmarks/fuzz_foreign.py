@@ -1,4 +1,5 @@
-"""What benchmarks/fuzz.py tries of other people's models, and of the files that ours are exported to; and the list of all kinds of cases.
+"""What benchmarks/fuzz.py tries of other people's models, and of the files that ours are exported to; and the
+list of all kinds of cases.
 
 The whole files are made once, of the small finished run in examples/."""
 
@@ -38,24 +39,34 @@ FOREIGN = ("hf", "fairseq", "marian")
 @functools.cache
 def exported(kind: str, folder: Path) -> Path:
     """The example's base in a format, whole: what the cases of this format damage a copy of."""
-    from models.formats import export
-    from runfolder.source import open_source
+    from headgates.bridges.formats import export
+    from headgates.workbench.source import open_source
 
     translator = open_source(EXAMPLES / BASE, device="cpu").translator
     if kind == "marian":
         return marian_folder(translator, folder / kind)
     facts = {"src": "en", "tgt": "de"}
-    export(translator, kind, folder / kind, lines=["The dog sleeps."], references=["Der Hund schläft."], facts=facts)
+    export(
+        translator,
+        kind,
+        folder / kind,
+        lines=["The dog sleeps."],
+        references=["Der Hund schläft."],
+        facts=facts,
+    )
     return folder / kind
 
 
 def marian_folder(like: Any, folder: Path) -> Path:
-    """An untrained model of Marian's kind, of the size of another, with its pieces: `export` writes only those that have Marian's."""
-    from models.formats.marian_npz import MODEL, arrays, settings
-    from models.marian_file import write_npz
-    from models.transformer import Transformer
+    """An untrained model of Marian's kind, of the size of another, with its pieces: `export` writes only
+    those that have Marian's."""
+    from headgates.bridges.formats.marian_npz import MODEL, arrays, settings
+    from headgates.bridges.marian_file import write_npz
+    from headgates.models.transformer import Transformer
 
-    config = replace(like.model.config, positions="tensor2tensor", norm="post", final_norm="none", output_bias=True)
+    config = replace(
+        like.model.config, positions="tensor2tensor", norm="post", final_norm="none", output_bias=True
+    )
     model = Transformer(config, like.model.source_vocab + 1, like.model.target_vocab + 1)
     folder.mkdir(parents=True)
     write_npz(folder / MODEL, arrays(model), settings(model))
@@ -66,7 +77,8 @@ def marian_folder(like: Any, folder: Path) -> Path:
 
 
 def foreign(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, str]:
-    """A model of another library, read as a SOURCE: it becomes a run in the working folder, and translates."""
+    """A model of another library, read as a SOURCE: it becomes a run in the working folder, and
+    translates."""
     read_whole(whole)
     kind = rng.choice(FOREIGN)
     folder = Path(shutil.copytree(exported(kind, whole), inside / "model"))
@@ -81,7 +93,12 @@ def foreign(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, str]
         done = f"{name} {way.__name__}"
     elif kind == "hf" and turn < 0.3:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        extra = [{"auto_map": {"AutoModel": "evil.Evil"}}, {"quantization_config": {}}, {"architectures": ["../x"]}, {"model_type": "x"}]
+        extra = [
+            {"auto_map": {"AutoModel": "evil.Evil"}},
+            {"quantization_config": {}},
+            {"architectures": ["../x"]},
+            {"model_type": "x"},
+        ]
         (folder / "config.json").write_text(json.dumps(content | rng.choice(extra)), encoding="utf-8")
         (folder / "evil.py").write_text(f"open({str(marker(inside))!r}, 'w')\n", encoding="utf-8")
         done = "config.json that asks for code"
@@ -91,7 +108,16 @@ def foreign(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, str]
     if kind == "fairseq":
         place = next(iter(sorted(folder.glob("*.pt"))), folder / "model.pt")
     (inside / "in.txt").write_text("The dog sleeps.\n", encoding="utf-8")
-    words = [f"{kind}:{place}", "--input", inside / "in.txt", "--output", inside / "out.txt", "--quiet", "--device", "cpu"]
+    words = [
+        f"{kind}:{place}",
+        "--input",
+        inside / "in.txt",
+        "--output",
+        inside / "out.txt",
+        "--quiet",
+        "--device",
+        "cpu",
+    ]
     return script("translate", *words), f"{kind} {done}"
 
 
@@ -110,7 +136,7 @@ def binary_marian(whole: Path, rng: random.Random, inside: Path) -> tuple[Action
     done = damage(rng, path, marker(inside))
 
     def read() -> None:
-        from models.marian_file import load
+        from headgates.bridges.marian_file import load
 
         load(path)
 
@@ -119,8 +145,8 @@ def binary_marian(whole: Path, rng: random.Random, inside: Path) -> tuple[Action
 
 def vocabulary(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, str]:
     """vocab.json and the files of a tokenizer beside it, as a foreign model's run folder holds them."""
-    from data.vocab import load_vocabs
-    from runfolder.folder import find_runs
+    from headgates.data.vocab import load_vocabs
+    from headgates.workbench.folder import find_runs
 
     read_whole(whole)
     runs = [run.path for run in find_runs(whole / "runs")]
@@ -132,7 +158,10 @@ def vocabulary(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, s
     if path.name == "vocab.json" and rng.random() < 0.3:
         about = json.loads((run / "vocab.json").read_text(encoding="utf-8"))
         path.unlink(missing_ok=True) if not path.is_dir() else path.rmdir()
-        path.write_text(json.dumps(changed_value(rng, about, ["../../outside/kept", "/dev/zero", "vocab.json"])), encoding="utf-8")
+        path.write_text(
+            json.dumps(changed_value(rng, about, ["../../outside/kept", "/dev/zero", "vocab.json"])),
+            encoding="utf-8",
+        )
 
     def read() -> None:
         for vocab in load_vocabs(inside):
@@ -142,18 +171,21 @@ def vocabulary(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, s
 
 
 def pruned_or_exported(whole: Path, rng: random.Random, inside: Path) -> tuple[Action, str]:
-    """A folder of `save_pruned`, or of `export.py --to torch`, often without the digests that would tell a damaged file at once."""
+    """A folder of `save_pruned`, or of `export.py --to torch`, often without the digests that would tell a
+    damaged file at once."""
     kind = rng.choice(["hf", "torch"])
     folder = Path(shutil.copytree(exported(kind, whole), inside / "model"))
     if rng.random() < 0.7:
         about = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-        (folder / "export.json").write_text(json.dumps({key: value for key, value in about.items() if key != "sha256"}), encoding="utf-8")
+        (folder / "export.json").write_text(
+            json.dumps({key: value for key, value in about.items() if key != "sha256"}), encoding="utf-8"
+        )
     path = some_file(rng, folder)
     done = damage(rng, path, marker(inside))
 
     def read() -> None:
-        from gates import load_pruned
-        from models.formats import open_exported
+        from headgates.bridges.formats import open_exported
+        from headgates.gates import load_pruned
 
         if kind == "hf":
             load_pruned(folder)
@@ -165,20 +197,35 @@ def pruned_or_exported(whole: Path, rng: random.Random, inside: Path) -> tuple[A
 
 @functools.cache
 def read_whole(whole: Path) -> None:
-    """Read every foreign model whole: cases are forks of this process, and find what that imported; the runs are in whole/runs."""
+    """Read every foreign model whole: cases are forks of this process, and find what that imported; the runs
+    are in whole/runs."""
     (whole / "in.txt").write_text("The dog sleeps.\n", encoding="utf-8")
     for kind in FOREIGN:
         path = exported(kind, whole)
         place = next(iter(path.glob("*.pt"))) if kind == "fairseq" else path
-        words = [f"{kind}:{place}", "--input", whole / "in.txt", "--output", whole / "out.txt", "--quiet", "--device", "cpu"]
+        words = [
+            f"{kind}:{place}",
+            "--input",
+            whole / "in.txt",
+            "--output",
+            whole / "out.txt",
+            "--quiet",
+            "--device",
+            "cpu",
+        ]
         with chdir(whole):  # where it becomes a run
             if script("translate", *words)():
                 raise ValueError(f"the whole model of {kind} cannot be read")
 
 
 def kinds_of(whole: Path) -> dict[str, Kind]:
-    """The kinds of cases. whole: a folder for the files that cases copy, which are made for the first case that needs them."""
-    of_whole = {"foreign model": (foreign, 16, 60.0), "Marian's .bin": (binary_marian, 6, 30.0), "vocabulary": (vocabulary, 8, 30.0)}
+    """The kinds of cases. whole: a folder for the files that cases copy, which are made for the first case
+    that needs them."""
+    of_whole = {
+        "foreign model": (foreign, 16, 60.0),
+        "Marian's .bin": (binary_marian, 6, 30.0),
+        "vocabulary": (vocabulary, 8, 30.0),
+    }
     of_whole["pruned or exported folder"] = (pruned_or_exported, 6, 60.0)
     return {
         "corpus": Kind(corpus, 14),
@@ -188,5 +235,8 @@ def kinds_of(whole: Path) -> dict[str, Kind]:
         "run folder": Kind(opened_run, 30),
         "run folder, analyze.py": Kind(analysed_run, 2, 120.0),
         "checkpoint": Kind(checkpoint, 24),
-        **{name: Kind(functools.partial(make, whole), share, seconds) for name, (make, share, seconds) in of_whole.items()},
+        **{
+            name: Kind(functools.partial(make, whole), share, seconds)
+            for name, (make, share, seconds) in of_whole.items()
+        },
     }

@@ -1,7 +1,8 @@
 """How much slower is a training step with gates?   The aim: at most 3%.
 
-Two copies of the same weights take the same batches of real text in turns, blocks of steps without gates and blocks with a Hard Concrete
-gate on every head; everything else is fit.py's own step (benchmarks/product_step.py). Sizes and weights: benchmarks/untrained.py.
+Two copies of the same weights take the same batches of real text in turns, blocks of steps without gates and
+blocks with a Hard Concrete gate on every head; everything else is fit.py's own step
+(benchmarks/product_step.py). Sizes and weights: benchmarks/untrained.py.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from typing import Any
 
 from benchmarks.benchmark import Answer, Benchmark, count_flag
 from benchmarks.untrained import COST_FLAGS, RATIO_COLUMNS, SEED, ratio_cells, untrained
-from speed.measure import alternate, median_and_range, median_text, ratio_by_round
+from headgates.report.speed.measure import alternate, median_and_range, median_text, ratio_by_round
 
 AIM = 1.03
 
@@ -24,10 +25,17 @@ def measure(size: str, options: argparse.Namespace, precision: str) -> dict[str,
 
     config, data, model = untrained(size, options.data_dir)
     split = data.split("train")
-    batches = [split[item].to(model.output.weight.device) for item in itertools.islice(data.sampler(), options.steps)]
+    batches = [
+        split[item].to(model.output.weight.device) for item in itertools.islice(data.sampler(), options.steps)
+    ]
     plain = product_step(copy.deepcopy(model), config.finetune, precision)
-    gated = gated_step(model, config.finetune, config.gates, lam=config.lam, kinds=config.kinds, precision=precision)
-    seconds = alternate({"plain": partial(plain.block, batches), "gated": partial(gated.block, batches)}, rounds=options.rounds)
+    gated = gated_step(
+        model, config.finetune, config.gates, lam=config.lam, kinds=config.kinds, precision=precision
+    )
+    seconds = alternate(
+        {"plain": partial(plain.block, batches), "gated": partial(gated.block, batches)},
+        rounds=options.rounds,
+    )
     return {
         "size": size,
         "parameters": sum(parameter.numel() for parameter in plain.module.model.parameters()),
@@ -41,7 +49,7 @@ def measure(size: str, options: argparse.Namespace, precision: str) -> dict[str,
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from lightning_modules.stage import resolve_precision
+    from headgates.lightning_modules.stage import resolve_precision
 
     precision = resolve_precision(options.precision)
     sizes = [measure(size, options, precision) for size in options.sizes]
@@ -61,7 +69,10 @@ main = Benchmark(
     [
         *COST_FLAGS,
         count_flag("--steps", 20, "steps, and batches, of a block"),
-        ("--precision", {"choices": ["auto", "32", "bf16"], "default": "auto", "help": "(default: %(default)s)"}),
+        (
+            "--precision",
+            {"choices": ["auto", "32", "bf16"], "default": "auto", "help": "(default: %(default)s)"},
+        ),
     ],
     answer,
     peers=["pytorch-lightning"],

@@ -1,10 +1,11 @@
-"""How many sentences until the order of heads by importance stands?   Michel et al. 2019, section 4.1: I_h is a mean over sentences.
+"""How many sentences until the order of heads by importance stands?   Michel et al. 2019, section 4.1: I_h is
+a mean over sentences.
 
-|dL(x) / dxi_h| is computed once for every training pair x of a run; a sample's importance is the mean over its pairs, and its order is
-compared with that of all pairs: Spearman's correlation of the scores that pruning goes by (each layer divided by its l2 norm), and the
-share of the heads closed at half that are the same. Samples are drawn without replacement. `first` is what the first pairs of the text
-say in place of a drawn sample; where a text is sorted they say something else.
-Letters: N training pairs, H heads.
+|dL(x) / dxi_h| is computed once for every training pair x of a run; a sample's importance is the mean over
+its pairs, and its order is compared with that of all pairs: Spearman's correlation of the scores that pruning
+goes by (each layer divided by its l2 norm), and the share of the heads closed at half that are the same.
+Samples are drawn without replacement. `first` is what the first pairs of the text say in place of a drawn
+sample; where a text is sorted they say something else. Letters: N training pairs, H heads.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import numpy as np
 from benchmarks.benchmark import Answer, Benchmark, at_least_one, count_flag
 
 if TYPE_CHECKING:
-    from runfolder.source import Source
+    from headgates.workbench.source import Source
 
 SEED = 1
 AIM = {"spearman": 0.99, "overlap": 0.95}  # of 19 samples in 20
@@ -25,10 +26,11 @@ SIZES = [100, 250, 500, 1000, 2000, 4000, 8000, 16000]
 
 
 def sentence_gradients(source: "Source") -> "tuple[np.ndarray, list[int]]":
-    """|dL(x) / dxi_h| of every training pair x and head: (N, H), in the order of the text, and the number of heads of each site."""
+    """|dL(x) / dxi_h| of every training pair x and head: (N, H), in the order of the text, and the number of
+    heads of each site."""
     import torch
 
-    from analysis.gate_gradients import head_factors
+    from headgates.analysis.gate_gradients import head_factors
 
     data = source.data()
     model, rows = source.model, np.empty((0, 0))
@@ -37,7 +39,11 @@ def sentence_gradients(source: "Source") -> "tuple[np.ndarray, list[int]]":
             factors.renew(batch, per="sentence")
             with torch.enable_grad():
                 loss = source.task.loss(model, batch)
-            found = torch.cat([gradient.abs() for gradient in factors.gradients(loss).values()], dim=1).double().numpy()  # (B, H)
+            found = (
+                torch.cat([gradient.abs() for gradient in factors.gradients(loss).values()], dim=1)
+                .double()
+                .numpy()
+            )  # (B, H)
             if not len(rows):
                 rows = np.full((len(data.corpus.train), found.shape[1]), np.nan)
             rows[batch.index.numpy()] = found
@@ -46,13 +52,15 @@ def sentence_gradients(source: "Source") -> "tuple[np.ndarray, list[int]]":
 
 
 def normalised(rows: np.ndarray, heads: Sequence[int]) -> np.ndarray:
-    """The scores (H,) that pruning goes by of the sentences' gradients (n, H): their mean, each layer divided by its l2 norm."""
+    """The scores (H,) that pruning goes by of the sentences' gradients (n, H): their mean, each layer divided
+    by its l2 norm."""
     layers = np.split(rows.mean(0), np.cumsum(heads)[:-1])
     return np.concatenate([layer / np.linalg.norm(layer) for layer in layers])
 
 
 def agreement(scores: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
-    """Spearman's correlation, and the share of the lower half of `whole` that is in the lower half of `scores`; both (H,)."""
+    """Spearman's correlation, and the share of the lower half of `whole` that is in the lower half of
+    `scores`; both (H,)."""
     from scipy.stats import spearmanr  # type: ignore[import-untyped, unused-ignore]
 
     half = len(whole) // 2
@@ -61,7 +69,7 @@ def agreement(scores: np.ndarray, whole: np.ndarray) -> tuple[float, float]:
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from runfolder.source import open_source
+    from headgates.workbench.source import open_source
 
     source = open_source(options.run, options=None)
     if options.data_dir is not None:
@@ -75,7 +83,11 @@ def answer(options: argparse.Namespace) -> Answer:
         first = agreement(normalised(gradients[:size], heads), whole)
         numbers: dict[str, Any] = {"sentences": size}
         for name, column, of_first in zip(AIM, found.T, first, strict=True):
-            lowest = {"median": float(np.median(column)), "low": float(np.quantile(column, 0.05)), "lowest": float(column.min())}
+            lowest = {
+                "median": float(np.median(column)),
+                "low": float(np.quantile(column, 0.05)),
+                "lowest": float(column.min()),
+            }
             numbers[name] = lowest | {"first": of_first}
         measured.append(numbers | {"stands": all(numbers[name]["low"] >= aim for name, aim in AIM.items())})
     enough = next((numbers["sentences"] for numbers in measured if numbers["stands"]), None)
@@ -85,8 +97,18 @@ def answer(options: argparse.Namespace) -> Answer:
         + ["yes" if numbers["stands"] else "no"]
         for numbers in measured
     ]
-    header = ["sentences", *(f"{name} {key}" for name in ("rho", "same") for key in ("median", "5%", "lowest", "first")), "stands"]
-    facts = {"run": source.folder.path.name, "pairs": len(gradients), "heads": len(whole), "samples": options.samples, "aim": AIM}
+    header = [
+        "sentences",
+        *(f"{name} {key}" for name in ("rho", "same") for key in ("median", "5%", "lowest", "first")),
+        "stands",
+    ]
+    facts = {
+        "run": source.folder.path.name,
+        "pairs": len(gradients),
+        "heads": len(whole),
+        "samples": options.samples,
+        "aim": AIM,
+    }
     title = f"{len(whole)} heads of {source.folder.path.name}, against all {len(gradients):,} pairs; {options.samples} samples each"
     return Answer({**facts, "enough": enough, "measured": measured}, header, rows, title=title, seed=SEED)
 
@@ -99,7 +121,10 @@ main = Benchmark(
     [
         ("run", {"help": "a finished run"}),
         ("--data-dir", {"help": "folder with local copies of named corpora (default: the run's own)"}),
-        ("--sizes", {"type": at_least_one, "nargs": "+", "default": SIZES, "metavar": "N", "help": SIZES_HELP}),
+        (
+            "--sizes",
+            {"type": at_least_one, "nargs": "+", "default": SIZES, "metavar": "N", "help": SIZES_HELP},
+        ),
         count_flag("--samples", 200, "samples of each size"),
     ],
     answer,

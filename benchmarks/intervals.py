@@ -1,4 +1,5 @@
-"""What stands behind a verdict: the measured numbers with their 95% intervals or p-values, claim by claim, as lines of text."""
+"""What stands behind a verdict: the measured numbers with their 95% intervals or p-values, claim by claim, as
+lines of text."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -8,9 +9,9 @@ from benchmarks.bert_sst2 import speedups
 from benchmarks.claims import Findings, at_share
 from benchmarks.claims_of_gates import encoder_closed, where
 from benchmarks.records import Point
-from report.terminal import interval_text
-from runfolder.table import Row
-from speed.measure import interval_text as rounds_text
+from headgates.report.speed.measure import interval_text as rounds_text
+from headgates.report.terminal import interval_text
+from headgates.workbench.table import Row
 
 
 def ablated(findings: Findings, row: Row, what: str) -> str:
@@ -37,14 +38,18 @@ def correlations(findings: Findings) -> list[str]:
     for name, found in findings.transfer.items():
         if pair := found["all"]["pearson"]:
             z, width = np.arctanh(pair[0]), 1.96 / np.sqrt(found["all"]["heads"] - 3)
-            lines.append(f"with {name}: r {pair[0]:.2f} ({np.tanh(z - width):.2f} to {np.tanh(z + width):.2f}), p {pair[1]:.2g}")
+            lines.append(
+                f"with {name}: r {pair[0]:.2f} ({np.tanh(z - width):.2f} to {np.tanh(z + width):.2f}), p {pair[1]:.2g}"
+            )
     return lines
 
 
 def closed_text(findings: Findings, name: str, share: float) -> str:
     """The difference of a curve at a share closed."""
     main = f"test_{findings.metric}_difference"
-    value, low, high = (at_share(findings.curves[name], share, column) for column in (main, f"{main}_low", f"{main}_high"))
+    value, low, high = (
+        at_share(findings.curves[name], share, column) for column in (main, f"{main}_low", f"{main}_high")
+    )
     return f"{share:.0%} closed {value:+.2f} ({interval_text((low, high))})"
 
 
@@ -62,25 +67,44 @@ def gaps(findings: Findings) -> list[str]:
         return []
     shares = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
     values = [
-        at_share(findings.curves["gradient"], share, "test_bleu") - at_share(findings.curves["ablation"], share, "test_bleu")
+        at_share(findings.curves["gradient"], share, "test_bleu")
+        - at_share(findings.curves["ablation"], share, "test_bleu")
         for share in shares
     ]
     steps = ", ".join(f"{share:.0%} {value:+.2f}" for share, value in zip(shares, values, strict=True))
-    return [f"gradient less ablation by the share closed: {steps} BLEU", *along(findings, ("gradient", "ablation"), (0.2, 0.4))]
+    return [
+        f"gradient less ablation by the share closed: {steps} BLEU",
+        *along(findings, ("gradient", "ablation"), (0.2, 0.4)),
+    ]
 
 
 def kept(findings: Findings) -> list[str]:
     """Validation BLEU with 40% closed; without intervals, which the record does not have."""
-    rows = [row for row in findings.dynamics if row["closed_share"] == 0.4 and row["valid_bleu_relative"] is not None]
-    return ["kept with 40% closed: " + ", ".join(f"epoch {r['epoch']} {r['valid_bleu_relative']:.0%}" for r in rows)] if rows else []
+    rows = [
+        row
+        for row in findings.dynamics
+        if row["closed_share"] == 0.4 and row["valid_bleu_relative"] is not None
+    ]
+    return (
+        [
+            "kept with 40% closed: "
+            + ", ".join(f"epoch {r['epoch']} {r['valid_bleu_relative']:.0%}" for r in rows)
+        ]
+        if rows
+        else []
+    )
 
 
 def faster(findings: Findings) -> list[str]:
     if not findings.speed:
         return []
     heads = findings.speed["heads"]
-    times = ", ".join(f"batch {batch} {rounds_text(gain)}" for batch, gain in speedups(findings.speed).items())
-    return [f"without {heads['closed']} of {heads['total']} heads, times as fast, median of the rounds (lowest to highest): {times}"]
+    times = ", ".join(
+        f"batch {batch} {rounds_text(gain)}" for batch, gain in speedups(findings.speed).items()
+    )
+    return [
+        f"without {heads['closed']} of {heads['total']} heads, times as fast, median of the rounds (lowest to highest): {times}"
+    ]
 
 
 def in_order(points: Iterable[Point]) -> list[Point]:
@@ -112,7 +136,8 @@ def scratch(findings: Findings) -> list[str]:
 
 def layers_left(findings: Findings) -> list[str]:
     return [
-        f"{where(point)} ({point.name}): " + ", ".join(f"{site} {heads:g}" for site, heads in point.by_site.items())
+        f"{where(point)} ({point.name}): "
+        + ", ".join(f"{site} {heads:g}" for site, heads in point.by_site.items())
         for point in in_order(findings.points)
         if point.learned and point.closes and point.by_site
     ]
@@ -120,12 +145,19 @@ def layers_left(findings: Findings) -> list[str]:
 
 def relevance(findings: Findings) -> list[str]:
     rows = findings.roles.correlations if findings.roles else []
-    shown = (f"{r['first']} and {r['second']} {r['spearman']:.2f} (p {r['p_value']:.2g})" for r in rows if r["kind"] == "all")
+    shown = (
+        f"{r['first']} and {r['second']} {r['spearman']:.2f} (p {r['p_value']:.2g})"
+        for r in rows
+        if r["kind"] == "all"
+    )
     return [f"Spearman over all heads: {', '.join(shown)}"] if rows else []
 
 
 def roles(findings: Findings) -> list[str]:
-    return [f"`{row['site']}.{row['head']}`: {row['words']}" for row in (findings.roles.roles if findings.roles else [])]
+    return [
+        f"`{row['site']}.{row['head']}`: {row['words']}"
+        for row in (findings.roles.roles if findings.roles else [])
+    ]
 
 
 def survival(findings: Findings) -> list[str]:
@@ -152,7 +184,9 @@ MEASURED: dict[str, Callable[[Findings], list[str]]] = {
     "C4": correlations,
     "C5": lambda found: along(found, ["gradient"], (0.2, 0.4, 0.6, 0.8)),
     "C6": gaps,
-    "C7": lambda found: along(found, [f"gradient-{kind}" for kind in ("enc-self", "dec-self", "cross")], (0.6, 0.8)),
+    "C7": lambda found: along(
+        found, [f"gradient-{kind}" for kind in ("enc-self", "dec-self", "cross")], (0.6, 0.8)
+    ),
     "C8": kept,
     "C9": faster,
     "C10": of_encoder,

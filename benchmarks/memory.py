@@ -1,10 +1,13 @@
-"""How much memory does training on a CPU take, step by step?   The aim: below 1,500 MB, for at most 3% more CPU time.
+"""How much memory does training on a CPU take, step by step?   The aim: below 1,500 MB, for at most 3% more
+CPU time.
 
-Two processes side by side train the Multi30k model of configs/multi30k.yaml from the same weights on the same batches, with fit.py's own
-step (benchmarks/product_step.py). One bounds its memory as fit.py does (lightning_modules/memory.py: few prepared products are kept, and
-freed memory returns to the system every so many batches), and the other leaves it as torch does. Memory is the resident size after each
-step, before any is returned, and the peak within steps, both as Linux counts them. Time is that of the CPU, in user and system mode, so
-that other work on the machine counts little; the ratio is taken block by block, without the first block.
+Two processes side by side train the Multi30k model of configs/multi30k.yaml from the same weights on the same
+batches, with fit.py's own step (benchmarks/product_step.py). One bounds its memory as fit.py does
+(lightning_modules/memory.py: few prepared products are kept, and freed memory returns to the system every so
+many batches), and the other leaves it as torch does. Memory is the resident size after each step, before any
+is returned, and the peak within steps, both as Linux counts them. Time is that of the CPU, in user and system
+mode, so that other work on the machine counts little; the ratio is taken block by block, without the first
+block.
 """
 
 import argparse
@@ -20,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
 from benchmarks.repair_cost import kilobytes
 from benchmarks.untrained import RATIO_COLUMNS, SEED, ratio_cells, untrained
-from speed.measure import median_and_range, median_text, ratio_by_round
+from headgates.report.speed.measure import median_and_range, median_text, ratio_by_round
 
 if TYPE_CHECKING:
-    from data.batching import TokenBatches
+    from headgates.data.batching import TokenBatches
 
 AIM = 1.03
 AIM_MB = 1500
@@ -42,11 +45,12 @@ def all_batches(sampler: "TokenBatches") -> Iterator[tuple[list[int], int]]:
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
-    """A worker process: resident MB before the first step and after each, the peak of the steps, and CPU seconds of each block of steps."""
+    """A worker process: resident MB before the first step and after each, the peak of the steps, and CPU
+    seconds of each block of steps."""
     from benchmarks.product_step import product_step
-    from lightning_modules.memory import EVERY, release_memory
-    from lightning_modules.stage import resolve_precision
-    from models.linear import bound_caches
+    from headgates.lightning_modules.memory import EVERY, release_memory
+    from headgates.lightning_modules.stage import resolve_precision
+    from headgates.models.linear import bound_caches
 
     if options.worker == BOUNDED:
         bound_caches()
@@ -81,12 +85,15 @@ def side_by_side() -> dict[str, dict[str, Any]]:
     """The answers of both workers."""
     command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]
     workers = {
-        how: subprocess.Popen([*command, f"--worker={how}"], cwd=ROOT, stdout=subprocess.PIPE, text=True) for how in (UNBOUNDED, BOUNDED)
+        how: subprocess.Popen([*command, f"--worker={how}"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for how in (UNBOUNDED, BOUNDED)
     }
     said = {how: worker.communicate()[0] for how, worker in workers.items()}
     for how, worker in workers.items():
         if worker.returncode:
-            raise ValueError(f"the process whose memory is {how} failed (exit status {worker.returncode}); its message is above")
+            raise ValueError(
+                f"the process whose memory is {how} failed (exit status {worker.returncode}); its message is above"
+            )
     return {how: json.loads(text.splitlines()[-1]) for how, text in said.items()}
 
 
@@ -97,7 +104,9 @@ def answer(options: argparse.Namespace) -> Answer | None:
     if options.blocks < 2:
         raise ValueError("--blocks 1: expected at least 2, for the first one is not counted")
     if not Path("/proc/self/clear_refs").is_file():
-        raise ValueError("resident memory is read from /proc, which this system does not have; measure on Linux")
+        raise ValueError(
+            "resident memory is read from /proc, which this system does not have; measure on Linux"
+        )
     measured = side_by_side()
     seconds = {how: worker["cpu_seconds"][1:] for how, worker in measured.items()}
     ratio = ratio_by_round(seconds[BOUNDED], seconds[UNBOUNDED])
@@ -106,10 +115,20 @@ def answer(options: argparse.Namespace) -> Answer | None:
     for how, worker in measured.items():
         resident = worker["resident_mb"]
         per_step = median_and_range([1000 * s / block for s in seconds[how]])
-        cells = [worker["before_mb"], *(resident[at] for at in (0, len(resident) // 2, -1)), worker["peak_mb"]]
+        cells = [
+            worker["before_mb"],
+            *(resident[at] for at in (0, len(resident) // 2, -1)),
+            worker["peak_mb"],
+        ]
         verdict = ["yes" if worker["peak_mb"] < AIM_MB else "no", median_text(per_step, 0)]
         rows.append([how, *cells, *verdict, *(ratio_cells(ratio, AIM) if how == BOUNDED else ["", "", ""])])
-    header = ["memory is", "before MB", "step 1", f"step {options.blocks * block // 2 + 1}", f"step {options.blocks * block}"]
+    header = [
+        "memory is",
+        "before MB",
+        "step 1",
+        f"step {options.blocks * block // 2 + 1}",
+        f"step {options.blocks * block}",
+    ]
     header += ["peak", f"below {AIM_MB}", "CPU ms/step", *RATIO_COLUMNS, f"at most {AIM}"]
     numbers = {"aim": AIM, "aim_mb": AIM_MB, "measured": measured, "ratio": ratio}
     return Answer(numbers, header, rows, precision=measured[UNBOUNDED]["precision"], seed=SEED)
@@ -122,7 +141,10 @@ main = Benchmark(
     [
         ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
         count_flag("--blocks", 11, "blocks of 30 steps; 11 are two epochs"),
-        ("--precision", {"choices": ["auto", "32", "bf16"], "default": "auto", "help": "(default: %(default)s)"}),
+        (
+            "--precision",
+            {"choices": ["auto", "32", "bf16"], "default": "auto", "help": "(default: %(default)s)"},
+        ),
         ("--worker", {"choices": [UNBOUNDED, BOUNDED], "help": argparse.SUPPRESS}),
     ],
     answer,

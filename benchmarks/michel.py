@@ -1,4 +1,5 @@
-"""What Michel et al. 2019 found, on our bases: one page from the files that prune.py and fit.py --dynamics left in the run folders.
+"""What Michel et al. 2019 found, on our bases: one page from the files that prune.py and fit.py --dynamics
+left in the run folders.
 
     python -m benchmarks.michel runs/multi30k-en-de-none-s1 runs/tatoeba_en_fr-en-fr-none-s1
 
@@ -12,35 +13,46 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runfolder.table import markdown_table, read_table
+from headgates.workbench.table import markdown_table, read_table
 
 if TYPE_CHECKING:
     from benchmarks.claims import Findings
-    from runfolder.folder import RunFolder
+    from headgates.workbench.folder import RunFolder
 
 ORDERS = ["gradient", "ablation", "weight-norm", "random", "reverse"]
 KINDS = ["enc-self", "dec-self", "cross"]
-COPIED = ("result.json", "curves/*.csv", "curves/*.json", "curves/*.png", "ablation/*.csv", "ablation/*.json", "ablation/*.png")
+COPIED = (
+    "result.json",
+    "curves/*.csv",
+    "curves/*.json",
+    "curves/*.png",
+    "ablation/*.csv",
+    "ablation/*.json",
+    "ablation/*.png",
+)
 NOT_COPIED = "-order"  # which heads a curve closed is in the run folder
 
 
 def read_findings(path: Path) -> "Findings":
     """The tables of one base's folder. Raises ValueError if there is no run, or nothing of prune.py in it."""
-    from runfolder.folder import RunFolder
-    from tasks import task_of
+    from headgates.tasks import task_of
+    from headgates.workbench.folder import RunFolder
 
     folder = RunFolder.open(path)
     metric = task_of(folder.config()).metrics[0]
     findings = read_tables(folder, metric.name, metric.title)
     if findings.one and "p_sacrebleu" not in findings.one[0]:
-        raise ValueError(f"{path}: its p-values are sacreBLEU's, of one tail; prune.py --ablate one makes them again from what it kept")
+        raise ValueError(
+            f"{path}: its p-values are sacreBLEU's, of one tail; prune.py --ablate one makes them again from what it kept"
+        )
     if not (findings.curves or findings.one or findings.dynamics):
         raise ValueError(f"{path} has no curves and no ablations; run prune.py on it first")
     return findings
 
 
 def read_tables(folder: "RunFolder", metric: str = "bleu", title: str = "BLEU") -> "Findings":
-    """The tables of a base's folder, or of a copy of it in results/. metric, title: what decides, as columns name it and as text does."""
+    """The tables of a base's folder, or of a copy of it in results/. metric, title: what decides, as columns
+    name it and as text does."""
     from benchmarks.claims import Findings
 
     findings = Findings(folder.path.resolve().name, metric, title)
@@ -52,20 +64,27 @@ def read_tables(folder: "RunFolder", metric: str = "bleu", title: str = "BLEU") 
             findings.files["dynamics"] = f"curves/{file.stem}.json"
         elif about.get("finished"):
             label = curve_label(about["settings"])
-            findings.curves[label], findings.chosen[label], findings.settings[label] = rows, about["chosen"], about["settings"]
+            findings.curves[label], findings.chosen[label], findings.settings[label] = (
+                rows,
+                about["chosen"],
+                about["settings"],
+            )
             findings.files[label] = f"curves/{file.stem}.json"
     for name, attribute in (("one", "one"), ("all-but-one", "all_but_one")):
         if (folder / f"ablation/{name}.csv").is_file():
             setattr(findings, attribute, read_table(folder, f"ablation/{name}.csv"))
             findings.files[name] = f"ablation/{name}.json"
     for file in sorted((folder / "ablation").glob("transfer-*.json")):
-        findings.transfer[file.stem.removeprefix("transfer-")] = folder.read_json(f"ablation/{file.name}")["correlations"]
+        findings.transfer[file.stem.removeprefix("transfer-")] = folder.read_json(f"ablation/{file.name}")[
+            "correlations"
+        ]
         findings.files[file.stem] = f"ablation/{file.name}"
     return findings
 
 
 def curve_label(fingerprint: dict[str, Any]) -> str:
-    """gradient, gradient-cross: the order, and the kinds where they are not all; steps and sentences are in the .json."""
+    """gradient, gradient-cross: the order, and the kinds where they are not all; steps and sentences are in
+    the .json."""
     kinds = fingerprint["kinds"]
     return fingerprint["order"] if len(kinds) == len(KINDS) else f"{fingerprint['order']}-{'+'.join(kinds)}"
 
@@ -81,14 +100,28 @@ def claims_part(all_findings: Sequence["Findings"]) -> list[str]:
     rows = []
     for claim in CLAIMS:
         verdicts = [claim.judge(findings) for findings in all_findings]
-        rows.append([claim.number, claim.text, claim.paper, *("not run" if verdict is None else str(verdict) for verdict in verdicts)])
+        rows.append(
+            [
+                claim.number,
+                claim.text,
+                claim.paper,
+                *("not run" if verdict is None else str(verdict) for verdict in verdicts),
+            ]
+        )
     head = ["", "claim", "the paper", *(f"`{findings.name}`" for findings in all_findings)]
-    return ["## The claims", "", "The rules are in benchmarks/claims.py.", "", *markdown_table(head, rows, left=len(head))]
+    return [
+        "## The claims",
+        "",
+        "The rules are in benchmarks/claims.py.",
+        "",
+        *markdown_table(head, rows, left=len(head)),
+    ]
 
 
 def bases_part(paths: Sequence[Path]) -> list[str]:
-    """What was pruned, from each run's result.json: the test BLEU there is with the run's own beam, below with greedy search."""
-    from runfolder.folder import RunFolder
+    """What was pruned, from each run's result.json: the test BLEU there is with the run's own beam, below
+    with greedy search."""
+    from headgates.workbench.folder import RunFolder
 
     rows = []
     for path in paths:
@@ -97,10 +130,36 @@ def bases_part(paths: Sequence[Path]) -> list[str]:
         row = next(row for row in result["rows"] if row["system"] == "base")
         stage, beam = row["stage"], row["evaluation"]["search"]["beam"]
         state = "converged" if stage["converged"] else "not converged"
-        facts = [f"{row['bleu']:.2f} (beam {beam})", f"{row['parameters']:,}", row["heads_total"], f"{min(stage['losses']):.3f}", state]
+        facts = [
+            f"{row['bleu']:.2f} (beam {beam})",
+            f"{row['parameters']:,}",
+            row["heads_total"],
+            f"{min(stage['losses']):.3f}",
+            state,
+        ]
         name = folder.path.resolve().name
-        rows.append([f"`{name}`", *facts, stage["epochs"], f"{stage['seconds'] / 60:.0f}", result["seed"], result["commit"]])
-    head = ["base", "test BLEU", "parameters", "heads", "validation loss", "", "epochs", "minutes of training", "seed", "commit"]
+        rows.append(
+            [
+                f"`{name}`",
+                *facts,
+                stage["epochs"],
+                f"{stage['seconds'] / 60:.0f}",
+                result["seed"],
+                result["commit"],
+            ]
+        )
+    head = [
+        "base",
+        "test BLEU",
+        "parameters",
+        "heads",
+        "validation loss",
+        "",
+        "epochs",
+        "minutes of training",
+        "seed",
+        "commit",
+    ]
     return ["## The bases", "", *markdown_table(head, rows)]
 
 
@@ -129,7 +188,7 @@ def chosen_part(findings: "Findings") -> list[str]:
 
 
 def one_part(findings: "Findings") -> list[str]:
-    from pruning.ablation import significance_counts
+    from headgates.workbench.ablation import significance_counts
 
     difference = f"{findings.metric}_difference"
     counts = significance_counts(findings.one, difference)
@@ -167,7 +226,10 @@ def transfer_part(findings: "Findings") -> list[str]:
     rows = []
     for name, correlations in findings.transfer.items():
         for kind, each in correlations.items():
-            cells = [f"{pair[0]:.2f} (p {pair[1]:.2g})" if (pair := each[which]) else "none" for which in ("pearson", "spearman")]
+            cells = [
+                f"{pair[0]:.2f} (p {pair[1]:.2g})" if (pair := each[which]) else "none"
+                for which in ("pearson", "spearman")
+            ]
             rows.append([name, kind, each["heads"], *cells])
     head = ["other test set", "kind", "heads", "Pearson r", "Spearman rho"]
     return section("The heads' BLEU differences on another test set", head, rows)
@@ -177,15 +239,21 @@ def dynamics_part(findings: "Findings") -> list[str]:
     epochs = sorted({row["epoch"] for row in findings.dynamics})
     rows = []
     for epoch in epochs:
-        epoch_rows = sorted((row for row in findings.dynamics if row["epoch"] == epoch), key=lambda row: row["closed_share"])
-        kept = [f"{row['valid_bleu_relative']:.0%}" if row["valid_bleu_relative"] is not None else "" for row in epoch_rows[1:]]
+        epoch_rows = sorted(
+            (row for row in findings.dynamics if row["epoch"] == epoch), key=lambda row: row["closed_share"]
+        )
+        kept = [
+            f"{row['valid_bleu_relative']:.0%}" if row["valid_bleu_relative"] is not None else ""
+            for row in epoch_rows[1:]
+        ]
         rows.append([epoch, f"{epoch_rows[0]['valid_bleu']:.1f}", *kept])
     head = ["epoch", "BLEU", *(f"{tenth}0% closed" for tenth in range(1, 10))]
     return section("While the base is trained: validation BLEU, and the share of it that is kept", head, rows)
 
 
 def write_copies(path: Path, out: Path, more: Sequence[str] = ()) -> int:
-    """The tables, figures and their provenance, as they are, and files of `more` patterns; returns how many files."""
+    """The tables, figures and their provenance, as they are, and files of `more` patterns; returns how many
+    files."""
     count = 0
     for pattern in dict.fromkeys((*COPIED, *more)):
         for file in sorted(path.glob(pattern)):
@@ -200,7 +268,10 @@ def write_copies(path: Path, out: Path, more: Sequence[str] = ()) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.michel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="python -m benchmarks.michel",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="base run folders on which prune.py was run")
     parser.add_argument("--out", default="results", help="folder (default: %(default)s)")
@@ -211,14 +282,29 @@ def main() -> int:
     except ValueError as error:
         print(f"michel: error: {error}", file=sys.stderr)
         return 1
-    lines = ["# Michel et al. 2019 on our bases", "", "Written by `python -m benchmarks.michel` from the files in `michel/`.", ""]
+    lines = [
+        "# Michel et al. 2019 on our bases",
+        "",
+        "Written by `python -m benchmarks.michel` from the files in `michel/`.",
+        "",
+    ]
     lines += claims_part([findings for _, findings in runs_and_findings])
     lines += bases_part([path for path, _ in runs_and_findings])
     for path, findings in runs_and_findings:
         lines += [f"## {findings.name}", ""]
-        lines += curves_part(findings, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed")
-        lines += curves_part(findings, [f"gradient-{kind}" for kind in KINDS], "One kind alone, gradient order")
-        lines += chosen_part(findings) + one_part(findings) + all_but_one_part(findings) + transfer_part(findings) + dynamics_part(findings)
+        lines += curves_part(
+            findings, ORDERS, "Test BLEU (difference) by the order in which heads of all kinds are closed"
+        )
+        lines += curves_part(
+            findings, [f"gradient-{kind}" for kind in KINDS], "One kind alone, gradient order"
+        )
+        lines += (
+            chosen_part(findings)
+            + one_part(findings)
+            + all_but_one_part(findings)
+            + transfer_part(findings)
+            + dynamics_part(findings)
+        )
         copied = write_copies(path, out / "michel" / findings.name)
         print(f"{out / 'michel' / findings.name}/: {copied} files")
     (out / "michel.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """The papers' own numbers of heads and BLEU, with the nearest that were measured here beside them.
 
-Voita et al. 2019, section 6 and table 2; Behnke & Heafield 2020. A paper's BLEU is tokenised and of other text: its differences can stand
-beside ours, its values cannot.
+Voita et al. 2019, section 6 and table 2; Behnke & Heafield 2020. A paper's BLEU is tokenised and of other
+text: its differences can stand beside ours, its values cannot.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from benchmarks.findings_bases import Base
 from benchmarks.intervals import in_order
 from benchmarks.records import Point
-from runfolder.table import markdown_table
+from headgates.workbench.table import markdown_table
 
 NEAR = 0.1  # no row stands for a share of closed heads that is further off
 ENCODER, ALL, SCRATCH = "encoder heads, decoder frozen", "all heads", "all heads, from scratch"
@@ -18,7 +18,8 @@ ENCODER, ALL, SCRATCH = "encoder heads, decoder frozen", "all heads", "all heads
 
 @dataclass(frozen=True)
 class Published:
-    """A paper's row: heads left of a total, and the BLEU lost against its own base. scope: which heads, and how they were closed."""
+    """A paper's row: heads left of a total, and the BLEU lost against its own base. scope: which heads, and
+    how they were closed."""
 
     who: str
     scope: str
@@ -35,7 +36,9 @@ WMT, SUBTITLES = "Voita et al., WMT en-ru", "Voita et al., OpenSubtitles en-ru"
 PUBLISHED = [
     Published(WMT, ENCODER, 10, 48, -0.15),
     Published(SUBTITLES, ENCODER, 4, 48, -0.25),
-    Published("Behnke & Heafield, a student en-de", "encoder heads, closed while it was trained", 12, 48, -0.2),
+    Published(
+        "Behnke & Heafield, a student en-de", "encoder heads, closed while it was trained", 12, 48, -0.2
+    ),
     # table 2: heads of encoder, decoder and cross together; bases 29.6 and 32.4
     *(
         Published(who, scope, heads, 144, value - base)
@@ -52,7 +55,11 @@ PUBLISHED = [
 def encoder_shares(points: Iterable[Point]) -> list[tuple[float, Point, str]]:
     """Share closed, point, and heads left of the encoder's."""
     return [
-        (1 - point.by_kind["enc-self"] / point.kinds["enc-self"], point, f"{point.by_kind['enc-self']:g} of {point.kinds['enc-self']}")
+        (
+            1 - point.by_kind["enc-self"] / point.kinds["enc-self"],
+            point,
+            f"{point.by_kind['enc-self']:g} of {point.kinds['enc-self']}",
+        )
         for point in points
     ]
 
@@ -62,7 +69,8 @@ def shares(points: Iterable[Point]) -> list[tuple[float, Point, str]]:
 
 
 def nearest(row: Published, base: Base) -> str:
-    """The point whose share of closed heads is nearest, of equally near ones the best; empty where none is near."""
+    """The point whose share of closed heads is nearest, of equally near ones the best; empty where none is
+    near."""
     found = base.findings
     if row.scope == ALL:
         known = shares(point for point in found.points if point.epochs)
@@ -82,7 +90,9 @@ def beside_ours(bases: Sequence[Base]) -> list[str]:
     rows = []
     for row in PUBLISHED:
         left = f"{row.heads} of {row.total} ({row.closed:.0%} closed)"
-        rows.append([row.who, row.scope, left, f"{row.difference:+.2f}", *(nearest(row, base) for base in bases)])
+        rows.append(
+            [row.who, row.scope, left, f"{row.difference:+.2f}", *(nearest(row, base) for base in bases)]
+        )
     head = ["paper", "which heads", "left", "BLEU", *(base.title for base in bases)]
     return [
         "## Beside the papers' own numbers",

@@ -1,8 +1,8 @@
 """The product's own training step without Lightning's Trainer, so that it can be timed alone, batch by batch.
 
-What a step is in `fit.py`: forward under autocast and loss (`training_step`), gradients, clipping, AdamW, the schedule, and what the module
-does at the end of a batch (every LOG_EVERY steps it reads the loss and, with gates, the gates). Validation, checkpoints, progress bars and
-the running average of the weights are left out.
+What a step is in `fit.py`: forward under autocast and loss (`training_step`), gradients, clipping, AdamW, the
+schedule, and what the module does at the end of a batch (every LOG_EVERY steps it reads the loss and, with
+gates, the gates). Validation, checkpoints, progress bars and the running average of the weights are left out.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 
-from configs.methods import METHODS
-from configs.schema import GateConfig, StageConfig
-from data.batch import Batch
-from gates import LambdaBudget, attach
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from models.transformer import Transformer
-from models.translator import Translator
-from tasks.translation import Translation
+from headgates.configs.methods import METHODS
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.data.batch import Batch
+from headgates.gates import LambdaBudget, attach
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.tasks.translation import Translation
 
 NO_TRAINER = SimpleNamespace(is_last_batch=False, loggers=[])  # what a step asks of it
 
@@ -83,15 +83,28 @@ class ProductStep:
             self(batch)
 
 
-def product_step(model: Transformer, stage: StageConfig, precision: str, gating: Gating | None = None) -> ProductStep:
+def product_step(
+    model: Transformer, stage: StageConfig, precision: str, gating: Gating | None = None
+) -> ProductStep:
     """The steps of a model without vocabularies, since nothing is encoded or translated here."""
-    source_vocab, target_vocab = (SimpleNamespace(specials=specials) for specials in (model.source_specials, model.target_specials))
+    source_vocab, target_vocab = (
+        SimpleNamespace(specials=specials) for specials in (model.source_specials, model.target_specials)
+    )
     translator = Translator(model, source_vocab, target_vocab)
-    return ProductStep(Alone(Translation(), translator, stage, seed=1, gating=gating).to(model.output.weight.device), precision)
+    return ProductStep(
+        Alone(Translation(), translator, stage, seed=1, gating=gating).to(model.output.weight.device),
+        precision,
+    )
 
 
 def gated_step(
-    model: Transformer, stage: StageConfig, gates: GateConfig, *, lam: float, kinds: Sequence[str], precision: str
+    model: Transformer,
+    stage: StageConfig,
+    gates: GateConfig,
+    *,
+    lam: float,
+    kinds: Sequence[str],
+    precision: str,
 ) -> ProductStep:
     """Attach Hard Concrete gates to the model and return its steps."""
     attach(model, gate="l0", kinds=kinds, **METHODS["l0"].gate_options(gates))

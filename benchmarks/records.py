@@ -1,6 +1,8 @@
-"""What results/ holds of learned gates and of what heads do: points of a base, leads of one point over another, and roles.
+"""What results/ holds of learned gates and of what heads do: points of a base, leads of one point over
+another, and roles.
 
-A point is a model whose heads were closed, learned or not, trained on or not, with its difference from the reference of its training.
+A point is a model whose heads were closed, learned or not, trained on or not, with its difference from the
+reference of its training.
 """
 
 from collections import defaultdict
@@ -10,20 +12,22 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from configs.methods import METHODS
-from configs.scores import FINETUNED
-from report.terminal import interval_text
-from runfolder.folder import RunFolder
-from runfolder.row import Interval, ResultRow
-from runfolder.table import Row, read_table
+from headgates.configs.methods import METHODS
+from headgates.configs.scores import FINETUNED
+from headgates.report.terminal import interval_text
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import Interval, ResultRow
+from headgates.workbench.table import Row, read_table
 
 
 @dataclass(frozen=True)
 class Point:
     """A model with `heads` of `total` heads open, the mean over `seeds`.
 
-    difference: from its reference, with the middle 95% of the paired bootstrap. by_kind, kinds: kind -> heads open, and heads there are.
-    by_site: site -> heads open, where the record says so. epochs: of training after the choice, or of the whole stage of learned gates."""
+    difference: from its reference, with the middle 95% of the paired bootstrap. by_kind, kinds: kind -> heads
+    open, and heads there are. by_site: site -> heads open, where the record says so. epochs: of training
+    after the choice, or of the
+    whole stage of learned gates."""
 
     method: str
     learned: bool
@@ -56,8 +60,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Lead:
-    """One point's score minus another's. paired: the interval is that of the paired bootstrap; otherwise it is made of the two points' own,
-    as if they were independent, which is too wide: both have the same lines and the same reference."""
+    """One point's score minus another's. paired: the interval is that of the paired bootstrap; otherwise it
+    is made of the two points' own, as if they were independent, which is too wide: both have the same lines
+    and the same reference."""
 
     value: float
     interval: Interval
@@ -84,7 +89,10 @@ class Roles:
 
 def lead_of(point: Point, other: Point, recorded: Mapping[LeadKey, Lead]) -> Lead:
     """The recorded lead of a point over another, or one made of their own intervals."""
-    key, turned = (point.method, other.method, point.epochs, point.heads), (other.method, point.method, point.epochs, point.heads)
+    key, turned = (
+        (point.method, other.method, point.epochs, point.heads),
+        (other.method, point.method, point.epochs, point.heads),
+    )
     if point.epochs == other.epochs and key in recorded:
         return recorded[key]
     if point.epochs == other.epochs and turned in recorded:
@@ -99,7 +107,8 @@ def lead_of(point: Point, other: Point, recorded: Mapping[LeadKey, Lead]) -> Lea
 
 
 def read_comparison(path: Path) -> tuple[list[Point], dict[LeadKey, Lead]]:
-    """The points of a recorded comparison, and its leads; none where there is no such folder. Raises ValueError where a file is broken."""
+    """The points of a recorded comparison, and its leads; none where there is no such folder. Raises
+    ValueError where a file is broken."""
     folder = RunFolder(path)
     if not (folder / "compare.json").is_file():
         return [], {}
@@ -117,7 +126,10 @@ def read_comparison(path: Path) -> tuple[list[Point], dict[LeadKey, Lead]]:
         same = by_kind[group["method"], group["epochs"], group["heads"]]
         points.append(
             Point(
-                **{name: group[name] for name in ("method", "learned", "epochs", "heads", "value", "difference", "seeds")},
+                **{
+                    name: group[name]
+                    for name in ("method", "learned", "epochs", "heads", "value", "difference", "seeds")
+                },
                 interval=(group["difference_low"], group["difference_high"]),
                 total=total,
                 by_kind={kind: sum(row[kind] for row in same) / len(same) for kind in kinds},
@@ -150,7 +162,8 @@ def grouped(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def read_results(paths: Iterable[Path]) -> tuple[list[Point], list[tuple[Point, Point]]]:
-    """The points of copies of result.json, and of each of learned gates its row from random weights, where the run has one."""
+    """The points of copies of result.json, and of each of learned gates its row from random weights, where
+    the run has one."""
     points, scratch = [], []
     for path in sorted(paths):
         folder = RunFolder(path.parent)
@@ -161,7 +174,11 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Point], list[tuple[Point, 
             continue
         total = rows["base"].heads_by_kind
         epochs = (rows[own].stage or {}).get("epochs", 0)
-        found = {name: point_of(row, total, epochs) for name, row in rows.items() if row.main.difference_ci95 and not row.is_base}
+        found = {
+            name: point_of(row, total, epochs)
+            for name, row in rows.items()
+            if row.main.difference_ci95 and not row.is_base
+        }
         points += [point for name, point in found.items() if name == own or not made_of_gates(name)]
         if own in found and METHODS[own].scratch in found:
             scratch.append((found[own], found[METHODS[own].scratch]))

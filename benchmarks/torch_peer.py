@@ -1,7 +1,8 @@
-"""The peer: the same translation model built from `torch.nn.Transformer`, trained by the plain loop of a tutorial.
+"""The peer: the same translation model built from `torch.nn.Transformer`, trained by the plain loop of a
+tutorial.
 
-Pre-norm, tied embeddings scaled by sqrt(D), sinusoids, cross-entropy over whole logits with label smoothing. `copy_weights` makes it
-compute what our model computes, which is the proof that both do the same work.
+Pre-norm, tied embeddings scaled by sqrt(D), sinusoids, cross-entropy over whole logits with label smoothing.
+`copy_weights` makes it compute what our model computes, which is the proof that both do the same work.
 Letters: B sentences, S source, T target positions, D model width, V vocabulary.
 """
 
@@ -14,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig, StageConfig
-from data.batch import Batch
-from data.special_tokens import SpecialTokens
-from lightning_modules.schedules import inverse_sqrt
-from models.attention import MultiHeadAttention
-from models.positions import sinusoids
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig, StageConfig
+from headgates.data.batch import Batch
+from headgates.data.special_tokens import SpecialTokens
+from headgates.lightning_modules.schedules import inverse_sqrt
+from headgates.models.attention import MultiHeadAttention
+from headgates.models.positions import sinusoids
+from headgates.models.transformer import Transformer
 
 PADDING = SpecialTokens().padding
 
@@ -30,12 +31,17 @@ class TorchTransformer(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab: int):
         super().__init__()
-        assert (config.embeddings, config.positions) == ("tied", "sinusoidal")  # the architecture that is compared
+        assert (config.embeddings, config.positions) == (
+            "tied",
+            "sinusoidal",
+        )  # the architecture that is compared
         self.d_model = config.d_model
         self.embedding = nn.Embedding(vocab, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="enable_nested_tensor is True")  # pre-norm has none; nothing to change here
+            warnings.filterwarnings(
+                "ignore", message="enable_nested_tensor is True"
+            )  # pre-norm has none; nothing to change here
             self.transformer = nn.Transformer(
                 config.d_model,
                 config.heads,
@@ -55,7 +61,9 @@ class TorchTransformer(nn.Module):
         self.sinusoids: Tensor
 
     def embed(self, ids: Tensor) -> Tensor:
-        return self.dropout(self.embedding(ids) * math.sqrt(self.d_model) + self.sinusoids[: ids.shape[1]])  # (B, L, D)
+        return self.dropout(
+            self.embedding(ids) * math.sqrt(self.d_model) + self.sinusoids[: ids.shape[1]]
+        )  # (B, L, D)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         padding = source == PADDING
@@ -77,15 +85,25 @@ class PlainLoop:
     def __init__(self, model: TorchTransformer, stage: StageConfig, *, bf16: bool):
         self.model, self.stage, self.bf16 = model.train(), stage, bf16
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=stage.lr, betas=(0.9, 0.98), eps=1e-9, weight_decay=stage.weight_decay, fused=True
+            model.parameters(),
+            lr=stage.lr,
+            betas=(0.9, 0.98),
+            eps=1e-9,
+            weight_decay=stage.weight_decay,
+            fused=True,
         )
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: inverse_sqrt(step, stage.warmup_steps))
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: inverse_sqrt(step, stage.warmup_steps)
+        )
 
     def loss(self, batch: Batch) -> Tensor:
         """Label-smoothed cross-entropy per target token, in nats."""
         logits = self.model(batch.source, batch.target_in)
         return F.cross_entropy(
-            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=PADDING, label_smoothing=self.stage.label_smoothing
+            logits.flatten(0, 1),
+            batch.target_out.flatten(),
+            ignore_index=PADDING,
+            label_smoothing=self.stage.label_smoothing,
         )
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -108,7 +126,10 @@ class PlainLoop:
 def copy_weights(ours: Transformer, theirs: TorchTransformer) -> None:
     """Gives the peer the weights of our pre-norm model."""
     theirs.embedding.weight.copy_(ours.source_embedding.weight)
-    stacks: list[tuple[Any, Any]] = [(ours.encoder, theirs.transformer.encoder), (ours.decoder, theirs.transformer.decoder)]
+    stacks: list[tuple[Any, Any]] = [
+        (ours.encoder, theirs.transformer.encoder),
+        (ours.decoder, theirs.transformer.decoder),
+    ]
     for stack, theirs_stack in stacks:
         theirs_stack.norm.load_state_dict(stack.norm.state_dict())
         for layer, peer in zip(stack.layers, theirs_stack.layers, strict=True):

@@ -1,6 +1,8 @@
-"""Configuration: frozen dataclasses (`schema.py`), the command line made from them (`cli.py`), one YAML for each full run.
+"""Configuration: frozen dataclasses (`schema.py`), the command line made from them (`cli.py`), one YAML for
+each full run.
 
-Every script imports this first, so that outside the environment it ends with one line that says where the environment is."""
+Every script imports this first, so that outside the environment it ends with one line that says where the
+environment is."""
 
 import sys
 from importlib.util import find_spec

@@ -4,51 +4,80 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from configs.schema import KINDS, REQUIRED, check_ranges, setting
-from configs.source import SourceOptions
+from headgates.configs.schema import KINDS, REQUIRED, check_ranges, setting
+from headgates.configs.source import SourceOptions
 
-WHAT = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]  # analysis/analyses.py has one entry for each
+WHAT = [
+    "confidence",
+    "lrp",
+    "positions",
+    "syntax",
+    "rare",
+    "alignment",
+]  # analysis/analyses.py has one entry for each
 MOST_EXAMPLES = 50  # sentences of --examples-from: the attention of all heads makes the page large
 LABELS = ["nsubj", "dobj", "amod", "advmod"]  # those of Voita et al. 2019
 
 
 @dataclass(frozen=True)
 class AnalyzeConfig(SourceOptions):
-    """`analyze.py`: what the heads of a trained model do, and which of them pruning leaves (Voita et al. 2019).
+    """`analyze.py`: what the heads of a trained model do, and which of them pruning leaves (Voita et al.
+    2019).
 
     python analyze.py runs/toy-en-de-l0-0.01-s1
     python analyze.py runs/toy-en-de-none-s1 --siblings
-    python analyze.py runs/toy-en-de-none-s1 --examples-from my-lines.en      (the page draws attention on your own sentences)
+    python analyze.py runs/toy-en-de-none-s1 --examples-from my-lines.en      (the page draws attention on
+    your own sentences)
     python analyze.py runs/multi30k-en-de-none-s1 --what syntax --parses spacy:en_core_web_sm
     """
 
     sources: list[str] = setting(
-        REQUIRED, "run folders on one base: the base itself, or runs with gates, which stand for it", positional=True
+        REQUIRED,
+        "run folders on one base: the base itself, or runs with gates, which stand for it",
+        positional=True,
     )
-    siblings: bool = setting(False, "also the finished runs with gates that lie beside RUNS and have the same base")
-    what: list[str] = setting([], f"analyses, comma-separated: {', '.join(WHAT)}; default all that can be done", items=WHAT)
+    siblings: bool = setting(
+        False, "also the finished runs with gates that lie beside RUNS and have the same base"
+    )
+    what: list[str] = setting(
+        [], f"analyses, comma-separated: {', '.join(WHAT)}; default all that can be done", items=WHAT
+    )
     parses: str | None = setting(
-        None, "dependency trees for syntax: spacy:MODEL_OR_PATH, conllu:FILE or gold (toy alone); default gold for toy, else no syntax"
+        None,
+        "dependency trees for syntax: spacy:MODEL_OR_PATH, conllu:FILE or gold (toy alone); default gold for toy, else no syntax",
     )
-    system: str | None = setting(None, "look at this system of the one RUN (l0, greedy, ...) instead of the base")
+    system: str | None = setting(
+        None, "look at this system of the one RUN (l0, greedy, ...) instead of the base"
+    )
     kinds: list[str] = setting(KINDS, "kinds of attention to look at, comma-separated", items=KINDS)
-    labels: list[str] = setting([], f"syntax: relations, by CLEAR's or UD's names; default those of {', '.join(LABELS)} that occur")
-    rare_rank: int = setting(0, "rare: so many most frequent pieces are not rare; 0 is 500 (the paper), for toy 50", at_least=0)
+    labels: list[str] = setting(
+        [], f"syntax: relations, by CLEAR's or UD's names; default those of {', '.join(LABELS)} that occur"
+    )
+    rare_rank: int = setting(
+        0, "rare: so many most frequent pieces are not rare; 0 is 500 (the paper), for toy 50", at_least=0
+    )
     split: Literal["valid", "test"] = setting("valid", "text to look at")
     text: str | None = setting(
-        None, "look at these source sentences instead, a file of lines or CoNLL-U (.conllu, .conllu.gz); no translations, so enc-self alone"
+        None,
+        "look at these source sentences instead, a file of lines or CoNLL-U (.conllu, .conllu.gz); no translations, so enc-self alone",
     )
-    out: str | None = setting(None, "name of the results' folder inside RUN/analysis; default the system's, with --text the file's too")
+    out: str | None = setting(
+        None,
+        "name of the results' folder inside RUN/analysis; default the system's, with --text the file's too",
+    )
     sentences: int = setting(0, "the first so many pairs of it, 0 for all", at_least=0)
     lrp_rule: Literal["gate-gradient", "ratio", "alpha-beta", "gradient"] = setting(
-        "gate-gradient", "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by step (ratio: paper)"
+        "gate-gradient",
+        "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by step (ratio: paper)",
     )
     lrp_aggregation: Literal["step", "sum"] = setting(
-        "step", "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the steps first, for less time"
+        "step",
+        "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the steps first, for less time",
     )
     examples: int = setting(3, "sentences of the text whose attention the report draws", at_least=0)
     examples_from: str | None = setting(
-        None, f"draw it on these source sentences of yours instead, a file of up to {MOST_EXAMPLES} lines, as the model translates them"
+        None,
+        f"draw it on these source sentences of yours instead, a file of up to {MOST_EXAMPLES} lines, as the model translates them",
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(False, "repeat analyses that are there already with the same settings")
@@ -67,8 +96,12 @@ class AnalyzeConfig(SourceOptions):
             if given and self.what and what not in self.what:
                 raise ValueError(f"{flag} is for {what}, but --what is {', '.join(self.what)}; add {what}")
         if self.text is not None and "enc-self" not in self.kinds:
-            raise ValueError(f"--text has no translations, so enc-self attention alone is looked at; --kinds is {','.join(self.kinds)}")
+            raise ValueError(
+                f"--text has no translations, so enc-self attention alone is looked at; --kinds is {','.join(self.kinds)}"
+            )
         if self.out is not None and (Path(self.out).name != self.out or self.out in ("", "..")):
             raise ValueError(f"--out: expected the name of a folder inside RUN/analysis, got {self.out!r}")
         if self.system not in (None, "base") and len(self.sources) > 1:
-            raise ValueError(f"--system {self.system} looks at one run's own model; expected one run, got {len(self.sources)}")
+            raise ValueError(
+                f"--system {self.system} looks at one run's own model; expected one run, got {len(self.sources)}"
+            )

@@ -1,10 +1,13 @@
 """Command line and YAML from the frozen dataclasses of `schema.py`, read by jsonargparse.
 
-A flag beats the YAML of `--config`, which beats the dataclass' default.   `model.d_model` is `--model.d-model` on the command line (or with
-an underscore) and `model: {d_model: ...}` in YAML (or with a dash); the field `lam` is spelt `lambda` in both.
-What a user gets wrong is one line on the terminal: what was expected, what came, and the nearest right name.
+A flag beats the YAML of `--config`, which beats the dataclass' default.   `model.d_model` is
+`--model.d-model` on the command line (or with
+an underscore) and `model: {d_model: ...}` in YAML (or with a dash); the field `lam` is spelt `lambda` in
+both. What a user gets wrong is one line on the terminal: what was expected, what came, and the nearest right
+name.
 
-Imports neither torch nor lightning, so that a script that imports those after `parse` answers `--help` at once.
+Imports neither torch nor lightning, so that a script that imports those after `parse` answers `--help` at
+once.
 """
 
 import argparse
@@ -25,20 +28,24 @@ from typing import Any, TypeVar
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from configs.did_you_mean import did_you_mean
-from configs.fields import SPELT, Setting, all_settings, shortened, to_dict
-from configs.printable import printable
-from configs.yaml_file import ConfigError, dump_yaml, load_yaml
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.fields import SPELT, Setting, all_settings, shortened, to_dict
+from headgates.configs.printable import printable
+from headgates.configs.yaml_file import ConfigError, dump_yaml, load_yaml
 
 C = TypeVar("C")
 ROOT = Path(__file__).resolve().parents[1]
 
-RECORDED = {"base_hash", "run_hash"}  # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
+RECORDED = {
+    "base_hash",
+    "run_hash",
+}  # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
 
 
 def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = "") -> C:
-    """The configuration of a command line (default `sys.argv[1:]`). Prints what is asked for and exits with 0 on --help, --help-all,
-    --version and --completion; on anything wrong prints one line and a hint, and exits with 2."""
+    """The configuration of a command line (default `sys.argv[1:]`). Prints what is asked for and exits with 0
+    on --help, --help-all, --version and --completion; on anything wrong prints one line and a hint, and exits
+    with 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if not (answer := _answer(config_class, words, prog=prog, description=description)):
@@ -46,7 +53,9 @@ def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str
         print(answer, flush=True)
         raise SystemExit(0)
     except BrokenPipeError:  # `--help | head`: what was wanted has been read
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python complains once more at its end
         raise SystemExit(0) from None
     except ConfigError as error:
         print(printable(f"{prog}: error: {error}\n(see `python {prog} --help`)"), file=sys.stderr)
@@ -70,28 +79,41 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
         for flag, in_file in ((one, other), (other, one)):
             if flag in given and in_file in settings:  # a flag beats a file's way to say the same
                 config[in_file] = parser.get_defaults()[in_file]
-    return _build(config_class, _parse_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings), settings)
+    return _build(
+        config_class,
+        _parse_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings),
+        settings,
+    )
 
 
 def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:
-    """The configuration of a mapping such as `to_dict` gives or a YAML file holds; what it lacks has the default.   `origin`, a file's
+    """The configuration of a mapping such as `to_dict` gives or a YAML file holds; what it lacks has the
+    default.   `origin`, a file's
     name, goes into the errors.   Raises ConfigError (ValueError)."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
     parser = _parser(settings.values())
-    values = _parse_mapping(parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else "")
+    values = _parse_mapping(
+        parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else ""
+    )
     return _build(config_class, values, settings)
 
 
 def to_yaml(config: Any, **recorded: Any) -> str:
-    """The whole configuration as YAML that `--config` reads again.   `recorded` (names in RECORDED: base_hash) is kept with it."""
+    """The whole configuration as YAML that `--config` reads again.   `recorded` (names in RECORDED:
+    base_hash) is kept with it."""
     if unknown := sorted(set(recorded) - RECORDED):
-        raise ValueError(f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; add it there")
+        raise ValueError(
+            f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; add it there"
+        )
     return dump_yaml(to_dict(config) | recorded)
 
 
 def config_hash(mapping: Mapping[str, Any]) -> str:
-    """12 hexadecimal digits of the SHA-256 of a mapping of plain values; the order of its keys does not matter."""
-    canonical = json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """12 hexadecimal digits of the SHA-256 of a mapping of plain values; the order of its keys does not
+    matter."""
+    canonical = json.dumps(
+        mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
@@ -99,10 +121,14 @@ def _answer(config_class: type, words: Sequence[str], *, prog: str, description:
     """What the flags that need no configuration ask for; None without one."""
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("--help", "-h", "--help-all"):
-            return help_text(config_class, prog=prog, description=description, everything=word == "--help-all")
+            return help_text(
+                config_class, prog=prog, description=description, everything=word == "--help-all"
+            )
         if word == "--version":
             installed = (f"{name} {version(name)}" for name in ("torch", "pytorch-lightning"))
-            (own,) = re.findall(r'__version__ = "(.+)"', (ROOT / "gates/__init__.py").read_text(encoding="utf-8"))  # importing takes torch
+            (own,) = re.findall(
+                r'__version__ = "(.+)"', (ROOT / "headgates/__init__.py").read_text(encoding="utf-8")
+            )  # without importing
             return f"headgates {own} (Python {platform.python_version()}, {', '.join(installed)})"
         if word == "--completion":
             return completion(config_class, following, prog=prog)
@@ -110,8 +136,8 @@ def _answer(config_class: type, words: Sequence[str], *, prog: str, description:
 
 
 def completion(config_class: type, shell: str, *, prog: str) -> str:
-    """A script for bash, zsh or tcsh that completes the flags of `./fit.py`. Raises ConfigError (ValueError) for another shell, or without
-    shtab."""
+    """A script for bash, zsh or tcsh that completes the flags of `./fit.py`. Raises ConfigError (ValueError)
+    for another shell, or without shtab."""
     try:
         import shtab
     except ImportError:
@@ -122,8 +148,9 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
 
 
 def help_text(config_class: type, *, prog: str, description: str = "", everything: bool = True) -> str:
-    """Examples, and every flag with its help, type and default; the flags of groups such as `--train.lr` by name alone unless
-    `everything`. The examples are the lines of the class's docstring that call the script."""
+    """Examples, and every flag with its help, type and default; the flags of groups such as `--train.lr` by
+    name alone unless `everything`. The examples are the lines of the class's docstring that call the
+    script."""
     about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
     examples = [line for line in (config_class.__doc__ or "").splitlines() if "python " in line]
     about += "\n\n" + "".join(f"{line}\n" for line in [*examples, ""][bool(not examples) :])
@@ -136,8 +163,12 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     for setting in settings:
         if setting.positional:  # `read` takes these words itself; here they are only listed
             nargs = "+" if setting.is_list else None
-            parser.add_argument(setting.name, type=str, nargs=nargs, metavar=setting.display_name, help=setting.help)
-    headings = {f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)}  # by group
+            parser.add_argument(
+                setting.name, type=str, nargs=nargs, metavar=setting.display_name, help=setting.help
+            )
+    headings = {
+        f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)
+    }  # by group
     for group in parser._action_groups:
         if heading := headings.get(group.title or ""):
             group.title = f"{group.title}: {heading.strip().splitlines()[0].rstrip('.')}"
@@ -147,7 +178,9 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
         return text
     text += "\n\nin groups, explained by --help-all:\n"
     for name, heading in headings.items():
-        members = ", ".join(setting.name.removeprefix(f"{name}.") for setting in settings if setting.group == name)
+        members = ", ".join(
+            setting.name.removeprefix(f"{name}.") for setting in settings if setting.group == name
+        )
         about = f"--{name}.*  {(heading or '').strip().splitlines()[0].rstrip('.')}: {members}"
         text += textwrap.fill(about, 110, initial_indent="  ", subsequent_indent="      ") + "\n"
     return text.rstrip()
@@ -164,17 +197,22 @@ def _parser(settings: Iterable[Setting], **options: Any) -> ArgumentParser:
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
         words = {"metavar": "A,B"} if setting.is_list else {}
-        groups[setting.group].add_argument(setting.flag, type=setting.hint, default=setting.default, help=setting.help, **words)
+        groups[setting.group].add_argument(
+            setting.flag, type=setting.hint, default=setting.default, help=setting.help, **words
+        )
     return parser
 
 
 def _usage(setting: Setting) -> str:
-    words = f"{setting.display_name} [{setting.display_name} ...]" if setting.is_list else setting.display_name
+    words = (
+        f"{setting.display_name} [{setting.display_name} ...]" if setting.is_list else setting.display_name
+    )
     return words if setting.required else f"[{words}]"
 
 
 def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """(name, text) of the positional settings, whose words, those before the first flag, are taken out of `words`."""
+    """(name, text) of the positional settings, whose words, those before the first flag, are taken out of
+    `words`."""
     found = []
     for setting in (setting for setting in settings.values() if setting.positional):
         taken: list[str] = []
@@ -212,17 +250,23 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
         if not follow and setting.hint is bool:
             follow = ["true"]
         if not follow:
-            raise ConfigError(f"{setting.flag} needs a value: {'the path of a YAML file' if name == 'config' else setting.expected()}")
+            raise ConfigError(
+                f"{setting.flag} needs a value: {'the path of a YAML file' if name == 'config' else setting.expected()}"
+            )
         flags.append((name, json.dumps(_names(follow)) if setting.is_list else follow[0]))
     return flags
 
 
 def _names(words: Sequence[str]) -> list[str]:
     """a,b c -> [a, b, c]; [a, b] and ["a", "b"] are taken too."""
-    return [name for word in words for part in word.strip("[]").split(",") if (name := part.strip().strip("'\""))]
+    return [
+        name for word in words for part in word.strip("[]").split(",") if (name := part.strip().strip("'\""))
+    ]
 
 
-def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str, prefix: str = "") -> dict[str, Any]:
+def _flat(
+    mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str, prefix: str = ""
+) -> dict[str, Any]:
     """Dotted name -> value, with every name known and values in the form that jsonargparse checks."""
     values: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -233,8 +277,12 @@ def _flat(mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin
             new = {name: _plain_value(settings[name], value, origin)}
         elif any(other.startswith(f"{name}.") for other in settings):
             if not isinstance(value, Mapping):
-                inner = ", ".join(other.removeprefix(f"{name}.") for other in settings if other.startswith(f"{name}."))
-                raise ConfigError(f"{origin}{name}: expected settings below it ({inner}), got {shortened(value)}")
+                inner = ", ".join(
+                    other.removeprefix(f"{name}.") for other in settings if other.startswith(f"{name}.")
+                )
+                raise ConfigError(
+                    f"{origin}{name}: expected settings below it ({inner}), got {shortened(value)}"
+                )
             new = _flat(value, settings, origin=origin, prefix=f"{name}.")
         else:
             raise ConfigError(f"{origin}unknown key {prefix}{key}{_nearest(name, settings, flags=False)}")
@@ -257,7 +305,12 @@ def _plain_value(setting: Setting, value: Any, origin: str) -> Any:
 
 
 def _parse_mapping(
-    parser: ArgumentParser, config: Namespace, mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str
+    parser: ArgumentParser,
+    config: Namespace,
+    mapping: Mapping[str, Any],
+    settings: Mapping[str, Setting],
+    *,
+    origin: str,
 ) -> Namespace:
     values = _flat(mapping, settings, origin=origin)
     try:
@@ -271,7 +324,12 @@ def _parse_mapping(
         raise ConfigError(origin + " ".join(str(error).split())) from None
 
 
-def _parse_flags(parser: ArgumentParser, config: Namespace, flags: Sequence[tuple[str, str]], settings: Mapping[str, Setting]) -> Namespace:
+def _parse_flags(
+    parser: ArgumentParser,
+    config: Namespace,
+    flags: Sequence[tuple[str, str]],
+    settings: Mapping[str, Setting],
+) -> Namespace:
     words = [f"{settings[name].flag}={text}" for name, text in flags]
     try:
         return parser.parse_args(words, namespace=config)
@@ -289,7 +347,8 @@ def _wrong_value(name: str, setting: Setting, value: Any) -> str:
 
 
 def _nearest(name: str, known: Iterable[str], *, flags: bool) -> str:
-    """`; did you mean ...?` with the most similar name, several where only the group differs (train.epochs, finetune.epochs); or ""."""
+    """`; did you mean ...?` with the most similar name, several where only the group differs (train.epochs,
+    finetune.epochs); or ""."""
     *groups, leaf = name.split(".")
     spelt = ".".join([*groups, SPELT.get(leaf, leaf)])
 
@@ -329,7 +388,9 @@ def _instance(config_class: type[C], values: Namespace) -> C:
     arguments = {}
     for field in dataclasses.fields(typing.cast(Any, config_class)):
         value, hint = values[SPELT.get(field.name, field.name)], hints[field.name]
-        arguments[field.name] = _instance(typing.cast(type, hint), value) if dataclasses.is_dataclass(hint) else value
+        arguments[field.name] = (
+            _instance(typing.cast(type, hint), value) if dataclasses.is_dataclass(hint) else value
+        )
     try:
         return config_class(**arguments)
     except ValueError as error:  # of __post_init__: out of range, or at odds with another setting

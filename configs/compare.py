@@ -1,7 +1,7 @@
 """Settings of `compare.py`: which methods, at how many heads, with how much training, on one base.
 
-What a run is made of (rates, batches, search, kinds) is the base's own, or stands in the file of `--fit`; here are the choices of the
-comparison alone. Nothing here imports torch.
+What a run is made of (rates, batches, search, kinds) is the base's own, or stands in the file of `--fit`;
+here are the choices of the comparison alone. Nothing here imports torch.
 """
 
 import math
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from configs.closing import LASTING
-from configs.methods import METHODS
-from configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
-from configs.scores import SCORES, ZERO
-from configs.source import SourceOptions
-from configs.sweep import check_file_name
+from headgates.configs.closing import LASTING
+from headgates.configs.methods import METHODS
+from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
+from headgates.configs.scores import SCORES, ZERO
+from headgates.configs.source import SourceOptions
+from headgates.configs.sweep import check_file_name
 
 USUAL_SCORES = ("greedy", "obs", "random")  # of those that there are
 
@@ -41,7 +41,8 @@ class CompareConfig(SourceOptions):
     """`compare.py SOURCE`: every method on one base, at the same numbers of heads, with the same training.
 
     python compare.py runs/toy-en-de-none-s1 --methods greedy,weight-norm,random --heads 36,24,12
-    python compare.py runs/toy-en-de-none-s1 --methods l0,greedy --lambdas 0.01,0.05 --heads 36,24 --finetune 3 --seeds 3
+    python compare.py runs/toy-en-de-none-s1 --methods l0,greedy --lambdas 0.01,0.05 --heads 36,24 --finetune
+    3 --seeds 3
     """
 
     source: str = setting(REQUIRED, "a base: a run folder, or a model of another library", positional=True)
@@ -52,17 +53,34 @@ class CompareConfig(SourceOptions):
     )
     close: list[str] = setting([ZERO], "what closing a head means, for scores", items=LASTING)
     finetune: list[int] = setting(
-        [0, 3], "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned gates, which 0 leaves out"
+        [0, 3],
+        "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned gates, which 0 leaves out",
     )
-    heads: list[int] = setting([], "numbers of heads kept open in total; default three quarters, half, a quarter and an eighth of all")
-    lambdas: list[float] = setting([], "for methods that lambda steers, whose points stand at as many heads as they leave open")
-    seeds: int = setting(1, "seeds of everything that is drawn: training, gates, random scores; the base is the same", at_least=1)
+    heads: list[int] = setting(
+        [],
+        "numbers of heads kept open in total; default three quarters, half, a quarter and an eighth of all",
+    )
+    lambdas: list[float] = setting(
+        [], "for methods that lambda steers, whose points stand at as many heads as they leave open"
+    )
+    seeds: int = setting(
+        1,
+        "seeds of everything that is drawn: training, gates, random scores; the base is the same",
+        at_least=1,
+    )
     seed: int = setting(1, "the first seed", at_least=0, at_most=LARGEST_SEED)
-    kinds: list[str] = setting([], "kinds of attention whose heads are closed, comma-separated; default those of the base", items=KINDS)
-    fit: str | None = setting(
-        None, "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, gates, search"
+    kinds: list[str] = setting(
+        [],
+        "kinds of attention whose heads are closed, comma-separated; default those of the base",
+        items=KINDS,
     )
-    name: str | None = setting(None, "name of the comparison, which is written to RUNS/compare-NAME; default that of the base")
+    fit: str | None = setting(
+        None,
+        "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, gates, search",
+    )
+    name: str | None = setting(
+        None, "name of the comparison, which is written to RUNS/compare-NAME; default that of the base"
+    )
     jobs: int = setting(1, "runs that are made at the same time", at_least=1)
     threads: int = setting(0, "CPU threads of each job, 0: this machine's shared out", at_least=0)
     logger: Literal["csv", "wandb"] = setting("csv", "where the metrics of the runs go beside metrics.csv")
@@ -76,22 +94,30 @@ class CompareConfig(SourceOptions):
         check_numbers("--heads", self.heads, at_least=1)
         check_numbers("--lambdas", self.lambdas, at_least=0)
         if self.fit is not None and not Path(self.fit).is_file():
-            raise ValueError(f"--fit: expected a YAML file of fit.py's settings, and there is none at {self.fit}")
+            raise ValueError(
+                f"--fit: expected a YAML file of fit.py's settings, and there is none at {self.fit}"
+            )
         self._check_methods()
 
     def _check_methods(self) -> None:
         learned = [name for name in self.methods if name in METHODS]
         steered = [name for name in learned if METHODS[name].steered_by == "lambda"]
         if steered and not self.lambdas:
-            raise ValueError(f"{steered[0]} is steered by lambda and cannot be told a number of heads: give --lambdas, such as 0.01,0.05")
+            raise ValueError(
+                f"{steered[0]} is steered by lambda and cannot be told a number of heads: give --lambdas, such as 0.01,0.05"
+            )
         if self.lambdas and not steered:
-            raise ValueError(f"--lambdas: none of the methods {', '.join(self.methods)} is steered by lambda; leave it out")
+            raise ValueError(
+                f"--lambdas: none of the methods {', '.join(self.methods)} is steered by lambda; leave it out"
+            )
         if learned and not any(self.finetune):
             raise ValueError(
                 f"--finetune 0 has no training, so {', '.join(learned)} would have no point; add epochs, or leave out what learns"
             )
         if len(learned) == len(self.methods) and self.close != [ZERO]:
-            raise ValueError(f"--close {','.join(self.close)} is for scores, and {', '.join(learned)} learn; add a score, or leave it out")
+            raise ValueError(
+                f"--close {','.join(self.close)} is for scores, and {', '.join(learned)} learn; add a score, or leave it out"
+            )
 
     @property
     def all_seeds(self) -> list[int]:
@@ -105,4 +131,6 @@ def check_numbers(flag: str, numbers: Sequence[float], *, at_least: int) -> None
             why = "; with none open all methods are one model" if flag == "--heads" and number == 0 else ""
             raise ValueError(f"{flag}: expected numbers of at least {at_least}, got {number:g}{why}")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"{flag}: expected each number once, got {', '.join(f'{number:g}' for number in numbers)}")
+        raise ValueError(
+            f"{flag}: expected each number once, got {', '.join(f'{number:g}' for number in numbers)}"
+        )

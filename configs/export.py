@@ -1,10 +1,11 @@
-"""Settings of `export.py`: which system of a run to write, in which format, and what to check it on; or what to measure."""
+"""Settings of `export.py`: which system of a run to write, in which format, and what to check it on; or what
+to measure."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from configs.schema import REQUIRED, check_ranges, setting
-from configs.source import SourceOptions
+from headgates.configs.schema import REQUIRED, check_ranges, setting
+from headgates.configs.source import SourceOptions
 
 ABOUT = "export.json"  # the file that makes a folder an exported one
 # What models/formats/__init__.py can write, a line for each there too.
@@ -20,7 +21,8 @@ EXPORT_FORMATS = {
 
 @dataclass(frozen=True)
 class ExportConfig(SourceOptions):
-    """`export.py`: a run for other runtimes, without its closed heads; or a report of what their removal is worth in time and space.
+    """`export.py`: a run for other runtimes, without its closed heads; or a report of what their removal is
+    worth in time and space.
 
     python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
     python export.py runs/toy-en-de-l0-0.01-s1 --report speed --quick
@@ -28,21 +30,37 @@ class ExportConfig(SourceOptions):
     """
 
     source: str = setting(REQUIRED, "a run folder", positional=True)
-    to: str | None = setting(None, "; ".join(f"{name}: {about}" for name, about in EXPORT_FORMATS.items()), choices=EXPORT_FORMATS)
-    system: str | None = setting(None, "system of the run; default l0-removed if it has it, else the run's own")
-    out: str | None = setting(None, "folder to write; default SOURCE/exported/SYSTEM-FORMAT, or SOURCE/speed for the report")
-    sentences: int = setting(100, "test sentences on which scores and translations must agree with the run's model, 0 for all", at_least=0)
+    to: str | None = setting(
+        None, "; ".join(f"{name}: {about}" for name, about in EXPORT_FORMATS.items()), choices=EXPORT_FORMATS
+    )
+    system: str | None = setting(
+        None, "system of the run; default l0-removed if it has it, else the run's own"
+    )
+    out: str | None = setting(
+        None, "folder to write; default SOURCE/exported/SYSTEM-FORMAT, or SOURCE/speed for the report"
+    )
+    sentences: int = setting(
+        100,
+        "test sentences on which scores and translations must agree with the run's model, 0 for all",
+        at_least=0,
+    )
     threads: int = setting(0, "CPU threads, 0 for all", at_least=0)
     fresh: bool = setting(False, "replace an exported folder, repeat a report")
-    report: Literal["speed"] | None = setting(None, "speed: measure the run's systems and formats instead of exporting one")
+    report: Literal["speed"] | None = setting(
+        None, "speed: measure the run's systems and formats instead of exporting one"
+    )
     batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once")
     lengths: list[int] = setting(
-        [], "report: source lengths in pieces, for each the nearest sentences; default the short, middle and long third"
+        [],
+        "report: source lengths in pieces, for each the nearest sentences; default the short, middle and long third",
     )
     beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy")
-    repeats: int = setting(5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1)
+    repeats: int = setting(
+        5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1
+    )
     closed: float | None = setting(
-        None, "report: close this share of the base's heads, those of lowest gradient importance, in place of what gates learned"
+        None,
+        "report: close this share of the base's heads, those of lowest gradient importance, in place of what gates learned",
     )
     quick: bool = setting(False, "report: one length, batch sizes 1 and 16, 2 rounds")
 
@@ -53,7 +71,19 @@ class ExportConfig(SourceOptions):
         if self.to is not None and self.report is not None:
             raise ValueError("--report measures all formats; leave --to out")
         if self.closed is not None and (self.report is None or not 0 < self.closed <= 1):
-            raise ValueError(f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got {self.closed:g}")
-        for flag, values in {"--batch-sizes": self.batch_sizes, "--lengths": self.lengths, "--beams": self.beams}.items():
-            if any(value < 1 for value in values) or len(set(values)) < len(values) or not (values or flag == "--lengths"):
-                raise ValueError(f"{flag}: expected whole numbers from 1 on, each once, got {', '.join(map(str, values)) or 'none'}")
+            raise ValueError(
+                f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got {self.closed:g}"
+            )
+        for flag, values in {
+            "--batch-sizes": self.batch_sizes,
+            "--lengths": self.lengths,
+            "--beams": self.beams,
+        }.items():
+            if (
+                any(value < 1 for value in values)
+                or len(set(values)) < len(values)
+                or not (values or flag == "--lengths")
+            ):
+                raise ValueError(
+                    f"{flag}: expected whole numbers from 1 on, each once, got {', '.join(map(str, values)) or 'none'}"
+                )

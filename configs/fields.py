@@ -1,4 +1,5 @@
-"""The settings of a configuration class: how one is declared, checked and listed (`train.lr`, `model.d_model`, `lambda`)."""
+"""The settings of a configuration class: how one is declared, checked and listed (`train.lr`,
+`model.d_model`, `lambda`)."""
 
 import dataclasses
 import math
@@ -7,10 +8,13 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from configs.did_you_mean import did_you_mean
+from headgates.configs.did_you_mean import did_you_mean
 
 SPELT = {"lam": "lambda"}  # field -> its name in flags and YAML: `lambda` is a reserved word in Python alone
-LISTS = {list[int]: "a list of whole numbers", list[float]: "a list of numbers"}  # what a setting of this type takes; others take names
+LISTS = {
+    list[int]: "a list of whole numbers",
+    list[float]: "a list of numbers",
+}  # what a setting of this type takes; others take names
 REQUIRED = dataclasses.MISSING  # for `setting`: a default that is none
 
 
@@ -28,11 +32,13 @@ def setting(
     instead_of: str | None = None,
     added: bool = False,
 ) -> Any:
-    """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or `choices` of a name.
+    """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or
+    `choices` of a name.
 
-    Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a list, any number; with
-    REQUIRED as default they must be given. instead_of: another setting, whose flag may not stand beside this one's. added: there were runs
-    before this setting, so at its default it is no part of a run's hash."""
+    Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a
+    list, any number; with REQUIRED as default they must be given. instead_of: another setting, whose flag may
+    not stand beside this one's. added: there were runs before this setting, so at its default it is no part
+    of a run's hash."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {words: limit for words, limit in limits.items() if limit is not None}
     metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
@@ -45,9 +51,14 @@ def setting(
 
 
 def check_ranges(config: Any, prefix: str = "--") -> None:
-    """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds an unknown or repeated item."""
+    """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds
+    an unknown or repeated item."""
     for field in dataclasses.fields(config):
-        value, limits, items = getattr(config, field.name), field.metadata.get("limits", {}), field.metadata.get("items")
+        value, limits, items = (
+            getattr(config, field.name),
+            field.metadata.get("limits", {}),
+            field.metadata.get("items"),
+        )
         flag = prefix + SPELT.get(field.name, field.name).replace("_", "-")
         if dataclasses.is_dataclass(value):
             check_ranges(value, f"{flag}.")
@@ -55,13 +66,20 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{flag}: expected a finite number, got {value}")
         for words, limit in ({} if value is None else limits).items():
-            inside = {"at least": value >= limit, "above": value > limit, "at most": value <= limit, "below": value < limit}[words]
+            inside = {
+                "at least": value >= limit,
+                "above": value > limit,
+                "at most": value <= limit,
+                "below": value < limit,
+            }[words]
             if not inside:
                 expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
                 raise ValueError(f"{flag}: expected a number {expected}, got {value:.15g}")
         choices = field.metadata.get("choices")
         if choices is not None and value is not None and value not in choices:
-            raise ValueError(f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}")
+            raise ValueError(
+                f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}"
+            )
         if items is not None:
             unknown = [item for item in value if item not in items]
             may_be_empty = field.default_factory is not dataclasses.MISSING and not field.default_factory()
@@ -73,7 +91,8 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A leaf of the configuration: its dotted name as in YAML (`train.lr`, `lambda`), its type, default and help."""
+    """A leaf of the configuration: its dotted name as in YAML (`train.lr`, `lambda`), its type, default and
+    help."""
 
     name: str
     hint: Any
@@ -105,7 +124,10 @@ class Setting:
     @property
     def inner(self) -> Any:
         """The type without its None."""
-        if typing.get_origin(self.hint) in (types.UnionType, typing.Union):  # `str | None`; `Literal[...] | None` is the other
+        if typing.get_origin(self.hint) in (
+            types.UnionType,
+            typing.Union,
+        ):  # `str | None`; `Literal[...] | None` is the other
             return next(h for h in typing.get_args(self.hint) if h is not type(None))
         return self.hint
 
@@ -115,14 +137,17 @@ class Setting:
         return self.known or (typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ())
 
     def takes(self, value: Any) -> bool:
-        """Whether a value is of the setting's type; a whole number stands for text and for a number too, as YAML reads them."""
+        """Whether a value is of the setting's type; a whole number stands for text and for a number too, as
+        YAML reads them."""
         if value is None:
             return self.may_be_none
         listed = typing.get_origin(self.inner) is list
         one = typing.get_args(self.inner)[0] if listed else self.inner
         kinds = {int: (int,), float: (int, float), bool: (bool,)}.get(one, (str, int))
         values = value if isinstance(value, list) else [value]
-        return isinstance(value, list) == listed and all(isinstance(v, kinds) and isinstance(v, bool) == (one is bool) for v in values)
+        return isinstance(value, list) == listed and all(
+            isinstance(v, kinds) and isinstance(v, bool) == (one is bool) for v in values
+        )
 
     def expected(self) -> str:
         """What the setting takes, in words."""
@@ -135,9 +160,12 @@ class Setting:
 
 
 def all_settings(config_class: type, prefix: str = "", group: str = "") -> Iterator[Setting]:
-    """Yield all leaves of a configuration class and the dataclasses nested in it, in the order of the source."""
+    """Yield all leaves of a configuration class and the dataclasses nested in it, in the order of the
+    source."""
     hints = typing.get_type_hints(config_class)
-    for field in sorted(dataclasses.fields(config_class), key=lambda field: bool(field.kw_only)):  # those of all scripts come last
+    for field in sorted(
+        dataclasses.fields(config_class), key=lambda field: bool(field.kw_only)
+    ):  # those of all scripts come last
         hint, name = hints[field.name], prefix + SPELT.get(field.name, field.name)
         if dataclasses.is_dataclass(hint):
             yield from all_settings(typing.cast(type, hint), f"{name}.", name)
@@ -148,12 +176,22 @@ def all_settings(config_class: type, prefix: str = "", group: str = "") -> Itera
             default = [] if typing.get_origin(hint) is list else ""
         positional, instead_of = field.metadata.get("positional", False), field.metadata.get("instead_of")
         known = tuple(field.metadata.get("choices") or ())
-        yield Setting(name, hint, default, field.metadata.get("help", ""), group, positional, required, known, instead_of)
+        yield Setting(
+            name,
+            hint,
+            default,
+            field.metadata.get("help", ""),
+            group,
+            positional,
+            required,
+            known,
+            instead_of,
+        )
 
 
 def check_types(config_class: type, mapping: Mapping[str, Any]) -> None:
-    """Raises ValueError, naming the first, where a value of a mapping such as `to_dict` gives is not of its setting's type. What is missing
-    or unknown passes: other versions have other settings."""
+    """Raises ValueError, naming the first, where a value of a mapping such as `to_dict` gives is not of its
+    setting's type. What is missing or unknown passes: other versions have other settings."""
     for setting in all_settings(config_class):
         holder, *groups = mapping, *setting.name.split(".")[:-1]
         for group in groups:
@@ -170,13 +208,20 @@ def to_dict(config: Any) -> dict[str, Any]:
     result = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        result[SPELT.get(field.name, field.name)] = to_dict(value) if dataclasses.is_dataclass(value) else value
+        result[SPELT.get(field.name, field.name)] = (
+            to_dict(value) if dataclasses.is_dataclass(value) else value
+        )
     return result
 
 
 def to_hash(config: Any) -> dict[str, Any]:
-    """`to_dict` without the settings that were `added` later and have their default: what a run's hash is made of."""
-    left_out = {f.name for f in dataclasses.fields(config) if f.metadata.get("added") and getattr(config, f.name) == f.default}
+    """`to_dict` without the settings that were `added` later and have their default: what a run's hash is
+    made of."""
+    left_out = {
+        f.name
+        for f in dataclasses.fields(config)
+        if f.metadata.get("added") and getattr(config, f.name) == f.default
+    }
     return {name: value for name, value in to_dict(config).items() if name not in left_out}
 
 

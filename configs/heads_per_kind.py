@@ -1,29 +1,35 @@
-"""Budgets of heads for each kind of attention: `--heads-per-kind enc-self=4,dec-self=8,cross=12` keeps so many of each open.
+"""Budgets of heads for each kind of attention: `--heads-per-kind enc-self=4,dec-self=8,cross=12` keeps so
+many of each open.
 
-In a configuration class: `heads_per_kind: list[str] = setting([], ABOUT)`, a list of KIND=HEADS. `parse_budget` makes a dict of it and
-checks what can be known without a model, in `__post_init__`; `check_budget` checks it against a model's heads.
+In a configuration class: `heads_per_kind: list[str] = setting([], ABOUT)`, a list of KIND=HEADS.
+`parse_budget` makes a dict of it and checks what can be known without a model, in `__post_init__`;
+`check_budget` checks it against a model's heads.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
-from configs.did_you_mean import did_you_mean
+from headgates.configs.did_you_mean import did_you_mean
 
 KINDS = ["enc-self", "dec-self", "cross"]
-ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"  # the setting's help
+# the setting's help
+ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"
 
 
 def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dict[str, int]:
     """Kind -> heads to keep open, in the house's order of kinds; empty for no item.
 
-    Raises ValueError where an item is not KIND=HEADS, a kind is unknown or comes twice, or a number is not whole and at least 0."""
+    Raises ValueError where an item is not KIND=HEADS, a kind is unknown or comes twice, or a number is not
+    whole and at least 0."""
     budget: dict[str, int] = {}
     for item in items:
         kind, equals, heads = (part.strip() for part in item.partition("="))
         if not equals:
             raise ValueError(f"{flag}: expected KIND=HEADS such as cross=12, got {item!r}")
         if kind not in KINDS:
-            raise ValueError(f"{flag}: unknown kind of attention {kind!r}{did_you_mean(kind, KINDS)}; expected {', '.join(KINDS)}")
+            raise ValueError(
+                f"{flag}: unknown kind of attention {kind!r}{did_you_mean(kind, KINDS)}; expected {', '.join(KINDS)}"
+            )
         if kind in budget:
             raise ValueError(f"{flag}: {kind} is given twice, as {budget[kind]} and {heads}; keep one")
         if not re.fullmatch(r"[0-9]+", heads):
@@ -32,13 +38,20 @@ def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dic
     return {kind: budget[kind] for kind in KINDS if kind in budget}
 
 
-def check_budget(budget: Mapping[str, int], totals: Mapping[str, int], *, flag: str = "--heads-per-kind") -> None:
-    """Raises ValueError where the budget names a kind without heads to choose from, or keeps fewer than 0 or more than there are.
+def check_budget(
+    budget: Mapping[str, int], totals: Mapping[str, int], *, flag: str = "--heads-per-kind"
+) -> None:
+    """Raises ValueError where the budget names a kind without heads to choose from, or keeps fewer than 0 or
+    more than there are.
 
     totals: kind -> heads of that kind that may be closed."""
     for kind, keep in budget.items():
         there_are = ", ".join(f"{name} {totals[name]}" for name in KINDS if totals.get(name)) or "none"
         if not totals.get(kind):
-            raise ValueError(f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each kind: {there_are}")
+            raise ValueError(
+                f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each kind: {there_are}"
+            )
         if not 0 <= keep <= totals[kind]:
-            raise ValueError(f"{flag}: cannot keep {keep} of {totals[kind]} {kind} heads; heads of each kind: {there_are}")
+            raise ValueError(
+                f"{flag}: cannot keep {keep} of {totals[kind]} {kind} heads; heads of each kind: {there_are}"
+            )

@@ -1,4 +1,5 @@
-"""JSON files, read whole and checked for their shape: the one reader of results, records and the export.json of exported folders."""
+"""JSON files, read whole and checked for their shape: the one reader of results, records and the export.json
+of exported folders."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +10,11 @@ from typing import Any
 Kind = type | UnionType  # dict, or `list | None` for what may be missing
 
 
-def load_json(path: str | Path, shape: type[Any] = dict, keys: Mapping[str, Kind] | None = None, *, cure: str) -> Any:
-    """The content of a JSON file: a `shape` that has `keys` of these types. Raises ValueError that names the file, what is wrong with it,
-    and the cure; OSError if it cannot be read."""
+def load_json(
+    path: str | Path, shape: type[Any] = dict, keys: Mapping[str, Kind] | None = None, *, cure: str
+) -> Any:
+    """The content of a JSON file: a `shape` that has `keys` of these types. Raises ValueError that names the
+    file, what is wrong with it, and the cure; OSError if it cannot be read."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, nested too deep

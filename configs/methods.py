@@ -1,21 +1,24 @@
-"""The methods that learn which heads stay: what each is called, what it is told, and which rows it has in a comparison.
+"""The methods that learn which heads stay: what each is called, what it is told, and which rows it has in a
+comparison.
 
-To add one: its gate in gates/foo.py with a line in GATES (gates/registry.py), and a record here. Flags, names of runs, the fingerprint that
-finds a finished run again, the rows of result.json, labels and colours all follow from the record. Nothing here imports torch, so that
---help answers at once.
+To add one: its gate in gates/foo.py with a line in GATES (gates/registry.py), and a record here. Flags, names
+of runs, the fingerprint that finds a finished run again, the rows of result.json, labels and colours all
+follow from the record. Nothing here imports torch, so that --help answers at once.
 """
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from configs.fields import setting
+from headgates.configs.fields import setting
 
 
 @dataclass(frozen=True)
 class HardConcreteOptions:
     """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
 
-    log_alpha: float = setting(2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed")
+    log_alpha: float = setting(
+        2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed"
+    )
     beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
     gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
     zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
@@ -26,7 +29,9 @@ class SubsetOptions:
     """Exactly K heads in every draw (Li et al. 2021)."""
 
     temperature: float = setting(1.0, "subset: temperature of the gradient at the first step", above=0)
-    final_temperature: float = setting(0.1, "subset: temperature of the gradient at the end of `anneal_steps`", above=0)
+    final_temperature: float = setting(
+        0.1, "subset: temperature of the gradient at the end of `anneal_steps`", above=0
+    )
     anneal_steps: int = setting(100, "subset: steps over which the temperature falls", at_least=0)
 
 
@@ -34,8 +39,10 @@ class SubsetOptions:
 class GateMethod:
     """One way to learn which heads stay.
 
-    gate: its class, by name in gates.GATES. options: a dataclass whose fields the class takes beside the number of heads; they become
-    `--gates.*`. steered_by: the setting that says how much is closed, lambda (a price per open head) or heads (their number)."""
+    gate: its class, by name in gates.GATES. options: a dataclass whose fields the class takes beside the
+    number of heads; they become `--gates.*`. steered_by: the setting that says how much is closed, lambda (a
+    price per open head) or heads
+    (their number)."""
 
     name: str
     gate: str
@@ -43,7 +50,8 @@ class GateMethod:
     steered_by: Literal["lambda", "heads"]
     words: str  # what figures and tables call it
     starts: str = "log_alpha"  # the option that says where its gates start
-    priced: bool = False  # steered by heads, by a price that follows their expected number; otherwise the gates keep it themselves
+    # steered by heads, by a price that follows their expected number; otherwise the gates keep it themselves
+    priced: bool = False
 
     @property
     def soft(self) -> str:
@@ -75,7 +83,8 @@ class GateMethod:
         return {option.name: getattr(gates, option.name) for option in fields(self.options)}
 
     def steering(self, config: Any) -> float:
-        """lambda, or the number of heads, of a run's configuration (a FitConfig, or the mapping that config.yaml holds)."""
+        """lambda, or the number of heads, of a run's configuration (a FitConfig, or the mapping that
+        config.yaml holds)."""
         if isinstance(config, dict):
             return float(config[self.steered_by])
         return float(getattr(config, "lam" if self.steered_by == "lambda" else self.steered_by))
@@ -87,20 +96,37 @@ class GateMethod:
 
 
 METHODS: dict[str, GateMethod] = {
-    "l0": GateMethod("l0", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="learned gates"),
-    "l0-target": GateMethod(
-        "l0-target", gate="l0", options=HardConcreteOptions, steered_by="heads", words="learned gates, a number of heads", priced=True
+    "l0": GateMethod(
+        "l0", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="learned gates"
     ),
-    "subset": GateMethod("subset", gate="subset", options=SubsetOptions, steered_by="heads", words="learned subset", starts="score"),
+    "l0-target": GateMethod(
+        "l0-target",
+        gate="l0",
+        options=HardConcreteOptions,
+        steered_by="heads",
+        words="learned gates, a number of heads",
+        priced=True,
+    ),
+    "subset": GateMethod(
+        "subset",
+        gate="subset",
+        options=SubsetOptions,
+        steered_by="heads",
+        words="learned subset",
+        starts="score",
+    ),
 }
 TARGETS = {"l0": "l0-target"}  # --gate of the left with --heads is the method on the right
 
 
 def method_of(config: dict[str, Any]) -> GateMethod | None:
-    """The method of a run by its config.yaml; None for a run without gates. Raises ValueError at a method that this version lacks."""
+    """The method of a run by its config.yaml; None for a run without gates. Raises ValueError at a method
+    that this version lacks."""
     name = config.get("gate", "none")
     if name == "none":
         return None
     if name not in METHODS:
-        raise ValueError(f"the run's gates are of the method {name!r}, which this version does not have; it has {', '.join(METHODS)}")
+        raise ValueError(
+            f"the run's gates are of the method {name!r}, which this version does not have; it has {', '.join(METHODS)}"
+        )
     return METHODS[name]

@@ -1,15 +1,16 @@
 """Settings of `prune.py`: which heads to close, in which order, and on what to measure.
 
-The run's own settings (text, languages, search) are in its config.yaml; these are the choices of the experiment alone.
+The run's own settings (text, languages, search) are in its config.yaml; these are the choices of the
+experiment alone.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from configs.closing import CLOSINGS, TARGETS
-from configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
-from configs.scores import SCORES
-from configs.source import SourceOptions
+from headgates.configs.closing import CLOSINGS, TARGETS
+from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
+from headgates.configs.scores import SCORES
+from headgates.configs.source import SourceOptions
 
 ORDERS = list(SCORES)
 USES_GRADIENT = {name for name, score in SCORES.items() if score.from_gradients}
@@ -19,19 +20,30 @@ OWN_SAMPLE = [f"{score.sample:,} for {name}" for name, score in SCORES.items() i
 
 @dataclass(frozen=True)
 class PruneConfig(SourceOptions):
-    """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al. 2019).
+    """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al.
+    2019).
 
     python prune.py runs/toy-en-de-none-s1 --by gradient,random
     python prune.py runs/toy-en-de-none-s1 --ablate one
     python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
     """
 
-    source: str = setting(REQUIRED, "a run folder; a run with gates stands for its base, where the results are written", positional=True)
-    by: list[str] = setting(
-        [], f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default gradient, or none with --ablate", items=ORDERS
+    source: str = setting(
+        REQUIRED,
+        "a run folder; a run with gates stands for its base, where the results are written",
+        positional=True,
     )
-    kinds: list[str] = setting(KINDS, "kinds of attention whose heads are closed, comma-separated", items=KINDS)
-    each_kind: bool = setting(False, "one curve for each of the kinds, the others left whole (Michel et al., section 5)")
+    by: list[str] = setting(
+        [],
+        f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default gradient, or none with --ablate",
+        items=ORDERS,
+    )
+    kinds: list[str] = setting(
+        KINDS, "kinds of attention whose heads are closed, comma-separated", items=KINDS
+    )
+    each_kind: bool = setting(
+        False, "one curve for each of the kinds, the others left whole (Michel et al., section 5)"
+    )
     step: float = setting(0.1, "share of the heads that each step of a curve closes", above=0, at_most=1)
     at_least: int = setting(0, "heads that stay open in every layer", at_least=0)
     recompute: bool = setting(False, "gradient and reverse: score the open heads anew after every step")
@@ -40,32 +52,50 @@ class PruneConfig(SourceOptions):
         "gradient and reverse: absolute value per sentence (the paper), per query position (its code), per batch (depends on the batches)",
     )
     normalise: Literal["l2", "none"] | None = setting(
-        None, "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders"
+        None,
+        "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders",
     )
     sentences: int = setting(
-        0, f"training pairs that scores read, a fixed sample where there are more; 0: {', '.join(OWN_SAMPLE)}", at_least=0
+        0,
+        f"training pairs that scores read, a fixed sample where there are more; 0: {', '.join(OWN_SAMPLE)}",
+        at_least=0,
     )
     random_seeds: int = setting(5, "curves of the random order", at_least=1)
-    close: str = setting("zero", "; ".join(f"{name}: {closing.words}" for name, closing in CLOSINGS.items()), choices=CLOSINGS)
-    calibration_sentences: int = setting(1000, "training pairs that --close is calibrated on, a fixed sample; 0 for all", at_least=0)
+    close: str = setting(
+        "zero", "; ".join(f"{name}: {closing.words}" for name, closing in CLOSINGS.items()), choices=CLOSINGS
+    )
+    calibration_sentences: int = setting(
+        1000, "training pairs that --close is calibrated on, a fixed sample; 0 for all", at_least=0
+    )
     calibration_targets: str = setting(
-        "reference", "their target side; own: the model's greedy translations, so that the source side is enough", choices=TARGETS
+        "reference",
+        "their target side; own: the model's greedy translations, so that the source side is enough",
+        choices=TARGETS,
     )
     heads: list[int] = setting(
-        [], "instead of curves: close down to exactly so many open heads of the whole model; several, comma-separated"
+        [],
+        "instead of curves: close down to exactly so many open heads of the whole model; several, comma-separated",
     )
-    save: str | None = setting(None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's")
+    save: str | None = setting(
+        None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's"
+    )
     ablate: Literal["one", "all-but-one"] | None = setting(
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
     )
-    also: list[str] = setting([], "with --ablate one: further test sets, corpora by name or folder (also inside --data-dir)")
-    also_files: list[str] = setting([], "with --ablate one: a further test set as two files, SOURCE REFERENCE; more sets, more pairs")
+    also: list[str] = setting(
+        [], "with --ablate one: further test sets, corpora by name or folder (also inside --data-dir)"
+    )
+    also_files: list[str] = setting(
+        [], "with --ablate one: a further test set as two files, SOURCE REFERENCE; more sets, more pairs"
+    )
     beam: int = setting(1, "beam width; 1 is greedy", at_least=1)
     valid_sentences: int = setting(0, "validation pairs to translate, 0 for all", at_least=0)
     test_sentences: int = setting(0, "test pairs to translate, 0 for all", at_least=0)
     seed: int = setting(1, "first seed of the random orders", at_least=0, at_most=LARGEST_SEED)
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
-    fresh: bool = setting(False, "repeat what is there already: scores, curves and tables of the same name are replaced")
+    fresh: bool = setting(
+        False, "repeat what is there already: scores, curves and tables of the same name are replaced"
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -75,20 +105,33 @@ class PruneConfig(SourceOptions):
                 raise ValueError(f"{flag} is for gradient scores, but --by is {asked}; add --by gradient")
         if self.sentences and not READS_PAIRS & set(self.orders):
             readers = ", ".join(name for name in SCORES if name in READS_PAIRS)
-            raise ValueError(f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add one of them")
+            raise ValueError(
+                f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add one of them"
+            )
         if self.ablate and self.close != "zero":
-            raise ValueError(f"--ablate closes heads with zero; --close {self.close} is for curves and --heads")
-        text = {"sentences": self.calibration_sentences != 1000, "targets": self.calibration_targets != "reference"}
+            raise ValueError(
+                f"--ablate closes heads with zero; --close {self.close} is for curves and --heads"
+            )
+        text = {
+            "sentences": self.calibration_sentences != 1000,
+            "targets": self.calibration_targets != "reference",
+        }
         for name, given in text.items():
             if given and not CLOSINGS[self.close].calibrated:
                 calibrated = ", ".join(name for name, closing in CLOSINGS.items() if closing.calibrated)
-                raise ValueError(f"--calibration-{name} is for --close {calibrated}; --close {self.close} needs no text")
+                raise ValueError(
+                    f"--calibration-{name} is for --close {calibrated}; --close {self.close} needs no text"
+                )
         self.check_heads()
         if (self.also or self.also_files) and self.ablate != "one":
-            raise ValueError("--also and --also-files repeat --ablate one on another test set; give --ablate one too")
+            raise ValueError(
+                "--also and --also-files repeat --ablate one on another test set; give --ablate one too"
+            )
         if len(self.also_files) % 2:
             count = len(self.also_files)
-            raise ValueError(f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: {', '.join(self.also_files)}")
+            raise ValueError(
+                f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: {', '.join(self.also_files)}"
+            )
 
     def check_heads(self) -> None:
         """Raises ValueError at --heads or --save that cannot be done, as far as the settings alone tell."""
@@ -96,11 +139,15 @@ class PruneConfig(SourceOptions):
             if len(self.heads) != 1 or len(self.orders) != 1:
                 raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
             if not CLOSINGS[self.close].permanent:
-                raise ValueError(f"--close {self.close} draws anew at every pass, so there is no model to --save; close with repair")
+                raise ValueError(
+                    f"--close {self.close} draws anew at every pass, so there is no model to --save; close with repair"
+                )
             if self.save in (".", "..") or "/" in self.save or "\\" in self.save or not self.save.strip():
                 raise ValueError(f"--save {self.save!r}: expected a name, of a folder beside SOURCE's run")
         if len(set(self.heads)) < len(self.heads) or any(count < 0 for count in self.heads):
-            raise ValueError(f"--heads: expected numbers of at least 0, each once; got {', '.join(map(str, self.heads))}")
+            raise ValueError(
+                f"--heads: expected numbers of at least 0, each once; got {', '.join(map(str, self.heads))}"
+            )
         beside = {
             "--ablate": self.ablate is not None,
             "--each-kind": self.each_kind,

@@ -1,4 +1,5 @@
-"""What the tables of methods, scores and tasks name is imported when it is used, so that --help needs no torch."""
+"""What the tables of methods, scores and tasks name is imported when it is used, so that --help needs no
+torch."""
 
 from importlib import import_module
 from typing import Any
@@ -10,4 +11,6 @@ def imported(path: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"{path!r} is not there ({error}); expected 'module:name' of a function or class") from error
+        raise ValueError(
+            f"{path!r} is not there ({error}); expected 'module:name' of a function or class"
+        ) from error

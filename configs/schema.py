@@ -1,6 +1,8 @@
-"""Every setting of a run, once: its type, default, unit and reason.   Flags and YAML files are made from these classes by `cli.py`.
+"""Every setting of a run, once: its type, default, unit and reason.   Flags and YAML files are made from
+these classes by `cli.py`.
 
-A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lambda` on the command line and `lambda` in YAML.
+A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lambda` on the command line and
+`lambda` in YAML.
 """
 
 from collections.abc import Mapping
@@ -8,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from configs.fields import REQUIRED, check_ranges, check_types, setting
-from configs.heads_per_kind import ABOUT as HEADS_PER_KIND
-from configs.heads_per_kind import KINDS, parse_budget
-from configs.methods import METHODS, TARGETS
-from configs.scores import score_rows
-from configs.source import ForeignOptions
-from configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
-from configs.systems import BASES, all_systems, default_systems, learned_rows, systems_in_words
-from configs.tasks import TASKS
+from headgates.configs.fields import REQUIRED, check_ranges, check_types, setting
+from headgates.configs.heads_per_kind import ABOUT as HEADS_PER_KIND
+from headgates.configs.heads_per_kind import KINDS, parse_budget
+from headgates.configs.methods import METHODS, TARGETS
+from headgates.configs.scores import score_rows
+from headgates.configs.source import ForeignOptions
+from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
+from headgates.configs.systems import BASES, all_systems, default_systems, learned_rows, systems_in_words
+from headgates.configs.tasks import TASKS
 
 __all__ = [
     "KINDS",
@@ -52,27 +54,46 @@ class ModelConfig:
     decoder_layers: int = setting(2, "decoder layers", at_least=1)
     norm: Literal["pre", "post"] = setting("pre", "layer norm before (pre) or after (post) each sub-layer")
     positions: Literal["sinusoidal", "sinusoidal-halves", "tensor2tensor", "learned"] = setting(
-        "sinusoidal", f"position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}"
+        "sinusoidal",
+        f"position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}",
     )
     max_positions: int = setting(256, "longest sequence, in tokens (rows of the learned table)", at_least=2)
     embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
-        "tied", "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: target and output"
+        "tied",
+        "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: target and output",
     )
-    dropout: float = setting(0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1)
-    attention_dropout: float = setting(0.0, "probability of dropping an attention weight", at_least=0, below=1)
-    # What models of other libraries have. At their defaults these are not part of a run's hash (runfolder/fingerprint.py).
-    activation: Literal["relu", "gelu", "swish"] = setting("relu", "activation of the feed-forward layers", added=True)
-    decoder_heads: int = setting(0, "attention heads of the decoder's sites, 0 for as many as `heads`", at_least=0, added=True)
-    decoder_ffn: int = setting(0, "width of the decoder's feed-forward layers, 0 for as wide as `ffn`", at_least=0, added=True)
-    decoder_norm: Literal["same", "pre", "post"] = setting("same", "layer norms of the decoder, where they are not as `norm`", added=True)
-    final_norm: Literal["both", "encoder", "decoder", "none"] = setting("both", "pre-norm stacks with a norm at their end", added=True)
+    dropout: float = setting(
+        0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1
+    )
+    attention_dropout: float = setting(
+        0.0, "probability of dropping an attention weight", at_least=0, below=1
+    )
+    # What models of other libraries have. At their defaults these are not part of a run's hash
+    # (runfolder/fingerprint.py).
+    activation: Literal["relu", "gelu", "swish"] = setting(
+        "relu", "activation of the feed-forward layers", added=True
+    )
+    decoder_heads: int = setting(
+        0, "attention heads of the decoder's sites, 0 for as many as `heads`", at_least=0, added=True
+    )
+    decoder_ffn: int = setting(
+        0, "width of the decoder's feed-forward layers, 0 for as wide as `ffn`", at_least=0, added=True
+    )
+    decoder_norm: Literal["same", "pre", "post"] = setting(
+        "same", "layer norms of the decoder, where they are not as `norm`", added=True
+    )
+    final_norm: Literal["both", "encoder", "decoder", "none"] = setting(
+        "both", "pre-norm stacks with a norm at their end", added=True
+    )
     norm_eps: float = setting(1e-5, "added to the variance in layer norms", above=0, added=True)
     first_position: int = setting(0, "number of the first position in sinusoids", at_least=0, added=True)
     embedding_scale: bool = setting(True, "multiply embeddings by sqrt(d_model)", added=True)
     embedding_norm: bool = setting(False, "layer norm of the sum of embedding and position", added=True)
     output_bias: bool = setting(False, "a bias on the logits", added=True)
     decoder_mixer: Literal["attention", "ssru"] = setting(
-        "attention", "what mixes the decoder's own positions: self-attention, or an SSRU, which has no heads (Kim et al. 2019)", added=True
+        "attention",
+        "what mixes the decoder's own positions: self-attention, or an SSRU, which has no heads (Kim et al. 2019)",
+        added=True,
     )
 
     @property
@@ -93,11 +114,20 @@ class TextConfig:
 
     vocab_size: int = setting(1500, "sentencepiece pieces of each vocabulary, specials included", at_least=5)
     joint: bool = setting(True, "one vocabulary for both languages")
-    max_length: int = setting(200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1)
-    max_tokens: int = setting(1200, "tokens of a batch, the longer side, padding counted; a step is `accumulate` batches", at_least=1)
+    max_length: int = setting(
+        200, "longest training sentence in pieces; longer pairs are skipped and counted", at_least=1
+    )
+    max_tokens: int = setting(
+        1200,
+        "tokens of a batch, the longer side, padding counted; a step is `accumulate` batches",
+        at_least=1,
+    )
     train_sentences: int = setting(0, "use only this many training pairs, 0 for all", at_least=0)
     vocab_pairs: int = setting(
-        500_000, "training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all", at_least=0, added=True
+        500_000,
+        "training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all",
+        at_least=0,
+        added=True,
     )
 
 
@@ -106,20 +136,27 @@ class SearchConfig:
     """Translation."""
 
     beam: int = setting(5, "beam width; 1 is greedy", at_least=1)
-    length_penalty: float = setting(1.0, "a hypothesis of n tokens scores log p / n**length_penalty", at_least=0)
+    length_penalty: float = setting(
+        1.0, "a hypothesis of n tokens scores log p / n**length_penalty", at_least=0
+    )
     max_ratio: float = setting(2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0)
     max_extra: int = setting(10, "see max_ratio", at_least=1)
-    batch_tokens: int = setting(8000, "source pieces, padding counted, times beam, translated at once", at_least=1)
+    batch_tokens: int = setting(
+        8000, "source pieces, padding counted, times beam, translated at once", at_least=1
+    )
 
 
 def read_search(settings: Mapping[str, Any], origin: object) -> SearchConfig:
-    """The search settings that a file, `origin`, holds. Raises ValueError, naming it, at one of another type or range, or unknown."""
+    """The search settings that a file, `origin`, holds. Raises ValueError, naming it, at one of another type
+    or range, or unknown."""
     try:
         check_types(SearchConfig, settings)
         search = SearchConfig(**settings)
         check_ranges(search, "")
     except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the search settings in {origin} are not those of this version ({error}); correct them there") from error
+        raise ValueError(
+            f"the search settings in {origin} are not those of this version ({error}); correct them there"
+        ) from error
     return search
 
 
@@ -135,25 +172,39 @@ class FitConfig(ForeignOptions):
 
     python fit.py --gate l0 --lambda 0.01
     python fit.py --config configs/multi30k.yaml --lambda 0.03
-    python fit.py --data my-text --src en --tgt fr --lambda 0.02      (my-text/train.en, train.fr, valid.en, ...)
+    python fit.py --data my-text --src en --tgt fr --lambda 0.02      (my-text/train.en, train.fr, valid.en,
+    ...)
     python fit.py --base runs/toy-en-de-none-s1 --lambda 0.05         (another setting on a finished base)
-    python fit.py --config configs/sst2.yaml --encoder bert-base-uncased --data my-labels      (label TAB sentence: train.tsv, ...)
+    python fit.py --config configs/sst2.yaml --encoder bert-base-uncased --data my-labels      (label TAB
+    sentence: train.tsv, ...)
     """
 
     data: str | None = setting(
         "toy",
         "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files, plain or .gz, or hf:NAME (Hugging Face)",
     )
-    data_dir: str | None = setting(None, "folder that holds local copies of named corpora, searched before downloading")
+    data_dir: str | None = setting(
+        None, "folder that holds local copies of named corpora, searched before downloading"
+    )
     src: str = setting("en", "source language: the files' suffix")
     tgt: str = setting("de", "target language: the files' suffix")
-    train_files: list[str] = setting([], "explicit training files: SOURCE TARGET (then valid-files and test-files too)", instead_of="data")
+    train_files: list[str] = setting(
+        [], "explicit training files: SOURCE TARGET (then valid-files and test-files too)", instead_of="data"
+    )
     valid_files: list[str] = setting([], "explicit validation files: SOURCE TARGET")
     test_files: list[str] = setting([], "explicit test files: SOURCE TARGET")
     task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
-    encoder: str | None = setting(None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub")
-    gate: str = setting("l0", f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone", choices=GATES)
-    lam: float = setting(0.01, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads")
+    encoder: str | None = setting(
+        None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub"
+    )
+    gate: str = setting(
+        "l0",
+        f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone",
+        choices=GATES,
+    )
+    lam: float = setting(
+        0.01, "penalty: nats per target token, per expected open head", at_least=0, instead_of="heads"
+    )
     heads: int | None = setting(
         None,
         "heads kept open in total; with --gate l0 the price is steered to that number, with --gate none the rows of scores have it",
@@ -161,40 +212,83 @@ class FitConfig(ForeignOptions):
     )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
-    curve: list[int] = setting([], "numbers of heads, from many to few: each starts from the smaller model of the one before")
-    fewest: bool = setting(False, "a curve down to a sixteenth of the heads; the run's system has the fewest that lose at most --max-drop")
+    curve: list[int] = setting(
+        [], "numbers of heads, from many to few: each starts from the smaller model of the one before"
+    )
+    fewest: bool = setting(
+        False,
+        "a curve down to a sixteenth of the heads; the run's system has the fewest that lose at most --max-drop",
+    )
     max_drop: float = setting(
-        0.3, "accepted loss on validation, in points of the metric that decides; its 95% bound may be 0.7 more", at_least=0
+        0.3,
+        "accepted loss on validation, in points of the metric that decides; its 95% bound may be 0.7 more",
+        at_least=0,
     )
     from_scratch: bool = setting(
-        False, "one more row: the same open heads from random weights, trained as the base, then as long as the gates (Voita et al. 2019)"
+        False,
+        "one more row: the same open heads from random weights, trained as the base, then as long as the gates (Voita et al. 2019)",
     )
-    freeze_decoder: bool = setting(False, "train gates, encoder and its own embeddings only (Voita et al. 2019, section 6.2)")
-    base: str | None = setting(None, "run folder of a finished base; without it one with the same configuration is looked for in --runs")
+    freeze_decoder: bool = setting(
+        False, "train gates, encoder and its own embeddings only (Voita et al. 2019, section 6.2)"
+    )
+    base: str | None = setting(
+        None,
+        "run folder of a finished base; without it one with the same configuration is looked for in --runs",
+    )
     runs: str = setting("runs", "folder of all runs")
-    name: str | None = setting(None, "name of this run's folder; default <data>-<src>-<tgt>-<gate>-<lambda>-s<seed>")
-    seed: int = setting(1, "seed of data order, initial weights, dropout and gate noise", at_least=0, at_most=LARGEST_SEED)
-    devices: int = setting(1, "processes of this machine that make the run together, each with a GPU if there are any", at_least=1)
-    num_nodes: int = setting(1, "machines that make it together, each with so many processes, started by torchrun or srun", at_least=1)
+    name: str | None = setting(
+        None, "name of this run's folder; default <data>-<src>-<tgt>-<gate>-<lambda>-s<seed>"
+    )
+    seed: int = setting(
+        1, "seed of data order, initial weights, dropout and gate noise", at_least=0, at_most=LARGEST_SEED
+    )
+    devices: int = setting(
+        1,
+        "processes of this machine that make the run together, each with a GPU if there are any",
+        at_least=1,
+    )
+    num_nodes: int = setting(
+        1,
+        "machines that make it together, each with so many processes, started by torchrun or srun",
+        at_least=1,
+    )
     strategy: Literal["ddp", "fsdp"] = setting(
-        "ddp", "ddp: every process has all weights while it trains; fsdp: its share of them, of their gradients and of Adam's state"
+        "ddp",
+        "ddp: every process has all weights while it trains; fsdp: its share of them, of their gradients and of Adam's state",
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
-    precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: bf16 autocast in training where the hardware has it natively")
-    logger: Literal["csv", "wandb", "tensorboard"] = setting("csv", "where metrics go beside metrics.csv; wandb is offline without a login")
-    unique: bool = setting(False, "where another configuration has the run's default name, add a hash instead of refusing (for sweeps)")
+    precision: Literal["auto", "32", "bf16"] = setting(
+        "auto", "auto: bf16 autocast in training where the hardware has it natively"
+    )
+    logger: Literal["csv", "wandb", "tensorboard"] = setting(
+        "csv", "where metrics go beside metrics.csv; wandb is offline without a login"
+    )
+    unique: bool = setting(
+        False,
+        "where another configuration has the run's default name, add a hash instead of refusing (for sweeps)",
+    )
     resume: bool = setting(False, "continue an interrupted run from its last checkpoint")
-    checkpoint_minutes: float = setting(5.0, "minutes of training between checkpoints within an epoch, 0: none by time", at_least=0)
-    checkpoint_steps: int = setting(0, "optimiser steps between checkpoints within an epoch, 0: none by steps", at_least=0)
+    checkpoint_minutes: float = setting(
+        5.0, "minutes of training between checkpoints within an epoch, 0: none by time", at_least=0
+    )
+    checkpoint_steps: int = setting(
+        0, "optimiser steps between checkpoints within an epoch, 0: none by steps", at_least=0
+    )
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(
         0,
         "training pairs that scores of post-hoc rows read, a fixed sample; 0: each score's own number, 16,000 for greedy",
         at_least=0,
     )
-    dynamics: list[int] = setting([], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)")
-    dynamics_sentences: int = setting(0, "training pairs for the importance of --dynamics, the first so many; 0 for all", at_least=0)
-    dynamics_valid_sentences: int = setting(0, "validation pairs translated by --dynamics, 0 for all", at_least=0)
+    dynamics: list[int] = setting(
+        [], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)"
+    )
+    dynamics_sentences: int = setting(
+        0, "training pairs for the importance of --dynamics, the first so many; 0 for all", at_least=0
+    )
+    dynamics_valid_sentences: int = setting(
+        0, "validation pairs translated by --dynamics, 0 for all", at_least=0
+    )
     systems: list[str] = setting(
         [],
         f"rows of the comparison, comma-separated, of {systems_in_words()}; default {', '.join(default_systems('l0'))}",
@@ -212,7 +306,9 @@ class FitConfig(ForeignOptions):
     def __post_init__(self) -> None:
         self._tell_heads()
         if not self.systems:
-            object.__setattr__(self, "systems", default_systems(self.gate))  # the class is frozen for everybody else
+            object.__setattr__(
+                self, "systems", default_systems(self.gate)
+            )  # the class is frozen for everybody else
         if self.from_scratch and self.gate in METHODS and METHODS[self.gate].scratch not in self.systems:
             object.__setattr__(self, "systems", [*self.systems, METHODS[self.gate].scratch])
         check_ranges(self)
@@ -224,26 +320,40 @@ class FitConfig(ForeignOptions):
         model, text = self.model, self.text
         if model.d_model % model.heads:
             cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
-            raise ValueError(f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; take {cure}")
+            raise ValueError(
+                f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; take {cure}"
+            )
         if model.d_model % model.heads_of_decoder:
-            raise ValueError(f"--model.decoder-heads: expected a divisor of --model.d-model {model.d_model}, got {model.decoder_heads}")
+            raise ValueError(
+                f"--model.decoder-heads: expected a divisor of --model.d-model {model.d_model}, got {model.decoder_heads}"
+            )
         if model.positions != "learned" and model.d_model % 2:
-            raise ValueError(f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or --model.positions learned")
+            raise ValueError(
+                f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or --model.positions learned"
+            )
         if text.max_length + 1 > model.max_positions:
             raise ValueError(
                 f"--text.max-length: expected less than --model.max-positions {model.max_positions} (the end of sentence takes one), "
                 f"got {text.max_length}; lower the one or raise the other"
             )
         if model.embeddings == "tied" and not text.joint:
-            raise ValueError("--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate")
+            raise ValueError(
+                "--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate"
+            )
         if self.strategy == "fsdp" and "muon" in (self.train.optimizer, self.finetune.optimizer):
-            raise ValueError("--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw")
+            raise ValueError(
+                "--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw"
+            )
         self._check_dynamics()
         self._check_files()
 
     def _check_name(self) -> None:
-        if self.name is not None and (self.name in ("", ".", "..") or PurePath(self.name).name != self.name or "\\" in self.name):
-            raise ValueError(f"--name: expected the plain name of a folder inside --runs, got {self.name!r}; --runs says where runs lie")
+        if self.name is not None and (
+            self.name in ("", ".", "..") or PurePath(self.name).name != self.name or "\\" in self.name
+        ):
+            raise ValueError(
+                f"--name: expected the plain name of a folder inside --runs, got {self.name!r}; --runs says where runs lie"
+            )
 
     def _check_gate(self) -> None:
         told = self.gate in METHODS and METHODS[self.gate].steered_by == "heads"
@@ -260,14 +370,22 @@ class FitConfig(ForeignOptions):
                 f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate {', '.join(methods[:-1])} or {methods[-1]}"
             )
         if self.from_scratch and (self.gate == "none" or self.task != "translation"):
-            raise ValueError("--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out")
+            raise ValueError(
+                "--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out"
+            )
 
-        if self.finetune.dropout and self.task == "translation" and not (self.model.dropout or self.model.attention_dropout):
+        if (
+            self.finetune.dropout
+            and self.task == "translation"
+            and not (self.model.dropout or self.model.attention_dropout)
+        ):
             raise ValueError(
                 f"--finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has none to change; leave it out"
             )
         if self.distill.sequences and self.task != "translation":
-            raise ValueError("--distill.sequences: a base of this task writes no translations to learn from; take --distill.weight")
+            raise ValueError(
+                "--distill.sequences: a base of this task writes no translations to learn from; take --distill.weight"
+            )
 
     def _tell_heads(self) -> None:
         """The number of heads where --heads-per-kind gives it, and the method that it makes of --gate l0."""
@@ -279,7 +397,9 @@ class FitConfig(ForeignOptions):
                     f"--heads-per-kind {words}: gates need one for each of --kinds {','.join(self.kinds)}; give them all, or fewer --kinds"
                 )
             if self.heads not in (None, total):
-                raise ValueError(f"--heads-per-kind {words} adds up to {total}, and --heads is {self.heads}; leave --heads out")
+                raise ValueError(
+                    f"--heads-per-kind {words} adds up to {total}, and --heads is {self.heads}; leave --heads out"
+                )
             object.__setattr__(self, "heads", total)  # the class is frozen for everybody else
         target = TARGETS.get(self.gate)
         if target is not None and (self.heads is not None or self.is_curve):
@@ -295,14 +415,20 @@ class FitConfig(ForeignOptions):
     def _check_curve(self) -> None:
         flag = "--curve" if self.curve else "--fewest"
         if self.heads is not None or self.heads_per_kind or self.from_scratch:
-            raise ValueError(f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and --from-scratch out")
+            raise ValueError(
+                f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and --from-scratch out"
+            )
         if self.gate == "none":
             raise ValueError(f"{flag} trains gates; leave --gate none out")
         if self.curve != sorted(set(self.curve), reverse=True) or min(self.curve, default=0) < 0:
-            raise ValueError(f"--curve: expected numbers of heads from many to few, each once, got {','.join(map(str, self.curve))}")
+            raise ValueError(
+                f"--curve: expected numbers of heads from many to few, each once, got {','.join(map(str, self.curve))}"
+            )
         if others := [row for row in self.systems if row not in BASES]:
             if self.systems != default_systems(self.gate):
-                raise ValueError(f"{flag} is compared with base and base-continued alone; leave {', '.join(others)} out of --systems")
+                raise ValueError(
+                    f"{flag} is compared with base and base-continued alone; leave {', '.join(others)} out of --systems"
+                )
             object.__setattr__(self, "systems", list(BASES))
 
     @property
@@ -323,21 +449,39 @@ class FitConfig(ForeignOptions):
     def _check_score_rows(self) -> None:
         """Of --gate none --heads K."""
         if learned := [row for row in self.systems if row in learned_rows()]:
-            raise ValueError(f"--gate none learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate")
+            raise ValueError(
+                f"--gate none learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate"
+            )
         if not score_rows(self.systems):
-            raise ValueError(f"--gate none --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy")
+            raise ValueError(
+                f"--gate none --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy"
+            )
 
     def _check_dynamics(self) -> None:
         wrong = [epoch for epoch in self.dynamics if not 1 <= epoch <= self.train.epochs]
         if wrong or len(set(self.dynamics)) < len(self.dynamics):
-            got = ", ".join(map(str, wrong)) + f"; raise --train.epochs {self.train.epochs} or leave it out" if wrong else "one twice"
-            raise ValueError(f"--dynamics: expected epochs of the base's training, 1 to {self.train.epochs}, each once, got {got}")
+            got = (
+                ", ".join(map(str, wrong)) + f"; raise --train.epochs {self.train.epochs} or leave it out"
+                if wrong
+                else "one twice"
+            )
+            raise ValueError(
+                f"--dynamics: expected epochs of the base's training, 1 to {self.train.epochs}, each once, got {got}"
+            )
 
     def _check_files(self) -> None:
-        given = {"--train-files": self.train_files, "--valid-files": self.valid_files, "--test-files": self.test_files}
+        given = {
+            "--train-files": self.train_files,
+            "--valid-files": self.valid_files,
+            "--test-files": self.test_files,
+        }
         for flag, files in given.items():
             if len(files) not in (0, 2):
-                raise ValueError(f"{flag}: expected two files, SOURCE TARGET, got {len(files)}: {', '.join(files)}")
+                raise ValueError(
+                    f"{flag}: expected two files, SOURCE TARGET, got {len(files)}: {', '.join(files)}"
+                )
         missing = [flag for flag, files in given.items() if not files]
         if 0 < len(missing) < 3:
-            raise ValueError(f"explicit files come together; {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+            raise ValueError(
+                f"explicit files come together; {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+            )

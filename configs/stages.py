@@ -1,12 +1,13 @@
-"""Settings of training: of the base, of what starts from it, of gates, and of learning from the base itself."""
+"""Settings of training: of the base, of what starts from it, of gates, and of learning from the base
+itself."""
 
 from dataclasses import dataclass, fields, make_dataclass
 from typing import TYPE_CHECKING, Literal
 
-from configs.closing import LASTING
-from configs.fields import setting
-from configs.methods import METHODS
-from configs.scores import SCORES
+from headgates.configs.closing import LASTING
+from headgates.configs.fields import setting
+from headgates.configs.methods import METHODS
+from headgates.configs.scores import SCORES
 
 
 @dataclass(frozen=True)
@@ -14,16 +15,31 @@ class StageConfig:
     """Training of the base."""
 
     epochs: int = setting(7, "passes over the training data", at_least=1)
-    optimizer: Literal["adamw", "muon"] = setting("adamw", "muon: Muon for the hidden matrices, AdamW for the other weights")
+    optimizer: Literal["adamw", "muon"] = setting(
+        "adamw", "muon: Muon for the hidden matrices, AdamW for the other weights"
+    )
     lr: float = setting(3e-3, "peak learning rate of the model's weights", above=0)
     muon_lr: float = setting(0.02, "peak learning rate of Muon's matrices", above=0)
-    warmup_steps: int = setting(300, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
-    weight_decay: float = setting(0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0)
+    warmup_steps: int = setting(
+        300, "steps of linear warm-up before the inverse-square-root decay", at_least=0
+    )
+    weight_decay: float = setting(
+        0.0, "AdamW weight decay of the model's weights; gates have none", at_least=0
+    )
     clip: float = setting(1.0, "largest gradient norm of the model's weights, 0 for none", at_least=0)
-    label_smoothing: float = setting(0.1, "share of the target probability spread over the vocabulary", at_least=0, below=1)
+    label_smoothing: float = setting(
+        0.1, "share of the target probability spread over the vocabulary", at_least=0, below=1
+    )
     accumulate: int = setting(1, "batches of one optimiser step", at_least=1)
-    average: float = setting(0.99, "decay of the weights' running average, which is validated and kept; 0 for none", at_least=0, below=1)
-    bleu_sentences: int = setting(100, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0)
+    average: float = setting(
+        0.99,
+        "decay of the weights' running average, which is validated and kept; 0 for none",
+        at_least=0,
+        below=1,
+    )
+    bleu_sentences: int = setting(
+        100, "validation sentences translated (greedily) after each epoch, 0 for none", at_least=0
+    )
 
 
 @dataclass(frozen=True)
@@ -33,9 +49,15 @@ class FinetuneConfig(StageConfig):
     epochs: int = setting(3, "passes over the training data", at_least=1)
     lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
     muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0)
-    warmup_steps: int = setting(50, "steps of linear warm-up before the inverse-square-root decay", at_least=0)
+    warmup_steps: int = setting(
+        50, "steps of linear warm-up before the inverse-square-root decay", at_least=0
+    )
     dropout: float | None = setting(
-        None, "dropout of the model while it trains on; default that of the base", at_least=0, below=1, added=True
+        None,
+        "dropout of the model while it trains on; default that of the base",
+        at_least=0,
+        below=1,
+        added=True,
     )
 
 
@@ -43,7 +65,9 @@ class FinetuneConfig(StageConfig):
 class GateTraining:
     """Training of gates, and the options of every kind of gate."""
 
-    lr: float = setting(0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0)
+    lr: float = setting(
+        0.3, "learning rate of the gates: at the model's own rate a short run cannot close one", above=0
+    )
     lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
     settle: float = setting(
         0.67,
@@ -52,15 +76,20 @@ class GateTraining:
         below=1,
     )
     head_start: float = setting(
-        0.0, "how far apart gates start by a score, from the middle of its order to its ends; 0: all alike", at_least=0
+        0.0,
+        "how far apart gates start by a score, from the middle of its order to its ends; 0: all alike",
+        at_least=0,
     )
     head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES)
     settle_when: Literal["share", "decided"] = setting(
-        "share", "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share"
+        "share",
+        "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share",
     )
     patience: int = setting(60, "steps without a change after which the heads count as decided", at_least=1)
     close: str = setting(
-        "zero", "once decided: zero, train on; otherwise the weights go back to where they began, closed in this way", choices=LASTING
+        "zero",
+        "once decided: zero, train on; otherwise the weights go back to where they began, closed in this way",
+        choices=LASTING,
     )
 
 
@@ -68,8 +97,15 @@ class GateTraining:
 class DistillConfig:
     """Learning from the base itself, in every stage that starts from it."""
 
-    weight: float = setting(0.0, "share of the loss: KL divergence from the base, token by token; 0 for none", at_least=0, at_most=1)
-    temperature: float = setting(1.0, "logits are divided by it, and the divergence multiplied by its square", above=0)
+    weight: float = setting(
+        0.0,
+        "share of the loss: KL divergence from the base, token by token; 0 for none",
+        at_least=0,
+        at_most=1,
+    )
+    temperature: float = setting(
+        1.0, "logits are divided by it, and the divergence multiplied by its square", above=0
+    )
     sequences: float = setting(
         0.0,
         "share of the training pairs whose target is the base's own translation, which it makes once (Kim & Rush 2016); 0 for none",

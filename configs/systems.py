@@ -1,8 +1,8 @@
 """The systems of a comparison: the rows of result.json, by name and in their order."""
 
-from configs.closing import LASTING
-from configs.methods import METHODS
-from configs.scores import FINETUNED, SCORES, ZERO, all_score_rows
+from headgates.configs.closing import LASTING
+from headgates.configs.methods import METHODS
+from headgates.configs.scores import FINETUNED, SCORES, ZERO, all_score_rows
 
 BASES = ["base", "base-continued"]
 USUAL_SCORES = ["greedy"]  # beside the gates unless --systems says otherwise
@@ -11,7 +11,11 @@ USUAL_SCORES = ["greedy"]  # beside the gates unless --systems says otherwise
 def default_systems(gate: str) -> list[str]:
     """The rows of a comparison unless --systems names others."""
     method = METHODS.get(gate)
-    return [*BASES, *(method.rows if method else []), *(row + end for row in USUAL_SCORES for end in ("", FINETUNED))]
+    return [
+        *BASES,
+        *(method.rows if method else []),
+        *(row + end for row in USUAL_SCORES for end in ("", FINETUNED)),
+    ]
 
 
 def all_systems() -> list[str]:

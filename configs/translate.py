@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from configs.schema import REQUIRED, check_ranges, setting
-from configs.source import ForeignOptions
+from headgates.configs.schema import REQUIRED, check_ranges, setting
+from headgates.configs.source import ForeignOptions
 
 
 @dataclass(frozen=True)
@@ -17,21 +17,38 @@ class TranslateConfig(ForeignOptions):
     """
 
     source: str = setting(REQUIRED, "a run folder, or a folder that export.py wrote", positional=True)
-    system: str | None = setting(None, "system of the run: base, l0, l0-removed, greedy, ...; default the run's own")
-    beam: int = setting(0, "beam width; 1 is greedy, 0 the run's own", at_least=0)
-    length_penalty: float | None = setting(None, "a hypothesis of n tokens scores log p / n**length_penalty; default the run's own")
-    batch_tokens: int = setting(0, "source pieces, padding counted, times beam, translated at once; 0 for the run's own", at_least=0)
-    window: int = setting(1000, "lines read ahead at most, to be sorted by length; the first windows are smaller", at_least=1)
-    n_best: int = setting(
-        0, "write so many translations of every line, best first, each after the line's number and a tab; 0: the best alone", at_least=0
+    system: str | None = setting(
+        None, "system of the run: base, l0, l0-removed, greedy, ...; default the run's own"
     )
-    scores: bool = setting(False, "put the score and the log probability (nats) before every translation, each followed by a tab")
-    max_length: int = setting(1000, "pieces a line may have; never more than the model has positions for", at_least=1)
+    beam: int = setting(0, "beam width; 1 is greedy, 0 the run's own", at_least=0)
+    length_penalty: float | None = setting(
+        None, "a hypothesis of n tokens scores log p / n**length_penalty; default the run's own"
+    )
+    batch_tokens: int = setting(
+        0, "source pieces, padding counted, times beam, translated at once; 0 for the run's own", at_least=0
+    )
+    window: int = setting(
+        1000, "lines read ahead at most, to be sorted by length; the first windows are smaller", at_least=1
+    )
+    n_best: int = setting(
+        0,
+        "write so many translations of every line, best first, each after the line's number and a tab; 0: the best alone",
+        at_least=0,
+    )
+    scores: bool = setting(
+        False, "put the score and the log probability (nats) before every translation, each followed by a tab"
+    )
+    max_length: int = setting(
+        1000, "pieces a line may have; never more than the model has positions for", at_least=1
+    )
     too_long: Literal["stop", "empty"] = setting(
-        "stop", "a line of more pieces: stop with an error that names it, or leave its translation empty, say so, and go on"
+        "stop",
+        "a line of more pieces: stop with an error that names it, or leave its translation empty, say so, and go on",
     )
     input: str | None = setting(None, "file to translate; default standard input")
-    output: str | None = setting(None, "file to write, which appears whole at the end or not at all; default standard output")
+    output: str | None = setting(
+        None, "file to write, which appears whole at the end or not at all; default standard output"
+    )
     threads: int = setting(0, "CPU threads, 0 for all", at_least=0)
     device: str | None = setting(None, "cpu, cuda, cuda:1, ...; default the first GPU if there is one")
     runtime: Literal["torch", "auto", "ct2", "int8"] = setting(
@@ -52,4 +69,6 @@ class TranslateConfig(ForeignOptions):
     def check_beam(self, beam: int) -> None:
         """Raises ValueError where more translations of a line are wanted than a beam of this width finds."""
         if self.n_best > beam:
-            raise ValueError(f"--n-best: expected at most the beam width, {beam}, got {self.n_best}; give --beam {self.n_best} too")
+            raise ValueError(
+                f"--n-best: expected at most the beam width, {beam}, got {self.n_best}; give --beam {self.n_best} too"
+            )

@@ -1,4 +1,5 @@
-"""YAML files of settings, read by the rules of YAML 1.2: the one reader and writer of configurations, run folders and sweep files."""
+"""YAML files of settings, read by the rules of YAML 1.2: the one reader and writer of configurations, run
+folders and sweep files."""
 
 import math
 import re
@@ -16,28 +17,33 @@ LARGEST = 2**20  # bytes; a sweep of thousands of trials stays below
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's core schema; PyYAML's own is 1.1, where `no` is false and 2e-3 is text. A key stands once, and nothing is repeated by name
-    (`*name`): settings need no aliases, and nested ones grow to any size."""
+    """YAML 1.2's core schema; PyYAML's own is 1.1, where `no` is false and 2e-3 is text. A key stands once,
+    and nothing is repeated by name (`*name`): settings need no aliases, and nested ones grow to any size."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(problem="aliases (*name) are not taken; write the value out", problem_mark=mark)
+            raise yaml.composer.ComposerError(
+                problem="aliases (*name) are not taken; write the value out", problem_mark=mark
+            )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = set()
         for key, _ in node.value:
             if key.value in keys:
-                raise yaml.constructor.ConstructorError(problem=f"{key.value} is given twice; keep one", problem_mark=key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} is given twice; keep one", problem_mark=key.start_mark
+                )
             keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that either version takes for another type: one hash of a run in 250 is a number in 1.2 alone, as 12e3456 is."""
+    """Quotes text that either version takes for another type: one hash of a run in 250 is a number in 1.2
+    alone, as 12e3456 is."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
         first: list(found) for first, found in yaml.SafeDumper.yaml_implicit_resolvers.items()
@@ -58,24 +64,30 @@ for _tag, _pattern in {
 
 
 def dump_yaml(content: dict[str, Any]) -> str:
-    """The text of a file that `load_yaml` reads as `content`, in its order; any other reader of YAML 1.1 or 1.2 does too."""
+    """The text of a file that `load_yaml` reads as `content`, in its order; any other reader of YAML 1.1 or
+    1.2 does too."""
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)
 
 
 def written_out(content: Any, known: dict[int, float]) -> float:
-    """How many values a file has where every alias stands for a copy, as in an error message that quotes it; infinite where one holds
-    itself. known: id -> the number of a list or mapping that was counted."""
+    """How many values a file has where every alias stands for a copy, as in an error message that quotes it;
+    infinite where one holds itself. known: id -> the number of a list or mapping that was counted."""
     if not isinstance(content, list | dict):
         return 1
     if id(content) not in known:
         known[id(content)] = math.inf
-        known[id(content)] = 1 + sum(written_out(value, known) for value in (content.values() if isinstance(content, dict) else content))
+        known[id(content)] = 1 + sum(
+            written_out(value, known)
+            for value in (content.values() if isinstance(content, dict) else content)
+        )
     return known[id(content)]
 
 
 def load_yaml(path: str | Path, loader: type[yaml.SafeLoader] = _Loader) -> dict[str, Any]:
-    """The mapping in a YAML file, by the rules of YAML 1.2 unless another loader is given: `no` is a language and not false, 2e-3 is a
-    number. Raises ConfigError, naming the file and if it can the line, for a file that cannot be read, is no YAML, or no mapping."""
+    """The mapping in a YAML file, by the rules of YAML 1.2 unless another loader is given: `no` is a language
+    and not false, 2e-3 is a number. Raises ConfigError, naming the file and if it can the line, for a file
+    that cannot be read, is no
+    YAML, or no mapping."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(LARGEST + 1)
@@ -83,17 +95,25 @@ def load_yaml(path: str | Path, loader: type[yaml.SafeLoader] = _Loader) -> dict
             raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
         content = yaml.load(text.decode(), Loader=loader)
         if written_out(content, {}) > LARGEST:
-            raise ConfigError(f"{path}: its aliases (*name) stand for more than {LARGEST:,} values; write out what they stand for")
+            raise ConfigError(
+                f"{path}: its aliases (*name) stand for more than {LARGEST:,} values; write out what they stand for"
+            )
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/") from None
+        raise ConfigError(
+            f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/"
+        ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: expected UTF-8 text, byte {error.start} is not; save the file as UTF-8") from None
+        raise ConfigError(
+            f"{path}: expected UTF-8 text, byte {error.start} is not; save the file as UTF-8"
+        ) from None
     except RecursionError:
         raise ConfigError(f"{path}: not settings: lists or mappings are nested too deep") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"{where}: not YAML: {getattr(error, 'problem', None) or 'expected `key: value` lines'}") from None
+        raise ConfigError(
+            f"{where}: not YAML: {getattr(error, 'problem', None) or 'expected `key: value` lines'}"
+        ) from None
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -1,5 +1,5 @@
-"""Corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that every --help answers at
-once; batches are in data.batching and data.corpus, vocabularies in data.vocab."""
+"""Corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that
+every --help answers at once; batches are in data.batching and data.corpus, vocabularies in data.vocab."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from configs.did_you_mean import did_you_mean
-from data.named import multi30k
-from data.parallel import Corpus, DataError, folder_files, read_files, read_folder
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.data.named import multi30k
+from headgates.data.parallel import Corpus, DataError, folder_files, read_files, read_folder
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
 
 def _toy(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
-    from data.toy import toy_corpus  # here, because the grammar takes time to load and --help does not need it
+    from headgates.data.toy import (
+        toy_corpus,  # here, because the grammar takes time to load and --help does not need it
+    )
 
     return toy_corpus(src=src, tgt=tgt, data_dir=data_dir, seed=seed)
 
 
 def _binarised(place: str, *, src: str | None, tgt: str | None, whole_words: bool = True) -> Corpus:
-    from data.fairseq_data import read_binarised  # here, because a tokenizer comes with it
+    from headgates.bridges.fairseq_data import read_binarised  # here, because a tokenizer comes with it
 
     return read_binarised(place, src=src, tgt=tgt, whole_words=whole_words)
 
 
 def _hub(place: str, *, src: str | None, tgt: str | None) -> Corpus:
-    from data.hub import read_hub
+    from headgates.data.hub import read_hub
 
     return read_hub(place, src=src, tgt=tgt)
 
 
-# name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default; a loader ignores what it has
+# name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default;
+# a loader ignores what it has
 # no use for.
 CORPORA: dict[str, Callable[..., Corpus]] = {"toy": _toy, "multi30k": multi30k}
 # prefix -> loader(place, src=, tgt=) -> Corpus of other programs' files: --data PREFIX:PLACE
@@ -56,11 +59,15 @@ def load_corpus(
 ) -> Corpus:
     """Return the corpus that --data and the flags about files name.
 
-    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called toy), or PREFIX:PLACE with a
-    prefix in CORPUS_FILES; then a folder, as given or inside data_dir. seed: of corpora that are generated; it does not follow the
-    training seed, so that the text stays the same. Raises DataError at an unknown name."""
+    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called
+    toy), or PREFIX:PLACE with a prefix in CORPUS_FILES; then a folder, as given or inside data_dir. seed: of
+    corpora that are generated; it does not follow the training seed, so that the text stays the same. Raises
+    DataError at an unknown
+    name."""
     if train_files or valid_files or test_files:
-        return read_files(train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt)
+        return read_files(
+            train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt
+        )
     if data is None:
         raise DataError(
             f"no text: give --data with a folder or one of {', '.join(CORPORA)}, or --train-files, --valid-files and --test-files"
@@ -74,7 +81,8 @@ def load_corpus(
 
 
 def check_text(data: str | Path, *, data_dir: str | Path | None, src: str | None, tgt: str | None) -> None:
-    """Raises DataError where --data is neither a name in CORPORA nor a folder with the files of this pair of languages. Reads none."""
+    """Raises DataError where --data is neither a name in CORPORA nor a folder with the files of this pair of
+    languages. Reads none."""
     if str(data) not in CORPORA and str(data).partition(":")[0] not in CORPUS_FILES:
         folder_files(corpus_folder(data, data_dir), src=src, tgt=tgt)
 

@@ -12,20 +12,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from data.ranks import is_first
+from headgates.data.ranks import is_first
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iterator[BinaryIO]:
-    """Yield a new binary file beside `path`, and rename it to `path` once the block has ended and its bytes are on the disk.
+    """Yield a new binary file beside `path`, and rename it to `path` once the block has ended and its bytes
+    are on the disk.
 
-    After any exception the temporary file is removed and `path` is as it was. The temporary name holds the number of the process, because
-    parallel runs write files of one base. A symbolic link that has this name is removed, not followed. A writer that needs a path can use
-    `file.name`. previous: the name under which the file that `path` was is kept; a kill between the two renames leaves that one alone.
-    Of several ranks the first alone writes; what the others write is dropped. Raises OSError, naming `path`, if the file cannot be made or
-    the disk is full."""
+    After any exception the temporary file is removed and `path` is as it was. The temporary name holds the
+    number of the process, because parallel runs write files of one base. A symbolic link that has this name
+    is removed, not followed. A writer that needs a path can use `file.name`. previous: the name under which
+    the file that `path` was is kept; a kill between the two renames leaves that one alone. Of several ranks
+    the first alone writes; what the others write is dropped. Raises OSError, naming `path`, if the file
+    cannot be made or the disk is
+    full."""
     if not is_first():
         with tempfile.NamedTemporaryFile() as nowhere:
             yield cast(BinaryIO, nowhere)
@@ -37,28 +40,37 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
         temporary.unlink(missing_ok=True)
         file = temporary.open("xb")  # x: fails at a name that somebody else made in the meantime
     except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror}; choose a folder that can be written to") from error
+        raise OSError(
+            f"cannot write {path}: {error.strerror}; choose a folder that can be written to"
+        ) from error
     try:
         with file:
             yield file
-        with temporary.open("rb+") as whole:  # opened again: a writer that took the name may have put another file there
+        with temporary.open(
+            "rb+"
+        ) as whole:  # opened again: a writer that took the name may have put another file there
             os.fsync(whole.fileno())
         if previous is not None:
             with suppress(FileNotFoundError):  # the first of its name
                 os.replace(path, previous)
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:  # torch hides the OSError of a file's `write` behind a RuntimeError
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # torch hides the OSError of a file's `write` behind a RuntimeError
         cause = error if isinstance(error, OSError) else error.__context__
         if isinstance(cause, OSError) and cause.errno in DISK_FULL:
-            raise OSError(f"cannot write {path}: {cause.strerror}; free some space and repeat the command") from error
+            raise OSError(
+                f"cannot write {path}: {cause.strerror}; free some space and repeat the command"
+            ) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Remove the temporary files, of one file or of all in a folder, whose process was killed before it could. Files of other users and
-    of processes that still run stay, and so do links."""
+    """Remove the temporary files, of one file or of all in a folder, whose process was killed before it
+    could. Files of other users and of processes that still run stay, and so do links."""
     if os.name != "posix":  # elsewhere nothing says harmlessly whether a process runs
         return
     pattern = re.compile(rf"{'.+' if name is None else re.escape(name)}\.([0-9]{{1,9}})\.part", re.DOTALL)

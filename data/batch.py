@@ -1,5 +1,6 @@
 """What one training or scoring step sees: a padded batch of sentence pairs.
-Letters: B pairs, S source pieces + end of sentence, T target pieces + one special token. Padding is always on the right."""
+Letters: B pairs, S source pieces + end of sentence, T target pieces + one special token. Padding is always on
+the right."""
 
 from __future__ import annotations
 
@@ -11,21 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.special_tokens import SpecialTokens
+from headgates.data.special_tokens import SpecialTokens
 
 
 @dataclass
 class Batch:
-    """A padded batch. index: the pairs' numbers in their split, from 0, skipped pairs not counted; step_tokens: the target_out tokens
-    of the whole optimiser step, over all micro-batches and ranks, without padding. The loss summed over this batch and divided by
-    step_tokens is the batch's share of the step's loss."""
+    """A padded batch. index: the pairs' numbers in their split, from 0, skipped pairs not counted;
+    step_tokens: the target_out tokens of the whole optimiser step, over all micro-batches and ranks, without
+    padding. The loss summed over this batch and divided by step_tokens is the batch's share of the step's
+    loss."""
 
     source: Tensor  # (B, S) int64: pieces, end
     target_in: Tensor  # (B, T) int64: beginning, pieces
     target_out: Tensor  # (B, T) int64: pieces, end; padding where target_in has it
     index: Tensor  # (B,) int64
     step_tokens: int
-    target_tokens: int  # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
+    target_tokens: (
+        int  # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
+    )
 
     def __len__(self) -> int:
         """B, the number of pairs."""
@@ -40,12 +44,21 @@ class Batch:
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        source, target_in, target_out, index = map(change, (self.source, self.target_in, self.target_out, self.index))
+        source, target_in, target_out, index = map(
+            change, (self.source, self.target_in, self.target_out, self.index)
+        )
         return Batch(source, target_in, target_out, index, self.step_tokens, self.target_tokens)
 
 
-def pad(sentences: Sequence[Sequence[int] | np.ndarray], specials: SpecialTokens, *, begin: bool = False, end: bool = False) -> Tensor:
-    """Return sentences of ids as one tensor (B, L), int64, padded on the right; begin, end: add the beginning or the end to each."""
+def pad(
+    sentences: Sequence[Sequence[int] | np.ndarray],
+    specials: SpecialTokens,
+    *,
+    begin: bool = False,
+    end: bool = False,
+) -> Tensor:
+    """Return sentences of ids as one tensor (B, L), int64, padded on the right; begin, end: add the beginning
+    or the end to each."""
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=0))
     out = np.full((len(sentences), begin + width + end), specials.padding, dtype=np.int64)  # (B, L)
@@ -54,7 +67,9 @@ def pad(sentences: Sequence[Sequence[int] | np.ndarray], specials: SpecialTokens
     if len(sentences) and isinstance(sentences[0], np.ndarray):
         out[:, begin : begin + width][inside] = np.concatenate(sentences)
     else:
-        out[:, begin : begin + width][inside] = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
+        out[:, begin : begin + width][inside] = np.fromiter(
+            chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum())
+        )
     if begin:
         out[:, 0] = specials.beginning
     if end:
@@ -69,7 +84,8 @@ def collate(
     source_specials: SpecialTokens = SpecialTokens(),
     target_specials: SpecialTokens = SpecialTokens(),
 ) -> Batch:
-    """Return the `Batch` of some (source ids, target ids) without special tokens, which are added; index: their numbers in the split."""
+    """Return the `Batch` of some (source ids, target ids) without special tokens, which are added; index:
+    their numbers in the split."""
     sources = [source for source, _ in pairs]
     targets = [target for _, target in pairs]
     return Batch(

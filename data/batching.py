@@ -1,11 +1,12 @@
-"""Batches of about equal work: as many pairs of about equal length as fit a budget of tokens, padding counted.
+"""Batches of about equal work: as many pairs of about equal length as fit a budget of tokens, padding
+counted.
 
-Pairs are sorted by their longer side and cut greedily. Where batches are cut depends on the longer sides alone, so every epoch has the same
-number of batches and of optimiser steps (a trainer may count them once), while pairs whose longer sides are equal are mixed anew in each
-epoch.
+Pairs are sorted by their longer side and cut greedily. Where batches are cut depends on the longer sides
+alone, so every epoch has the same number of batches and of optimiser steps (a trainer may count them once),
+while pairs whose longer sides are equal are mixed anew in each epoch.
 
-An optimiser step takes accumulate * world batches: micro-batch j of rank r is number j * world + r of the step's group. So the steps of N
-ranks are those of one that accumulates N times as many batches."""
+An optimiser step takes accumulate * world batches: micro-batch j of rank r is number j * world + r of the
+step's group. So the steps of N ranks are those of one that accumulates N times as many batches."""
 
 from __future__ import annotations
 
@@ -13,23 +14,26 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from data.parallel import DataError
+from headgates.data.parallel import DataError
 
-# Among equal longer sides pairs are sorted by target length + U(0, MIXING): 0 pads least, much more mixes best. Measured on Multi30k en-de
+# Among equal longer sides pairs are sorted by target length + U(0, MIXING): 0 pads least, much more mixes
+# best. Measured on Multi30k en-de
 # at 4096 tokens, share of tokens that are not padding: 0.943 with 1, 0.937 with 4, 0.931 without sorting.
 MIXING = 4.0
 
 
 class TokenBatches:
-    """Yields (numbers of the pairs, step_tokens), step_tokens being the target tokens of the batch's whole optimiser step, over all ranks.
+    """Yields (numbers of the pairs, step_tokens), step_tokens being the target tokens of the batch's whole
+    optimiser step, over all ranks.
 
-    Lengths are those of the model's input: end of sentence included. A batch of n pairs has n * (its longest source or target) <=
-    max_tokens; a pair longer than max_tokens is a batch of its own. Over all ranks an epoch has every pair exactly once, in an order that
-    depends on seed and epoch alone (`set_epoch`; Lightning calls it where this is a DataLoader's `sampler`). Without `shuffle`: longest
-    first, the same in every epoch.
+    Lengths are those of the model's input: end of sentence included. A batch of n pairs has n * (its longest
+    source or target) <= max_tokens; a pair longer than max_tokens is a batch of its own. Over all ranks an
+    epoch has every pair exactly once, in an order that depends on seed and epoch alone (`set_epoch`;
+    Lightning calls it where this is a DataLoader's `sampler`). Without `shuffle`: longest first, the same in
+    every epoch.
 
-    The last step of an epoch may have fewer micro-batches. Every rank gets the same number of batches: one for which none is left gets an
-    empty one, ([], step_tokens), to keep pace."""
+    The last step of an epoch may have fewer micro-batches. Every rank gets the same number of batches: one
+    for which none is left gets an empty one, ([], step_tokens), to keep pace."""
 
     def __init__(
         self,
@@ -49,7 +53,9 @@ class TokenBatches:
                 f"{len(self.source_lengths)} source lengths and {len(self.target_lengths)} target lengths: expected one of each per pair"
             )
         if max_tokens < 1 or accumulate < 1:
-            raise DataError(f"max_tokens and accumulate must be at least 1, got {max_tokens} and {accumulate}")
+            raise DataError(
+                f"max_tokens and accumulate must be at least 1, got {max_tokens} and {accumulate}"
+            )
         assert 0 <= rank < world  # set by the trainer, never by the user
         self.max_tokens, self.accumulate, self.world, self.rank = max_tokens, accumulate, world, rank
         self.seed, self.shuffle, self.epoch = seed, shuffle, 0
@@ -88,13 +94,17 @@ class TokenBatches:
     def _order(self, rng: np.random.Generator) -> np.ndarray:
         """Return the numbers of all pairs, longest first."""
         if not self.shuffle:
-            return np.lexsort((~self.target_lengths, ~self._longer))  # complements of unsigned numbers: the largest first
+            return np.lexsort(
+                (~self.target_lengths, ~self._longer)
+            )  # complements of unsigned numbers: the largest first
         order = np.arange(len(self._longer), dtype=np.min_scalar_type(len(self._longer)))
         rng.shuffle(order)
         order = order[np.argsort(~self._longer[order], kind="stable")]
         mixed = rng.uniform(0, MIXING, size=len(order))
         mixed += self.target_lengths
-        for equal in np.split(order, np.flatnonzero(np.diff(self._longer[order])) + 1):  # views: each is sorted in place
+        for equal in np.split(
+            order, np.flatnonzero(np.diff(self._longer[order])) + 1
+        ):  # views: each is sorted in place
             equal[:] = equal[largest_first(mixed[equal])]
         return order
 
@@ -110,7 +120,9 @@ class TokenBatches:
 
 def largest_first(values: np.ndarray) -> np.ndarray:
     """The positions of the values, the largest first, equal ones as they stand."""
-    order = np.argsort(-values)  # six times as fast as a stable sort where the CPU has AVX-512; equal values it may turn round
+    order = np.argsort(
+        -values
+    )  # six times as fast as a stable sort where the CPU has AVX-512; equal values it may turn round
     ranked = values[order]
     return order if (ranked[1:] < ranked[:-1]).all() else np.argsort(-values, kind="stable")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where downloads and stores of tokenised text lie: $HEADGATES_CACHE, or headgates in $XDG_CACHE_HOME or ~/.cache."""
+    """Where downloads and stores of tokenised text lie: $HEADGATES_CACHE, or headgates in $XDG_CACHE_HOME or
+    ~/.cache."""
     return Path(os.environ.get("HEADGATES_CACHE") or own_cache())
 
 
@@ -18,7 +19,8 @@ def own_cache() -> Path:
 
 
 def lock_folder() -> Path:
-    """A folder in the user's own cache: in a shared one the names of locks could be guessed, and links put there."""
+    """A folder in the user's own cache: in a shared one the names of locks could be guessed, and links put
+    there."""
     folder = own_cache() / "locks"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
@@ -26,7 +28,9 @@ def lock_folder() -> Path:
 
 def open_lock(name: str) -> int:
     """The descriptor of a lock file."""
-    return os.open(lock_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return os.open(
+        lock_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""From text to training batches: pieces, skips that are counted, token-budget batches, as a LightningDataModule."""
+"""From text to training batches: pieces, skips that are counted, token-budget batches, as a
+LightningDataModule."""
 
 from __future__ import annotations
 
@@ -12,31 +13,46 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from data.batch import Batch, collate
-from data.batching import TokenBatches
-from data.encoded import SIDES, EncodedPairs
-from data.parallel import Corpus, DataError, ParallelText
-from data.special_tokens import SpecialTokens
-from data.store import encoded
-from data.vocab import NORMALIZATION, Vocab, Vocabulary
+from headgates.data.batch import Batch, collate
+from headgates.data.batching import TokenBatches
+from headgates.data.encoded import SIDES, EncodedPairs
+from headgates.data.parallel import Corpus, DataError, ParallelText
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.store import encoded
+from headgates.data.vocab import NORMALIZATION, Vocab, Vocabulary
 
 
-def make_vocabs(corpus: Corpus, folder: str | Path, *, size: int, joint: bool, pairs: int = 0) -> tuple[Vocab, Vocab]:
-    """The source and the target vocabulary, the same object twice where joint: loaded from `folder` if they are there, otherwise trained on
-    the training text and stored there, as vocab.model or as vocab.src.model and vocab.tgt.model.
+def make_vocabs(
+    corpus: Corpus, folder: str | Path, *, size: int, joint: bool, pairs: int = 0
+) -> tuple[Vocab, Vocab]:
+    """The source and the target vocabulary, the same object twice where joint: loaded from `folder` if they
+    are there, otherwise trained on the training text and stored there, as vocab.model or as vocab.src.model
+    and vocab.tgt.model.
 
     pairs: how many training pairs are drawn for it where there are more, 0 for all."""
     folder = Path(folder)
     if joint:
-        both = _load_or_train(folder / "vocab.model", corpus.train, lambda text: [*text.sources, *text.targets], size=size, pairs=pairs)
+        both = _load_or_train(
+            folder / "vocab.model",
+            corpus.train,
+            lambda text: [*text.sources, *text.targets],
+            size=size,
+            pairs=pairs,
+        )
         return both, both
     return (
-        _load_or_train(folder / "vocab.src.model", corpus.train, lambda text: text.sources, size=size, pairs=pairs),
-        _load_or_train(folder / "vocab.tgt.model", corpus.train, lambda text: text.targets, size=size, pairs=pairs),
+        _load_or_train(
+            folder / "vocab.src.model", corpus.train, lambda text: text.sources, size=size, pairs=pairs
+        ),
+        _load_or_train(
+            folder / "vocab.tgt.model", corpus.train, lambda text: text.targets, size=size, pairs=pairs
+        ),
     )
 
 
-def _load_or_train(path: Path, text: ParallelText, lines: Callable[[ParallelText], Sequence[str]], *, size: int, pairs: int) -> Vocab:
+def _load_or_train(
+    path: Path, text: ParallelText, lines: Callable[[ParallelText], Sequence[str]], *, size: int, pairs: int
+) -> Vocab:
     return Vocab.load(path) if path.exists() else Vocab.train(lines(text.sample(pairs)), size=size, path=path)
 
 
@@ -55,14 +71,21 @@ class EncodedSplit(Dataset[Batch]):
         return len(self.pairs)
 
     def __getitem__(self, item: tuple[list[int], int]) -> Batch:
-        """The batch that TokenBatches asks for; for an empty one a pair that counts for nothing, its target tokens 0."""
+        """The batch that TokenBatches asks for; for an empty one a pair that counts for nothing, its target
+        tokens 0."""
         chosen, step_tokens = item
-        return self.collated(chosen, step_tokens) if chosen else replace(self.collated([0], step_tokens), target_tokens=0)
+        return (
+            self.collated(chosen, step_tokens)
+            if chosen
+            else replace(self.collated([0], step_tokens), target_tokens=0)
+        )
 
     def collated(self, chosen: list[int], step_tokens: int) -> Batch:
         """These pairs as a batch."""
         pairs = [self.pairs.arrays(i) for i in chosen]
-        return collate(pairs, self.numbers[chosen].tolist(), step_tokens, self.source_specials, self.target_specials)
+        return collate(
+            pairs, self.numbers[chosen].tolist(), step_tokens, self.source_specials, self.target_specials
+        )
 
     @property
     def numbers(self) -> np.ndarray:
@@ -85,9 +108,9 @@ class EncodedSplit(Dataset[Batch]):
 class TranslationData(pl.LightningDataModule):
     """Encodes a corpus once and serves its batches.
 
-    Training and validation pairs of more than max_length pieces on either side are skipped and counted; test sets are served whole.
-    train_sentences takes the first so many training pairs (0: all). Epoch k has the same batches in the same order whether the run came to
-    it or resumed there."""
+    Training and validation pairs of more than max_length pieces on either side are skipped and counted; test
+    sets are served whole. train_sentences takes the first so many training pairs (0: all). Epoch k has the
+    same batches in the same order whether the run came to it or resumed there."""
 
     split_class: ClassVar[type[EncodedSplit]] = EncodedSplit
 
@@ -105,10 +128,22 @@ class TranslationData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.corpus, self.source_vocab, self.target_vocab = corpus, source_vocab, target_vocab
-        self.max_tokens, self.max_length, self.accumulate, self.seed = max_tokens, max_length, accumulate, seed
-        texts = {"train": (corpus.train.first(train_sentences), "training"), "valid": (corpus.valid, "validation")}
+        self.max_tokens, self.max_length, self.accumulate, self.seed = (
+            max_tokens,
+            max_length,
+            accumulate,
+            seed,
+        )
+        texts = {
+            "train": (corpus.train.first(train_sentences), "training"),
+            "valid": (corpus.valid, "validation"),
+        }
         # a corpus may lack a split; who asks for it is told
-        self._splits = {name: self._encode(text, words, skip_long=True) for name, (text, words) in texts.items() if len(text)}
+        self._splits = {
+            name: self._encode(text, words, skip_long=True)
+            for name, (text, words) in texts.items()
+            if len(text)
+        }
 
     @property
     def train_pairs(self) -> EncodedPairs:
@@ -117,11 +152,16 @@ class TranslationData(pl.LightningDataModule):
 
     @property
     def report(self) -> dict[str, Any]:
-        """What result.json says of the text: pairs, skipped pairs, pieces and unknown pieces, and the sizes of the vocabularies."""
+        """What result.json says of the text: pairs, skipped pairs, pieces and unknown pieces, and the sizes
+        of the vocabularies."""
         return {
             **{name: _count(self.split(name)) for name in ("train", "valid")},
             "test": {"pairs": len(self.corpus.test), "skipped": dict(self.corpus.test.skipped)},
-            "vocabulary": {"source": len(self.source_vocab), "target": len(self.target_vocab), "normalization": NORMALIZATION},
+            "vocabulary": {
+                "source": len(self.source_vocab),
+                "target": len(self.target_vocab),
+                "normalization": NORMALIZATION,
+            },
         }
 
     def split(self, name: str) -> EncodedSplit:
@@ -145,15 +185,22 @@ class TranslationData(pl.LightningDataModule):
         return _loader(self.split("train"), sampler)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the ranks' batches together."""
+        """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the
+        ranks' batches together."""
         world, rank = self._world()
         split = self.split("valid")
-        return _loader(split, split.sampler(max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False))
+        return _loader(
+            split,
+            split.sampler(max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False),
+        )
 
     def batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
-        """Every pair of a split once, longest first, always in the same order; step_tokens are the batch's own target tokens."""
+        """Every pair of a split once, longest first, always in the same order; step_tokens are the batch's
+        own target tokens."""
         encoded = self.split(split)
-        return (encoded[item] for item in encoded.sampler(max_tokens=max_tokens, seed=self.seed, shuffle=False))
+        return (
+            encoded[item] for item in encoded.sampler(max_tokens=max_tokens, seed=self.seed, shuffle=False)
+        )
 
     def _encode(self, text: ParallelText, name: str, *, skip_long: bool) -> EncodedSplit:
         pairs, skipped = encoded(text, self.source_vocab, self.target_vocab), dict(text.skipped)
@@ -174,10 +221,16 @@ class TranslationData(pl.LightningDataModule):
 
 
 def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:
-    # The sampler's item is a whole batch (batch_size=None), and as the DataLoader's `sampler` it is told each epoch by Lightning.
+    # The sampler's item is a whole batch (batch_size=None), and as the DataLoader's `sampler` it is told each
+    # epoch by Lightning.
     # No worker processes: padding a batch takes well under a millisecond.
     return DataLoader(
-        split, sampler=sampler, batch_size=None, collate_fn=lambda batch: batch, num_workers=0, pin_memory=torch.cuda.is_available()
+        split,
+        sampler=sampler,
+        batch_size=None,
+        collate_fn=lambda batch: batch,
+        num_workers=0,
+        pin_memory=torch.cuda.is_available(),
     )
 
 

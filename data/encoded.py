@@ -1,5 +1,5 @@
-"""The pairs of a text as ids of pieces, in Arrow: those of a small text in memory, those of a large one mapped from its store, page by
-page as batches ask for them."""
+"""The pairs of a text as ids of pieces, in Arrow: those of a small text in memory, those of a large one
+mapped from its store, page by page as batches ask for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def ids_type(largest: int) -> pa.DataType:
     return pa.uint16() if largest < 2**16 else pa.int32()
 
 
-def record_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], ids: pa.DataType) -> pa.RecordBatch:
+def record_batch(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], ids: pa.DataType
+) -> pa.RecordBatch:
     """The ids of some pairs, as the columns `source` and `target`."""
     columns = [pa.array(side, pa.large_list(ids)) for side in (sources, targets)]
     return pa.record_batch(columns, names=list(SIDES))
@@ -28,8 +30,8 @@ def record_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[in
 class EncodedPairs(Sequence[Pair]):
     """(source ids, target ids) of some pairs, without special tokens.
 
-    batches: record batches of equally many pairs each, but for the last. numbers: which of their pairs these are, from 0, in growing
-    order; all unless given."""
+    batches: record batches of equally many pairs each, but for the last. numbers: which of their pairs these
+    are, from 0, in growing order; all unless given."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch], numbers: np.ndarray | None = None) -> None:
         self.batches = batches
@@ -68,7 +70,11 @@ class EncodedPairs(Sequence[Pair]):
         """(N,) ids of each sentence, in as few bytes as hold one more than the longest."""
         every = [np.diff(begins) for begins, _ in self._sides[side]]
         most = max((int(each.max(initial=0)) for each in every), default=0)
-        narrow = np.concatenate([each.astype(np.min_scalar_type(most + 1)) for each in every]) if every else np.zeros(0, np.uint8)
+        narrow = (
+            np.concatenate([each.astype(np.min_scalar_type(most + 1)) for each in every])
+            if every
+            else np.zeros(0, np.uint8)
+        )
         return narrow if len(self) == self.total else narrow[self.numbers]
 
     def occurrences(self, side: Side, piece: int) -> int:
@@ -90,5 +96,6 @@ class EncodedPairs(Sequence[Pair]):
 
 
 def begins_and_ids(column: pa.LargeListArray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of n sentences begins and the last ends, (n + 1,), and the ids of them all, both without a copy."""
+    """Where each of n sentences begins and the last ends, (n + 1,), and the ids of them all, both without a
+    copy."""
     return column.offsets.to_numpy(), column.values.to_numpy()

@@ -1,8 +1,9 @@
 """`--data hf:NAME`: parallel text as Hugging Face's data sets hold it.
 
-NAME is a folder with the parts of each split as .parquet, .arrow, .jsonl or .jsonl.gz (train.parquet, train-00000-of-00002.parquet,
-train/data-00000-of-00001.arrow), or a data set for the package `datasets`, on its hub or in its cache. NAME:CONFIG takes one of its
-configurations: a folder inside the folder. A row has both languages:
+NAME is a folder with the parts of each split as .parquet, .arrow, .jsonl or .jsonl.gz (train.parquet,
+train-00000-of-00002.parquet, train/data-00000-of-00001.arrow), or a data set for the package `datasets`, on
+its hub or in its cache. NAME:CONFIG takes one of its configurations: a folder inside the folder. A row has
+both languages:
 
     {"translation": {"en": "The dog sleeps.", "de": "Der Hund schläft."}}        or two columns, en and de"""
 
@@ -15,20 +16,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from configs.did_you_mean import did_you_mean
-from configs.fields import shortened
-from data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText, gathered, lines_of
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.fields import shortened
+from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText, gathered, lines_of
 
 HUB = "hf:"  # before the name of a data set, and after it maybe :CONFIG
-HUB_SPLITS = {split: ("validation", *names) if split == "valid" else names for split, names in SPLIT_NAMES.items()}
+HUB_SPLITS = {
+    split: ("validation", *names) if split == "valid" else names for split, names in SPLIT_NAMES.items()
+}
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".jsonl.gz")
 COLUMN = "translation"  # of which each language is a field
 AT_ONCE = 2**14  # rows
 
 
 def read_hub(place: str, *, src: str | None, tgt: str | None) -> Corpus:
-    """The corpus of hf:PLACE or hf:PLACE:CONFIG. Raises DataError where a split or a language is missing, the files are broken, or the
-    package `datasets` is needed and not installed."""
+    """The corpus of hf:PLACE or hf:PLACE:CONFIG. Raises DataError where a split or a language is missing, the
+    files are broken, or the package `datasets` is needed and not installed."""
     if src is None or tgt is None or src == tgt:
         raise DataError(f"say which language to translate from and to: --src and --tgt; got {src} and {tgt}")
     name, _, config = place.partition(":")
@@ -54,7 +57,8 @@ def hub_name(place: str) -> str:
 
 
 def folder_parts(folder: Path) -> dict[str, list[Path]]:
-    """Split -> its files, in order, of a folder; a split's name is what stands before the first dot or dash, or a folder's name."""
+    """Split -> its files, in order, of a folder; a split's name is what stands before the first dot or dash,
+    or a folder's name."""
     found: dict[str, list[Path]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()):
         inside = path.relative_to(folder).parts
@@ -67,7 +71,8 @@ def folder_parts(folder: Path) -> dict[str, list[Path]]:
 
 
 def cached_parts(name: str, config: str) -> dict[str, list[Path]]:
-    """Split -> the files of a data set in the cache of the package `datasets`, which downloads it first where it is not there."""
+    """Split -> the files of a data set in the cache of the package `datasets`, which downloads it first where
+    it is not there."""
     splits = load_hub(name, config)
     return {split: [Path(file["filename"]) for file in rows.cache_files] for split, rows in splits.items()}
 
@@ -78,7 +83,9 @@ def load_hub(name: str, config: str) -> Mapping[str, Any]:
     try:
         import datasets
     except ImportError:
-        raise DataError(f"{whole} needs the package datasets: pip install datasets; or give a folder of files") from None
+        raise DataError(
+            f"{whole} needs the package datasets: pip install datasets; or give a folder of files"
+        ) from None
     try:
         splits: Mapping[str, Any] = datasets.load_dataset(name, config or None)
     except Exception as error:  # of the network, the hub or the files
@@ -90,14 +97,19 @@ def load_hub(name: str, config: str) -> Mapping[str, Any]:
 
 
 def pairs_of_parts(parts: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[str, str]]:
-    """The pairs of some files, without white space at their ends. Raises DataError, naming file and row, at one that lacks a language."""
+    """The pairs of some files, without white space at their ends. Raises DataError, naming file and row, at
+    one that lacks a language."""
     for path in parts:
         for number, row in enumerate(rows_of(path), start=1):
             languages = row.get(COLUMN, row) if isinstance(row, dict) else {}
             languages = languages if isinstance(languages, dict) else {}
             sides = [languages.get(language) for language in (src, tgt)]
             if not all(isinstance(side, str) for side in sides):
-                lacking = next(language for language, side in zip((src, tgt), sides, strict=True) if not isinstance(side, str))
+                lacking = next(
+                    language
+                    for language, side in zip((src, tgt), sides, strict=True)
+                    if not isinstance(side, str)
+                )
                 known = ", ".join(map(str, languages)) or "none"
                 raise DataError(
                     f"{path}, row {number}: no text in language {lacking!r}{did_you_mean(lacking, list(map(str, languages)))}; expected a "
@@ -124,7 +136,8 @@ def rows_of(path: Path) -> Iterator[Any]:
 
 
 def record_batches(path: Path) -> Iterable[Any]:
-    """Of a .parquet or .arrow file (a stream, as the package `datasets` writes it, or a file), some rows at a time."""
+    """Of a .parquet or .arrow file (a stream, as the package `datasets` writes it, or a file), some rows at a
+    time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

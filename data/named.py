@@ -1,7 +1,9 @@
-"""Corpora known by name: found in a folder or downloaded from their public home, checked against a SHA-256, kept.
+"""Corpora known by name: found in a folder or downloaded from their public home, checked against a SHA-256,
+kept.
 
-Multi30k, task 1: captions of Flickr photographs, Elliott et al. 2016 (arXiv:1605.00459) and 2017 (arXiv:1710.07177);
-github.com/multi30k/dataset. Its authors give it for research and education, not for commercial use."""
+Multi30k, task 1: captions of Flickr photographs, Elliott et al. 2016 (arXiv:1605.00459) and 2017
+(arXiv:1710.07177); github.com/multi30k/dataset. Its authors give it for research and education, not for
+commercial use."""
 
 from __future__ import annotations
 
@@ -15,15 +17,18 @@ import urllib.request
 from pathlib import Path
 from typing import BinaryIO
 
-from configs.did_you_mean import did_you_mean
-from data.atomic_file import atomic_file
-from data.cache import cache_folder
-from data.file_digest import file_digest
-from data.parallel import Corpus, DataError, ParallelText, read_pairs
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.data.atomic_file import atomic_file
+from headgates.data.cache import cache_folder
+from headgates.data.file_digest import file_digest
+from headgates.data.parallel import Corpus, DataError, ParallelText, read_pairs
 
 MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
-MULTI30K_BROKEN_GERMAN = (16510, 16664)  # lines of train.de, from 1: '.' and '@@' against whole English sentences
+MULTI30K_BROKEN_GERMAN = (
+    16510,
+    16664,
+)  # lines of train.de, from 1: '.' and '@@' against whole English sentences
 MULTI30K_SHA256 = {
     "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
     "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
@@ -38,13 +43,18 @@ MULTI30K_SHA256 = {
     "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
     "test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
 }
-LARGEST, PATIENCE = 2**25, 600.0  # bytes and seconds of one download; the largest published file has less than a megabyte
+LARGEST, PATIENCE = (
+    2**25,
+    600.0,
+)  # bytes and seconds of one download; the largest published file has less than a megabyte
 
 
 def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
-    """Multi30k between two of en, de, fr (default en to de): 29,000 training pairs, val, test_2016_flickr, and test_2017_flickr in `extra`.
+    """Multi30k between two of en, de, fr (default en to de): 29,000 training pairs, val, test_2016_flickr,
+    and test_2017_flickr in `extra`.
 
-    Pairs with German lose the two training pairs whose German is broken. `seed` chooses nothing here: the text is fixed."""
+    Pairs with German lose the two training pairs whose German is broken. `seed` chooses nothing here: the
+    text is fixed."""
     del seed
     src, tgt = src or "en", tgt or "de"
     for language in (src, tgt):
@@ -59,9 +69,14 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
         files = [_obtain(f"{split}.{language}.gz", data_dir) for language in (src, tgt)]
         return read_pairs(*files, skip_empty=skip_empty)
 
-    train = pairs("train", skip_empty=False)  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
+    train = pairs(
+        "train", skip_empty=False
+    )  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
     if "de" in (src, tgt):
-        train = train.only([i for i in range(len(train)) if i + 1 not in MULTI30K_BROKEN_GERMAN], reason="broken in the original")
+        train = train.only(
+            [i for i in range(len(train)) if i + 1 not in MULTI30K_BROKEN_GERMAN],
+            reason="broken in the original",
+        )
     return Corpus(
         train=train,
         valid=pairs("val", skip_empty=True),
@@ -75,13 +90,16 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
 
 
 def _obtain(file: str, data_dir: str | Path | None) -> Path:
-    """Return the path of DATA_DIR/multi30k/FILE or DATA_DIR/FILE, or download the file to DATA_DIR/multi30k/FILE.
+    """Return the path of DATA_DIR/multi30k/FILE or DATA_DIR/FILE, or download the file to
+    DATA_DIR/multi30k/FILE.
 
     Without data_dir the user's cache takes its place (data/cache.py). Files are downloaded from
-    $HEADGATES_MIRROR/multi30k/FILE if this variable is set. Raises DataError if a download fails or the SHA-256 is not the published
-    one."""
+    $HEADGATES_MIRROR/multi30k/FILE if this variable is set. Raises DataError if a download fails or the
+    SHA-256 is not the published one."""
     if data_dir is not None and not Path(data_dir).is_dir():
-        raise DataError(f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache")
+        raise DataError(
+            f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache"
+        )
     root = Path(data_dir) if data_dir is not None else cache_folder()
     sha256, target = MULTI30K_SHA256[file], root / "multi30k" / file
     for path in (target, root / file):
@@ -114,7 +132,9 @@ def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        reason = getattr(error, "reason", None) or error  # URLError and HTTPError carry the plain words in .reason
+        reason = (
+            getattr(error, "reason", None) or error
+        )  # URLError and HTTPError carry the plain words in .reason
         code = f" (HTTP {error.code})" if isinstance(error, urllib.error.HTTPError) else ""
         raise DataError(
             f"could not download {url} to {target.parent}: {reason}{code}; files already there are kept: run again, or {cure}"
@@ -122,22 +142,35 @@ def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
 
 
 def _stream(url: str, file: BinaryIO, *, label: str) -> str:
-    """Copy the bytes of a URL to `file` and return their SHA-256; standard error shows how far it is. Raises OSError if they break off."""
+    """Copy the bytes of a URL to `file` and return their SHA-256; standard error shows how far it is. Raises
+    OSError if they break off."""
     sha, until = hashlib.sha256(), time.monotonic() + PATIENCE
     with urllib.request.urlopen(url, timeout=30) as reply:
         expected = int(reply.headers.get("Content-Length") or 0)
         received = 0
-        while block := reply.read1(1 << 16):  # what there is: `read` waits for all of it, however slowly it comes
+        while block := reply.read1(
+            1 << 16
+        ):  # what there is: `read` waits for all of it, however slowly it comes
             file.write(block)
             sha.update(block)
             received += len(block)
             if received > LARGEST:
                 raise OSError(f"it sends more than {LARGEST / 1e6:.0f} MB, which no published file has")
             if time.monotonic() > until:
-                raise OSError(f"it has sent {received:,} bytes in {PATIENCE / 60:.0f} minutes, which is too slow")
+                raise OSError(
+                    f"it has sent {received:,} bytes in {PATIENCE / 60:.0f} minutes, which is too slow"
+                )
             if sys.stderr.isatty():
-                print(f"\rdownloading {label}: {received / 1e6:.2f} of {expected / 1e6:.2f} MB", end="", file=sys.stderr, flush=True)
+                print(
+                    f"\rdownloading {label}: {received / 1e6:.2f} of {expected / 1e6:.2f} MB",
+                    end="",
+                    file=sys.stderr,
+                    flush=True,
+                )
     if expected and received < expected:
         raise OSError(f"the connection broke off after {received:,} of {expected:,} bytes")
-    print(f"{chr(13) if sys.stderr.isatty() else ''}downloaded {label}, {received / 1e6:.2f} MB" + " " * 12, file=sys.stderr)
+    print(
+        f"{chr(13) if sys.stderr.isatty() else ''}downloaded {label}, {received / 1e6:.2f} MB" + " " * 12,
+        file=sys.stderr,
+    )
     return sha.hexdigest()

@@ -1,8 +1,10 @@
-"""Several processes that make one run together, a rank each: which of them this is, and what they tell each other.
+"""Several processes that make one run together, a rank each: which of them this is, and what they tell each
+other.
 
-Every rank runs the same program and goes on with the same numbers. The first rank alone prints, and writes files (data/atomic_file.py);
-what a file or a clock says is read by it and told to the others (`first`). Work is shared out, and its sums and lists are made over all
-ranks. A process alone is the first of one rank, and none of this needs torch there.
+Every rank runs the same program and goes on with the same numbers. The first rank alone prints, and writes
+files (data/atomic_file.py); what a file or a clock says is read by it and told to the others (`first`). Work
+is shared out, and its sums and lists are made over all ranks. A process alone is the first of one rank, and
+none of this needs torch there.
 """
 
 import pickle
@@ -16,14 +18,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
-GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")  # what gloo and NCCL say
+GONE = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "remote process exited",
+)  # what gloo and NCCL say
 _alone = False  # while the first rank does what the others wait for
 
 
 def group() -> Any:
     """torch.distributed where it joins several processes, else None."""
     distributed: Any = sys.modules.get("torch.distributed")
-    joined = not _alone and distributed is not None and distributed.is_available() and distributed.is_initialized()
+    joined = (
+        not _alone and distributed is not None and distributed.is_available() and distributed.is_initialized()
+    )
     return distributed if joined and distributed.get_world_size() > 1 else None
 
 
@@ -44,7 +53,8 @@ def is_first() -> bool:
 
 
 def first(decide: Callable[[], T]) -> T:
-    """What `decide` returns, which the first rank alone calls; the others wait, and get the same, or the same ValueError or OSError.
+    """What `decide` returns, which the first rank alone calls; the others wait, and get the same, or the same
+    ValueError or OSError.
 
     Within it the first rank is alone: nothing that it calls waits for another."""
     joined = group()
@@ -65,8 +75,8 @@ def first(decide: Callable[[], T]) -> T:
 
 
 def after_first(work: Callable[[], T]) -> T:
-    """What `work` returns, on each rank for itself. The first rank is through before the others begin, so that they find the files that it
-    leaves; they get its ValueError or OSError."""
+    """What `work` returns, on each rank for itself. The first rank is through before the others begin, so
+    that they find the files that it leaves; they get its ValueError or OSError."""
     done: list[T] = []
     first(lambda: done.append(work()))
     return done[0] if done else work()
@@ -92,7 +102,8 @@ def sendable(error: Exception) -> Exception:
 
 
 def wait() -> None:
-    """Wait until every rank is here: what the first has written can be read, and what all have read can be removed."""
+    """Wait until every rank is here: what the first has written can be read, and what all have read can be
+    removed."""
     gathered(None)
 
 
@@ -102,7 +113,8 @@ def share(items: Iterable[T]) -> Iterator[T]:
 
 
 def shared_out(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[Any]]) -> list[Any]:
-    """One result for each item, in their order, on every rank: each calls `work` with its share of them, if it has any."""
+    """One result for each item, in their order, on every rank: each calls `work` with its share of them, if
+    it has any."""
     ranks = world()
     if ranks == 1:
         return list(work(items))
@@ -137,8 +149,8 @@ def has_lost_another(error: Exception) -> bool:
 
 
 def speaks_first() -> bool:
-    """Whether this rank is the first to report an error, so that one that all ranks meet is said once. A first rank that has ended has
-    said why."""
+    """Whether this rank is the first to report an error, so that one that all ranks meet is said once. A
+    first rank that has ended has said why."""
     joined = group()
     if joined is None:
         return True

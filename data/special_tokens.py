@@ -1,4 +1,5 @@
-"""The ids of the tokens that are no text: every vocabulary numbers its own, and every model is told them. Importing this needs no torch."""
+"""The ids of the tokens that are no text: every vocabulary numbers its own, and every model is told them.
+Importing this needs no torch."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of one vocabulary's special tokens; the defaults are those of the vocabularies that this project trains.
+    """Ids of one vocabulary's special tokens; the defaults are those of the vocabularies that this project
+    trains.
 
-    `beginning` is what the decoder reads first. It may be the padding (as in Marian's models) or the end (as in fairseq's). `forced` are
-    the first pieces of every translation, such as the language it is in: `encode` of a target's vocabulary puts them before a line's own
-    pieces, search takes them without asking the model, and a score leaves them out. Raises ValueError at a negative id, or where padding
-    and end are one token."""
+    `beginning` is what the decoder reads first. It may be the padding (as in Marian's models) or the end (as
+    in fairseq's). `forced` are the first pieces of every translation, such as the language it is in: `encode`
+    of a target's vocabulary puts them before a line's own pieces, search takes them without asking the model,
+    and a score leaves them out. Raises ValueError at a negative id, or where padding and end are one
+    token."""
 
     padding: int = 0
     beginning: int = 1
@@ -26,14 +29,21 @@ class SpecialTokens:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "forced", tuple(self.forced))  # files hold lists
-        if min(self.padding, self.beginning, self.end, self.unknown, *self.forced) < 0 or self.padding == self.end:
-            raise ValueError(f"special tokens need ids from 0 on, and padding another one than the end; got {self}")
+        if (
+            min(self.padding, self.beginning, self.end, self.unknown, *self.forced) < 0
+            or self.padding == self.end
+        ):
+            raise ValueError(
+                f"special tokens need ids from 0 on, and padding another one than the end; got {self}"
+            )
 
     @property
     def never_produced(self) -> tuple[int, ...]:
-        """Ids that no translation holds, lowest first: padding and beginning, unless the beginning is the end."""
+        """Ids that no translation holds, lowest first: padding and beginning, unless the beginning is the
+        end."""
         return tuple(sorted({self.padding, self.beginning} - {self.end}))
 
     def is_piece(self, ids: Tensor) -> Tensor:
-        """Whether each of `ids` (any shape) stands for text, bool: padding, beginning and end do not, the unknown piece does."""
+        """Whether each of `ids` (any shape) stands for text, bool: padding, beginning and end do not, the
+        unknown piece does."""
         return (ids != self.padding) & (ids != self.beginning) & (ids != self.end)

@@ -1,11 +1,12 @@
-"""Large text in the user's cache folder: read once and tokenised once, in parallel, into Arrow files that are mapped into memory.
+"""Large text in the user's cache folder: read once and tokenised once, in parallel, into Arrow files that are
+mapped into memory.
 
     CACHE/text/KEY/pairs.arrow          the pairs as text: `source`, `target`; KEY: of the files' bytes
     CACHE/text/KEY/about.json           what was left out, and the size of pairs.arrow
     CACHE/text/KEY/ids-VOCABULARY.arrow the same pairs as ids of pieces; VOCABULARY: of the tokenizer's files
 
-Each appears whole or not at all; a process that finds another at work waits for it. What is torn all the same, or gone, is made again.
-The folder may be removed at any time."""
+Each appears whole or not at all; a process that finds another at work waits for it. What is torn all the
+same, or gone, is made again. The folder may be removed at any time."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from data.atomic_file import atomic_file
-from data.atomic_folder import atomic_folder
-from data.cache import cache_folder, locked
-from data.encoded import SIDES, EncodedPairs, ids_type, record_batch
-from data.file_digest import file_digest
-from data.parallel import DataError, ParallelText, without_empty
-from data.vocab import ABOUT as VOCAB_ABOUT
-from data.vocab import Vocabulary
+from headgates.data.atomic_file import atomic_file
+from headgates.data.atomic_folder import atomic_folder
+from headgates.data.cache import cache_folder, locked
+from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
+from headgates.data.file_digest import file_digest
+from headgates.data.parallel import DataError, ParallelText, without_empty
+from headgates.data.vocab import ABOUT as VOCAB_ABOUT
+from headgates.data.vocab import Vocabulary
 
 VERSION = 1  # of what is in a store; another one is another key
 ROWS = 2**14  # pairs of a record batch: what a process holds at once
@@ -71,12 +72,16 @@ class StoredLines(Sequence[str]):
 
 
 def stored_text(
-    files: Sequence[str | Path], pairs: Callable[[], Iterable[tuple[str, str]]], *, skip_empty: bool, made_of: Sequence[str] = ()
+    files: Sequence[str | Path],
+    pairs: Callable[[], Iterable[tuple[str, str]]],
+    *,
+    skip_empty: bool,
+    made_of: Sequence[str] = (),
 ) -> ParallelText:
     """Return the text of these files from its store, which is made now unless it is there.
 
-    pairs: reads the files; skip_empty: leave out and count pairs with an empty side; made_of: what else the pairs depend on. Raises
-    DataError where `pairs` does, or the store cannot be written."""
+    pairs: reads the files; skip_empty: leave out and count pairs with an empty side; made_of: what else the
+    pairs depend on. Raises DataError where `pairs` does, or the store cannot be written."""
     with ThreadPoolExecutor() as threads:  # hashing leaves other threads free to run
         known = [VERSION, skip_empty, *made_of, *threads.map(file_digest, files)]
     folder = cache_folder() / "text" / hashlib.sha256(json.dumps(known).encode()).hexdigest()[:20]
@@ -85,11 +90,17 @@ def stored_text(
         with locked(f"text-{folder.name}"):
             text = open_text(folder)  # made by another process in the meantime
             if text is None:
-                print(f"reading {' and '.join(map(str, files))} into {folder}, once", file=sys.stderr, flush=True)
+                print(
+                    f"reading {' and '.join(map(str, files))} into {folder}, once",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 write_text(folder, pairs(), skip_empty=skip_empty)
                 text = open_text(folder)
     if text is None:
-        raise DataError(f"{folder} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound")
+        raise DataError(
+            f"{folder} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound"
+        )
     return text
 
 
@@ -116,7 +127,9 @@ def write_text(folder: Path, pairs: Iterable[tuple[str, str]], *, skip_empty: bo
         with atomic_folder(folder) as draft:
             with pa.OSFile(str(draft / PAIRS), "wb") as file, pa.ipc.new_file(file, TEXT) as writer:
                 while some := list(islice(kept, ROWS)):
-                    writer.write_batch(pa.record_batch([[pair[i] for pair in some] for i in range(len(SIDES))], schema=TEXT))
+                    writer.write_batch(
+                        pa.record_batch([[pair[i] for pair in some] for i in range(len(SIDES))], schema=TEXT)
+                    )
             about = {"bytes": (draft / PAIRS).stat().st_size, "skipped": skipped}
             (draft / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
     except OSError as error:
@@ -145,8 +158,8 @@ def mapped(path: Path) -> list[pa.RecordBatch] | None:
 
 
 def encoded(text: ParallelText, source_vocab: Vocabulary, target_vocab: Vocabulary) -> EncodedPairs:
-    """Return the ids of every pair of a text: of one in memory at once, of a stored one from its store, where they are made the first
-    time. Raises DataError where the store cannot be written."""
+    """Return the ids of every pair of a text: of one in memory at once, of a stored one from its store, where
+    they are made the first time. Raises DataError where the store cannot be written."""
     if text.store is None:
         ids = source_vocab.encode(text.sources), target_vocab.encode(text.targets)
         largest = max((max(sentence) for side in ids for sentence in side if sentence), default=0)
@@ -161,7 +174,9 @@ def encoded(text: ParallelText, source_vocab: Vocabulary, target_vocab: Vocabula
                 write_ids(path, text.store / PAIRS, source_vocab, target_vocab)
                 found = open_ids(path, len(text))
     if found is None:
-        raise DataError(f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound")
+        raise DataError(
+            f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound"
+        )
     return found
 
 
@@ -177,7 +192,11 @@ def vocabulary_key(*vocabs: Vocabulary) -> str:
     """Digits that tell two tokenizers from others: their kinds, and the bytes of their files."""
     about: list[Any] = []
     for vocab in vocabs:
-        files = sorted(vocab.path.parent.glob("vocab*")) if (vocab.path.parent / VOCAB_ABOUT).is_file() else [vocab.path]
+        files = (
+            sorted(vocab.path.parent.glob("vocab*"))
+            if (vocab.path.parent / VOCAB_ABOUT).is_file()
+            else [vocab.path]
+        )
         about.append([type(vocab).__name__, len(vocab), *((file.name, file_digest(file)) for file in files)])
     return hashlib.sha256(json.dumps([VERSION, about]).encode()).hexdigest()[:20]
 
@@ -189,7 +208,9 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
     work = (str(text), source_vocab, target_vocab, ids)
     try:
         with ExitStack() as stack:
-            writer = stack.enter_context(pa.ipc.new_file(stack.enter_context(atomic_file(path)), record_batch([], [], ids).schema))
+            writer = stack.enter_context(
+                pa.ipc.new_file(stack.enter_context(atomic_file(path)), record_batch([], [], ids).schema)
+            )
             if count > FEW:
                 workers = stack.enter_context(pool(min(processor_cores(), PROCESSES, count), work))
                 batches: Iterable[pa.RecordBatch] = workers.map(encode_batch, range(count))
@@ -201,7 +222,9 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
     except OSError as error:
         raise refused(path, error) from error
     except BrokenExecutor as error:
-        raise DataError(f"a process that tokenised {text} was killed; was there too little memory? repeat the command") from error
+        raise DataError(
+            f"a process that tokenised {text} was killed; was there too little memory? repeat the command"
+        ) from error
 
 
 def processor_cores() -> int:
@@ -210,22 +233,31 @@ def processor_cores() -> int:
 
 def pool(processes: int, work: tuple[Any, ...]) -> Executor:
     """Processes of their own, not forks: torch's threads do not outlive a fork."""
-    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=start, initargs=work)
+    return ProcessPoolExecutor(
+        processes, mp_context=multiprocessing.get_context("spawn"), initializer=start, initargs=work
+    )
 
 
-_work: tuple[Any, ...] = ()  # of a process that tokenises: the record batches of text, both vocabularies, the type of ids
+_work: tuple[
+    Any, ...
+] = ()  # of a process that tokenises: the record batches of text, both vocabularies, the type of ids
 
 
 def start(text: str, source_vocab: Vocabulary, target_vocab: Vocabulary, ids: pa.DataType) -> None:
     """What a process has to know before its first batch."""
     global _work
     _work = (mapped(Path(text)), source_vocab, target_vocab, ids)
-    if (parent := multiprocessing.parent_process()) is not None:  # where it is killed nobody else would end this process
+    if (
+        parent := multiprocessing.parent_process()
+    ) is not None:  # where it is killed nobody else would end this process
         threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 
 def encode_batch(number: int) -> pa.RecordBatch:
     """The ids of one record batch of text."""
     batches, *vocabs, ids = _work
-    source, target = (vocab.encode(batches[number].column(side).to_pylist()) for side, vocab in zip(SIDES, vocabs, strict=True))
+    source, target = (
+        vocab.encode(batches[number].column(side).to_pylist())
+        for side, vocab in zip(SIDES, vocabs, strict=True)
+    )
     return record_batch(source, target, ids)

@@ -1,9 +1,10 @@
-"""Subword vocabularies: byte-pair encoding over characters, by SentencePiece (Sennrich et al. 2016, arXiv:1508.07909; Kudo and Richardson
-2018, arXiv:1808.06226). Other tokenizers serve as well: `Vocabulary` says what is asked of one.
+"""Subword vocabularies: byte-pair encoding over characters, by SentencePiece (Sennrich et al. 2016,
+arXiv:1508.07909; Kudo and Richardson 2018, arXiv:1808.06226). Other tokenizers serve as well: `Vocabulary`
+says what is asked of one.
 
-Text is normalised by SentencePiece's `nmt_nfkc` before it is cut: runs of spaces become one, compatibility forms (ligatures, full-width
-letters, the one-character ellipsis) their plain form, control and zero-width characters go. Everything else comes back from `decode` as it
-went in."""
+Text is normalised by SentencePiece's `nmt_nfkc` before it is cut: runs of spaces become one, compatibility
+forms (ligatures, full-width letters, the one-character ellipsis) their plain form, control and zero-width
+characters go. Everything else comes back from `decode` as it went in."""
 
 from __future__ import annotations
 
@@ -16,21 +17,23 @@ from typing import Any, Protocol
 
 import sentencepiece
 
-from configs.fields import shortened
-from configs.registry import imported
-from data.atomic_file import atomic_file
-from data.parallel import DataError
-from data.special_tokens import SpecialTokens
+from headgates.configs.fields import shortened
+from headgates.configs.registry import imported
+from headgates.data.atomic_file import atomic_file
+from headgates.data.parallel import DataError
+from headgates.data.special_tokens import SpecialTokens
 
 NORMALIZATION = "nmt_nfkc"
 SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
-ABOUT = "vocab.json"  # of a folder whose tokenizer is not SentencePiece by our own names: its kind, and what that kind needs
-# kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same object twice where joint
+# of a folder whose tokenizer is not SentencePiece by our own names: its kind, and what that kind needs
+ABOUT = "vocab.json"
+# kind -> "module:function": f(folder, about, source_specials, target_specials) -> (source, target), the same
+# object twice where joint
 VOCABULARIES: dict[str, str] = {
-    "encoder": "data.encoder_vocab:load",
-    "fairseq": "data.fairseq_vocab:load",
-    "huggingface": "data.huggingface_vocab:load",
-    "marian": "data.marian_vocab:load",
+    "encoder": "headgates.bridges.encoder_vocab:load",
+    "fairseq": "headgates.bridges.fairseq_vocab:load",
+    "huggingface": "headgates.bridges.huggingface_vocab:load",
+    "marian": "headgates.bridges.marian_vocab:load",
 }
 
 
@@ -39,7 +42,8 @@ class Vocabulary(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file that it was read from: a SentencePiece model, or vocab.json, with whose folder's other vocab* files it goes together."""
+        """The file that it was read from: a SentencePiece model, or vocab.json, with whose folder's other
+        vocab* files it goes together."""
 
     @property
     def specials(self) -> SpecialTokens:
@@ -57,22 +61,26 @@ class Vocabulary(Protocol):
         """The piece of each id as written in the vocabulary."""
 
     def characters(self, text: str) -> list[list[int]]:
-        """For every id of `encode([text])[0]`, the numbers of the characters of the text that it stands for, white space left out; a
-        space alone stands for the character after it. DataError where the tokenizer cannot say."""
+        """For every id of `encode([text])[0]`, the numbers of the characters of the text that it stands for,
+        white space left out; a space alone stands for the character after it. DataError where the tokenizer
+        cannot say."""
 
 
 class Vocab:
     """A trained SentencePiece model, and how the ids of its special tokens are numbered."""
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor, path: Path, specials: SpecialTokens) -> None:
+    def __init__(
+        self, processor: sentencepiece.SentencePieceProcessor, path: Path, specials: SpecialTokens
+    ) -> None:
         self.processor, self.path, self.specials = processor, path, specials
 
     @classmethod
     def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> Vocab:
         """Train a vocabulary on `lines`, save it at `path` and return it. The same lines give the same file.
 
-        `size` counts the four specials. If the text has too few different words for it, the vocabulary is smaller, with a warning. Raises
-        DataError if there is no text, or if `size` is too small for the characters of the text."""
+        `size` counts the four specials. If the text has too few different words for it, the vocabulary is
+        smaller, with a warning. Raises DataError if there is no text, or if `size` is too small for the
+        characters of the text."""
         path, specials = Path(path), SpecialTokens()
         kept = [line for line in lines if line.strip()]
         if not kept:
@@ -100,23 +108,32 @@ class Vocab:
         vocab = cls.load(path)
         if len(vocab) < size:
             warnings.warn(
-                f"the text has room for {len(vocab)} pieces only, {size} were asked for; the vocabulary has {len(vocab)}", stacklevel=2
+                f"the text has room for {len(vocab)} pieces only, {size} were asked for; the vocabulary has {len(vocab)}",
+                stacklevel=2,
             )
         return vocab
 
     @classmethod
     def load(cls, path: str | Path, specials: SpecialTokens | None = None) -> Vocab:
-        """The vocabulary saved at `path`. Its special tokens are numbered as the file says, unless `specials` are given: those of the model
-        that uses it. DataError where the file is missing, is no SentencePiece model, or lacks a special token and none are given."""
+        """The vocabulary saved at `path`. Its special tokens are numbered as the file says, unless `specials`
+        are given: those of the model that uses it. DataError where the file is missing, is no SentencePiece
+        model, or lacks a special token
+        and none are given."""
         path = Path(path)
         if not path.is_file():
-            joint = f", nor {path.parent / 'vocab.model'} for both languages" * (path.name == "vocab.src.model")
-            raise DataError(f"no vocabulary at {path}{joint}: expected a SentencePiece model; bring it back, or repeat with --fresh")
+            joint = f", nor {path.parent / 'vocab.model'} for both languages" * (
+                path.name == "vocab.src.model"
+            )
+            raise DataError(
+                f"no vocabulary at {path}{joint}: expected a SentencePiece model; bring it back, or repeat with --fresh"
+            )
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(path.read_bytes())
         except RuntimeError as error:
-            raise DataError(f"{path} is not a SentencePiece model ({str(error).strip()}); train it again or copy it again") from error
+            raise DataError(
+                f"{path} is not a SentencePiece model ({str(error).strip()}); train it again or copy it again"
+            ) from error
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if specials is None and min(found) < 0:
             raise DataError(
@@ -135,21 +152,28 @@ class Vocab:
         return self.processor.decode([list(map(int, ids)) for ids in ids_list])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """As in `Vocabulary`; a word's first piece starts with U+2581, and the specials are <pad>, <s>, </s> and <unk>."""
+        """As in `Vocabulary`; a word's first piece starts with U+2581, and the specials are <pad>, <s>, </s>
+        and <unk>."""
         return [self.processor.id_to_piece(int(i)) for i in ids]
 
     def characters(self, text: str) -> list[list[int]]:
-        """As in `Vocabulary`. SentencePiece normalises text before it cuts it, and says for every character of the result which character
-        of the text it came from; the pieces side by side are that result. Raises DataError for a vocabulary of bytes."""
+        """As in `Vocabulary`. SentencePiece normalises text before it cuts it, and says for every character
+        of the result which character of the text it came from; the pieces side by side are that result.
+        Raises DataError for a vocabulary
+        of bytes."""
         return spelt(self.processor, text, self.path)
 
 
 def spelt(processor: sentencepiece.SentencePieceProcessor, text: str, path: Path) -> list[list[int]]:
     """`Vocabulary.characters` of a SentencePiece model that was read from `path`."""
-    normalised, origins = processor.normalize(text, with_offsets=True)  # origins: per character, and one for the end
+    normalised, origins = processor.normalize(
+        text, with_offsets=True
+    )  # origins: per character, and one for the end
     pieces = processor.encode(text, out_type=str)
     if "".join(pieces) != normalised:
-        raise DataError(f"the pieces of {shortened(text)} do not spell it out, so they have no words; is {path} of bytes?")
+        raise DataError(
+            f"the pieces of {shortened(text)} do not spell it out, so they have no words; is {path} of bytes?"
+        )
     found, at = [], 0
     for piece in pieces:
         end = at + len(piece)
@@ -162,23 +186,30 @@ def spelt(processor: sentencepiece.SentencePieceProcessor, text: str, path: Path
 def load_vocabs(
     folder: Path, source_specials: SpecialTokens | None = None, target_specials: SpecialTokens | None = None
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Return the source and target vocabulary of a run folder or an exported folder; a joint one is the same object twice.
+    """Return the source and target vocabulary of a run folder or an exported folder; a joint one is the same
+    object twice.
 
-    The special tokens are numbered as given, which should be as the model numbers them, or else as the files do. Raises DataError where
-    files are missing or broken."""
+    The special tokens are numbered as given, which should be as the model numbers them, or else as the files
+    do. Raises DataError where files are missing or broken."""
     if (folder / ABOUT).is_file():
         about = read_about(folder / ABOUT)
         try:
-            both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(folder, about, source_specials, target_specials)
+            both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(
+                folder, about, source_specials, target_specials
+            )
         except DataError:
             raise
         except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise DataError(f"{folder / ABOUT} does not describe the vocabularies beside it ({error}); make the run again") from error
+            raise DataError(
+                f"{folder / ABOUT} does not describe the vocabularies beside it ({error}); make the run again"
+            ) from error
         return both
     if (folder / "vocab.model").is_file():
         vocab = Vocab.load(folder / "vocab.model", target_specials)
         return vocab, vocab
-    return Vocab.load(folder / "vocab.src.model", source_specials), Vocab.load(folder / "vocab.tgt.model", target_specials)
+    return Vocab.load(folder / "vocab.src.model", source_specials), Vocab.load(
+        folder / "vocab.tgt.model", target_specials
+    )
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -186,10 +217,14 @@ def read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is broken ({error}); bring it back, or make the run again from its source") from error
+        raise DataError(
+            f"{path} is broken ({error}); bring it back, or make the run again from its source"
+        ) from error
     if not isinstance(about, dict) or str(about.get("kind")) not in VOCABULARIES:
         kind = about.get("kind") if isinstance(about, dict) else type(about).__name__
-        raise DataError(f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows {', '.join(VOCABULARIES) or 'none'}")
+        raise DataError(
+            f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows {', '.join(VOCABULARIES) or 'none'}"
+        )
     return about
 
 

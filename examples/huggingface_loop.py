@@ -1,8 +1,10 @@
-"""Gates on a Hugging Face translation model in a training loop of one's own, then the model without its closed heads, saved and read again.
+"""Gates on a Hugging Face translation model in a training loop of one's own, then the model without its
+closed heads, saved and read again.
 
     python examples/huggingface_loop.py FOLDER
 
-A tiny Marian model with random weights learns to copy, so that it runs in seconds and without network; put your own in its place.
+A tiny Marian model with random weights learns to copy, so that it runs in seconds and without network; put
+your own in its place.
 """
 
 import sys
@@ -12,19 +14,30 @@ from typing import Any
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # gates/ of this checkout; after `pip install` it is the package headgates
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # gates/ of this checkout; after `pip install` it is the package headgates
 
-from gates import LambdaBudget, attach, load_pruned, remove, save_pruned
+from headgates.gates import LambdaBudget, attach, load_pruned, remove, save_pruned
 
 LENGTH, WORDS, PAD, EOS = 7, 37, 0, 2
 
 
 def make_model() -> MarianMTModel:
-    shape: dict[str, Any] = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4)
-    ids: dict[str, Any] = dict(
-        dropout=0.0, vocab_size=WORDS, pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=None
+    shape: dict[str, Any] = dict(
+        d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4
     )
-    return MarianMTModel(MarianConfig(encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=32, **shape, **ids))
+    ids: dict[str, Any] = dict(
+        dropout=0.0,
+        vocab_size=WORDS,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,
+    )
+    return MarianMTModel(
+        MarianConfig(encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=32, **shape, **ids)
+    )
 
 
 def make_batch(sentences: int = 16) -> dict[str, torch.Tensor]:
@@ -44,7 +57,9 @@ def train(steps: int = 60, lam: float = 0.02) -> MarianMTModel:
         loss.backward()
         optimizer.step()
         if step % 20 == 0:
-            print(f"step {step}: loss {loss.item():.3f}, {bank.open().count()} of {bank.open().heads_total} heads open")
+            print(
+                f"step {step}: loss {loss.item():.3f}, {bank.open().count()} of {bank.open().heads_total} heads open"
+            )
     removed = remove(model, bank.closed(), leave_one=True)
     print(f"{removed.heads.count()} heads and {removed.parameters} parameters went")
     return model.eval()

@@ -1,4 +1,5 @@
-"""Gates on a Hugging Face translation model under Hugging Face's `Trainer`.   Needs the package accelerate, as `Trainer` does.
+"""Gates on a Hugging Face translation model under Hugging Face's `Trainer`.   Needs the package accelerate,
+as `Trainer` does.
 
 python examples/huggingface_trainer.py FOLDER
 """
@@ -10,10 +11,12 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainingArguments
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # gates/ of this checkout; after `pip install` it is the package headgates
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1])
+)  # gates/ of this checkout; after `pip install` it is the package headgates
 
 from examples.huggingface_loop import make_batch, make_model
-from gates import GateBank, LambdaBudget, attach, remove, save_pruned
+from headgates.gates import GateBank, LambdaBudget, attach, remove, save_pruned
 
 
 class GatedTrainer(Trainer):
@@ -42,10 +45,19 @@ def train(folder: str | Path, steps: int = 60, lam: float = 0.02) -> Path:
         LambdaBudget(lam, warmup=steps // 4),
         model=model,
         args=TrainingArguments(
-            str(folder), max_steps=steps, per_device_train_batch_size=16, report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True
+            str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=16,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
         ),
         train_dataset=sentences,
-        optimizers=(torch.optim.AdamW(bank.param_groups(lr=3e-3)), None),  # the gates learn faster than the weights
+        optimizers=(
+            torch.optim.AdamW(bank.param_groups(lr=3e-3)),
+            None,
+        ),  # the gates learn faster than the weights
     )
     trainer.train()
     remove(model, bank.closed(), leave_one=True)

@@ -1,15 +1,16 @@
-"""headgates: learned gates and masks on the attention heads of a Transformer, and the removal of closed heads from its weights.
+"""headgates: learned gates and masks on the attention heads of a Transformer, and the removal of closed heads
+from its weights.
 
 One idea: a gate xi multiplies one head's output, at the input of the output projection W_O.
 
     bank = attach(model, gate="l0")          # Hard Concrete gates on every head
     loss = cross_entropy + lam * bank.penalty()
     closed = bank.closed()                   # HeadMap of bool
-    remove(model, closed)                    # the gates are off and the closed heads' weights gone; detach(model) alone leaves no trace
-    save_pruned(model, "pruned")             # weights and head numbers; load_pruned("pruned") reads them again
+    remove(model, closed)                    # the gates are off and the closed heads' weights gone;
+    detach(model) alone leaves no trace
+    save_pruned(model, "pruned")             # weights and head numbers; load_pruned("pruned") reads them
+    again
 """
-
-__version__ = "0.1.0"  # pyproject.toml reads it here
 
 from .bank import GateBank
 from .base import HeadGate

@@ -14,12 +14,17 @@ from .mask import HeadMask
 
 
 class GateBank(nn.Module):
-    """Site -> gate. While attached it is a submodule of the model, so `.to()`, distributed training and trainers see it.
+    """Site -> gate. While attached it is a submodule of the model, so `.to()`, distributed training and
+    trainers see it.
 
-    While training, one draw of xi serves all sites and all forward passes up to its backward pass. A forward pass of the model draws
-    where there is none; who calls parts of the model instead (its encoder, say) calls `draw()` at each training step."""
+    While training, one draw of xi serves all sites and all forward passes up to its backward pass. A forward
+    pass of the model draws where there is none; who calls parts of the model instead (its encoder, say) calls
+    `draw()` at each
+    training step."""
 
-    def __init__(self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module, *, by_kind: bool = False):
+    def __init__(
+        self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module, *, by_kind: bool = False
+    ):
         """by_kind: the gates of each kind of attention are drawn, and told a number of heads, for themselves.
 
         Raises ValueError where gates are told to keep more heads open than there are."""
@@ -45,37 +50,51 @@ class GateBank(nn.Module):
     def draw(self, *, again: bool = False) -> None:
         """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates.
 
-        again: for another part of the same step's batch, after the same seed: it does not count as a draw more."""
+        again: for another part of the same step's batch, after the same seed: it does not count as a draw
+        more."""
         for peers in self.groups.values():
             for gate in peers if again and not (peers[0].given or peers[0].binarised) else ():
                 gate.uncount()
             peers[0].redraw()
 
     def before_forward(self, model: nn.Module, _: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """The model's forward pre-hook while attached. Raises ValueError where attention weights are asked of a kernel that has none."""
+        """The model's forward pre-hook while attached. Raises ValueError where attention weights are asked of
+        a kernel that has none."""
         kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
         if options.get("output_attentions") and kernel not in (None, "eager"):
             raise ValueError(
                 f"output_attentions=True, but the attention kernel {kernel!r} keeps no weights and Hugging Face would return none; "
                 "call model.set_attn_implementation('eager') first"
             )
-        if self.training and not all(gate.drawn is not None and gate.drawn.requires_grad for _, gate in self.items()):
+        if self.training and not all(
+            gate.drawn is not None and gate.drawn.requires_grad for _, gate in self.items()
+        ):
             self.draw()
 
     def penalty(self, kind: str = "") -> Tensor:
-        """Expected number of open heads over all gated sites, or those of a kind: a scalar with a gradient, unit: heads.
+        """Expected number of open heads over all gated sites, or those of a kind: a scalar with a gradient,
+        unit: heads.
 
-        Raises ValueError while training, once a step has been taken, if no forward pass has asked some learned gate for xi."""
+        Raises ValueError while training, once a step has been taken, if no forward pass has asked some
+        learned gate for xi."""
         self.check_asked()
         # a gate may be shared by the heads of one key head
-        rows = [gate.penalty() * (site.heads // gate.heads) for site, gate in self.items() if kind in ("", site.kind)]
+        rows = [
+            gate.penalty() * (site.heads // gate.heads)
+            for site, gate in self.items()
+            if kind in ("", site.kind)
+        ]
         return torch.stack(rows).sum()
 
     def check_asked(self) -> None:
         if not self.training:
             return
         # the draw before the last one has had its forward pass
-        silent = [site.name for site, gate in self.items() if gate.draws > 1 and not (gate.asked or gate.binarised) and learns(gate)]
+        silent = [
+            site.name
+            for site, gate in self.items()
+            if gate.draws > 1 and not (gate.asked or gate.binarised) and learns(gate)
+        ]
         if silent:
             raise ValueError(
                 f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: the penalty alone would shut "
@@ -104,7 +123,8 @@ class GateBank(nn.Module):
         return ~self.open()
 
     def binarise(self, on: bool = True) -> None:
-        """Make learned gates exactly 0 or 1, in training too; `on=False` gives them their soft values back. Raises ValueError on masks."""
+        """Make learned gates exactly 0 or 1, in training too; `on=False` gives them their soft values back.
+        Raises ValueError on masks."""
         for _, gate in self.items():
             gate.binarise(on)
 
@@ -113,18 +133,29 @@ class GateBank(nn.Module):
         gates = dict(self.items())
         for site, row in xi.items():
             if site not in gates:
-                raise ValueError(f"these gates have no site {site.name} of {site.heads} heads; known: {[own.name for own in gates]}")
+                raise ValueError(
+                    f"these gates have no site {site.name} of {site.heads} heads; known: {[own.name for own in gates]}"
+                )
             gate = gates[site]
             if not isinstance(gate, HeadMask):
                 raise ValueError(f"assign needs gates of kind 'mask', these are {self.kind!r}")
             gate.assign(row)
 
-    def param_groups(self, *, lr: float, gate_lr: float = 0.05, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Two optimiser groups, the model's weights and the gates (no weight decay), no parameter twice, frozen ones left out."""
+    def param_groups(
+        self, *, lr: float, gate_lr: float = 0.05, weight_decay: float = 0.0
+    ) -> list[dict[str, Any]]:
+        """Two optimiser groups, the model's weights and the gates (no weight decay), no parameter twice,
+        frozen ones left out."""
         mine = [parameter for parameter in self.parameters() if parameter.requires_grad]
         ids = {id(parameter) for parameter in mine}
-        others = [parameter for parameter in self._model[0].parameters() if parameter.requires_grad and id(parameter) not in ids]
-        groups: list[dict[str, Any]] = [{"params": others, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
+        others = [
+            parameter
+            for parameter in self._model[0].parameters()
+            if parameter.requires_grad and id(parameter) not in ids
+        ]
+        groups: list[dict[str, Any]] = [
+            {"params": others, "lr": lr, "weight_decay": weight_decay, "name": "model"}
+        ]
         if mine:
             groups.append({"params": mine, "lr": gate_lr, "weight_decay": 0.0, "name": "gates"})
         return [group for group in groups if group["params"]]
@@ -134,7 +165,10 @@ class GateBank(nn.Module):
         sites = {}
         for site, gate in self.items():
             columns = {name: by_head(site, column).tolist() for name, column in gate.numbers().items()}
-            sites[site.name] = [{"head": head, **{name: column[head] for name, column in columns.items()}} for head in range(site.heads)]
+            sites[site.name] = [
+                {"head": head, **{name: column[head] for name, column in columns.items()}}
+                for head in range(site.heads)
+            ]
         return {"gate": self.kind, "sites": sites}
 
     def save(self, path: str | Path) -> None:

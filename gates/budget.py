@@ -1,4 +1,5 @@
-"""The price of an open head in the loss, fixed or steered to a number of heads, and a watch that says when a gate stage goes wrong."""
+"""The price of an open head in the loss, fixed or steered to a number of heads, and a watch that says when a
+gate stage goes wrong."""
 
 import math
 import warnings
@@ -14,10 +15,11 @@ from .bank import GateBank
 
 @dataclass(frozen=True)
 class LambdaBudget:
-    """A fixed price per expected open head: loss = cross-entropy per target token + lambda * sum over heads of P(xi > 0).
+    """A fixed price per expected open head: loss = cross-entropy per target token + lambda * sum over heads
+    of P(xi > 0).
 
-    lam: nats per target token, per expected open head. It grows linearly from 0 over `warmup` steps: gates first learn which heads work.
-    Raises ValueError unless lam is finite and at least 0."""
+    lam: nats per target token, per expected open head. It grows linearly from 0 over `warmup` steps: gates
+    first learn which heads work. Raises ValueError unless lam is finite and at least 0."""
 
     lam: float
     warmup: int = 0
@@ -43,14 +45,22 @@ class LambdaBudget:
 class TargetBudget:
     """A price per expected open head that rises and falls until `heads` are open.
 
-    The augmented Lagrangian of expected heads s = target t (Wang et al. 2020, arXiv:1910.04732; Xia et al. 2022, arXiv:2204.00408): loss =
-    cross-entropy + sum over groups of m (s - t) + stiffness (s - t)^2 / 2, and m <- m + rate (s - t) after each step. t falls linearly from
-    all heads to `heads` over `warmup` steps. heads: in all, or by kind, each with a multiplier of its own. m: nats per target token and
-    head; stiffness: m per head; rate: m per head and step. Raises ValueError unless these are above 0 and warmup is at least 0."""
+    The augmented Lagrangian of expected heads s = target t (Wang et al. 2020, arXiv:1910.04732; Xia et al.
+    2022, arXiv:2204.00408): loss = cross-entropy + sum over groups of m (s - t) + stiffness (s - t)^2 / 2,
+    and m <- m + rate (s - t) after each step. t falls linearly from all heads to `heads` over `warmup` steps.
+    heads: in all, or by kind, each with a multiplier of its own. m: nats per target token and head;
+    stiffness: m per head; rate: m per head
+    and step. Raises ValueError unless
+    these are above 0 and
+    warmup is at least 0."""
 
-    def __init__(self, heads: int | Mapping[str, int], warmup: int = 0, *, stiffness: float = 0.1, rate: float = 0.0002):
+    def __init__(
+        self, heads: int | Mapping[str, int], warmup: int = 0, *, stiffness: float = 0.1, rate: float = 0.0002
+    ):
         if not (stiffness > 0 and rate > 0 and warmup >= 0):
-            raise ValueError(f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, {warmup=}")
+            raise ValueError(
+                f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, {warmup=}"
+            )
         self.heads: dict[str, int] = {"": heads} if isinstance(heads, int) else dict(heads)
         self.warmup, self.stiffness, self.rate = warmup, stiffness, rate
         self.multipliers = dict.fromkeys(self.heads, 0.0)
@@ -97,7 +107,8 @@ class NotANumber(ValueError):
 
 @dataclass
 class GateWatch:
-    """Looks at a gate stage as it runs.   `observe` raises NotANumber, returns a reason to stop, or warns once."""
+    """Looks at a gate stage as it runs.   `observe` raises NotANumber, returns a reason to stop, or warns
+    once."""
 
     budget: LambdaBudget | TargetBudget
     patience: int = 200  # steps after the warm-up within which some gate must have moved
@@ -121,7 +132,9 @@ class GateWatch:
                 "model; lower lambda, or lengthen its warm-up"
             )
         probabilities = bank.open_prob().flat().clamp(1e-12, 1 - 1e-12)
-        position = (probabilities / (1 - probabilities)).log()  # log_alpha but for a constant, for every kind of gate
+        position = (
+            probabilities / (1 - probabilities)
+        ).log()  # log_alpha but for a constant, for every kind of gate
         if self._start is None:
             self._start = position
         late = step >= self.budget.warmup + self.patience

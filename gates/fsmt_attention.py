@@ -1,4 +1,5 @@
-"""FSMT's attention with fewer heads than fill its width: transformers' forward, with the shape of z from the heads in place of the query.
+"""FSMT's attention with fewer heads than fill its width: transformers' forward, with the shape of z from the
+heads in place of the query.
 
 It works on transformers' caches by their attributes, so that nothing of transformers is imported here.
 Letters: B batch, H heads, L query positions, S key positions, K head width.
@@ -50,7 +51,8 @@ class SmallerFSMTAttention(Refitted):
         return self.out_proj(z.permute(2, 0, 1, 3).flatten(2)), weights if output_attentions else None
 
     def keys_values(self, states: Tensor | None, layer_state: Any) -> tuple[Tensor, Tensor]:
-        """k and v (B, H, S, K): of these states (S, B, D) after those in the cache, or, in cross-attention, the cache's own."""
+        """k and v (B, H, S, K): of these states (S, B, D) after those in the cache, or, in cross-attention,
+        the cache's own."""
         cache, cross = layer_state, self.encoder_decoder_attention
         if hasattr(layer_state, "is_updated"):  # the cache of a decoder, one part for each kind
             cache = layer_state.cross_attention_cache if cross else layer_state.self_attention_cache

@@ -1,7 +1,9 @@
-"""Ridge regression from Gram matrices that are summed batch by batch: memory depends on the width of a site, not on the text.
+"""Ridge regression from Gram matrices that are summed batch by batch: memory depends on the width of a site,
+not on the text.
 
-(W, b) = argmin ||X [W b]^T - Y||^2 + r ||[W b] - [W_old b_old]||^2,  so  [W b]^T = old + (X^T X + r I)^-1 (X^T Y - X^T X old).
-Letters: N positions, P columns of X, D columns of Y. r is given as a share of the mean diagonal of X^T X, so that it has no unit.
+(W, b) = argmin ||X [W b]^T - Y||^2 + r ||[W b] - [W_old b_old]||^2,  so  [W b]^T = old + (X^T X + r I)^-1
+(X^T Y - X^T X old). Letters: N positions, P columns of X, D columns of Y. r is given as a share of the mean
+diagonal of X^T X, so that it has no unit.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,8 @@ FEWER_THAN_COLUMNS = 1e-1  # the same, where there are fewer positions than colu
 
 
 class Ranks(Protocol):
-    """Processes that share the calibration text out: batch i is read by the rank i % world, and sums are made over all."""
+    """Processes that share the calibration text out: batch i is read by the rank i % world, and sums are made
+    over all."""
 
     def rank(self) -> int: ...
     def world(self) -> int: ...
@@ -50,7 +53,9 @@ class Gram:
         """The sums of all ranks."""
         whole = Gram(self.xy.shape[0], self.xy.shape[1], self.xx.device)
         whole.xx, whole.xy = ranks.all_sum(self.xx), ranks.all_sum(self.xy)
-        whole.yy, positions = ranks.all_sum(torch.tensor([self.yy, self.positions], dtype=torch.float64)).tolist()
+        whole.yy, positions = ranks.all_sum(
+            torch.tensor([self.yy, self.positions], dtype=torch.float64)
+        ).tolist()
         whole.positions = int(positions)
         return whole
 
@@ -65,18 +70,22 @@ class Gram:
 
 
 def ridge_fit(gram: Gram, old: Tensor, ridge: float) -> Tensor:
-    """The weights (P, D) of least error, shrunk to old (P, D) by `ridge` times the mean diagonal of X^T X; at 0 the nearest to old."""
+    """The weights (P, D) of least error, shrunk to old (P, D) by `ridge` times the mean diagonal of X^T X; at
+    0 the nearest to old."""
     return changes(gram, old, [ridge])[0] + old
 
 
 def choose_ridge(fit: Gram, held_out: Gram, old: Tensor) -> float:
     """The ridge of `RIDGES` whose weights, fitted on one part of the text, have the least error on the other.
 
-    The error of old + delta on the held-out part is a quadratic form in its Gram matrices, so the text is not read again."""
+    The error of old + delta on the held-out part is a quadratic form in its Gram matrices, so the text is not
+    read again."""
     if not held_out.positions:
         return NO_HELD_OUT if fit.positions >= len(fit.xx) else FEWER_THAN_COLUMNS
     residual = held_out.residual(old)
-    errors = [float((delta * (held_out.xx @ delta - 2 * residual)).sum()) for delta in changes(fit, old, RIDGES)]
+    errors = [
+        float((delta * (held_out.xx @ delta - 2 * residual)).sum()) for delta in changes(fit, old, RIDGES)
+    ]
     return RIDGES[min(range(len(RIDGES)), key=errors.__getitem__)]
 
 
@@ -97,8 +106,10 @@ def changes(gram: Gram, old: Tensor, ridges: Sequence[float]) -> list[Tensor]:
 def head_factors(gram: Gram, weight: Tensor, bias: Tensor, heads: int) -> Tensor:
     """One factor a head (H,), those of least error: Kwon et al. 2022 (arXiv:2204.09656), section 3.3.
 
-    gram: of z (N, H * K) with a last column of ones. weight (D, H * K) and bias (D,) stay as they are beside the factors.
-    With c_h = W_h z_h: sum_g E[c_h . c_g] s_g = E[c_h . (y - b)], both from the Gram matrices; of several solutions the nearest to 1."""
+    gram: of z (N, H * K) with a last column of ones. weight (D, H * K) and bias (D,) stay as they are beside
+    the factors. With c_h = W_h z_h: sum_g E[c_h . c_g] s_g = E[c_h . (y - b)], both from the Gram matrices;
+    of several
+    solutions the nearest to 1."""
     width = weight.shape[1] // heads
     blocks = weight.double().unflatten(1, (heads, width))  # (D, H, K)
     zz = gram.xx[:-1, :-1].unflatten(0, (heads, width)).unflatten(2, (heads, width))  # (H, K, H, K)

@@ -1,6 +1,8 @@
-"""Hard Concrete gates.   Louizos et al. 2018 (arXiv:1712.01312); on attention heads: Voita et al. 2019 (arXiv:1905.09418).
+"""Hard Concrete gates.   Louizos et al. 2018 (arXiv:1712.01312); on attention heads: Voita et al. 2019
+(arXiv:1905.09418).
 
-Pure functions of (log_alpha, u) first, then the module that holds log_alpha. Our names are the papers': log_alpha, beta (temperature),
+Pure functions of (log_alpha, u) first, then the module that holds log_alpha. Our names are the papers':
+log_alpha, beta (temperature),
 gamma and zeta (the stretched interval), u (uniform noise), s, s_bar; xi is their z or g.   Letters: H heads.
 """
 
@@ -21,19 +23,23 @@ def check_stretch(gamma: float, zeta: float, beta: float) -> None:
             f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; Louizos et al. use -0.1, 1.1"
         )
     if not beta > 0:
-        raise ValueError(f"need a temperature beta > 0, got {beta=}; Louizos et al. use 2/3, Voita et al. 0.33")
+        raise ValueError(
+            f"need a temperature beta > 0, got {beta=}; Louizos et al. use 2/3, Voita et al. 0.33"
+        )
 
 
 def sample_gate(log_alpha: Tensor, u: Tensor, *, beta: float, gamma: float, zeta: float) -> Tensor:
     """xi in [0, 1] from noise u ~ U(0, 1), shape of log_alpha.
 
-    Louizos eqs. 10-11: s = sigmoid((logit(u) + log_alpha) / beta), s_bar = s (zeta - gamma) + gamma, xi = clip(s_bar, 0, 1)."""
+    Louizos eqs. 10-11: s = sigmoid((logit(u) + log_alpha) / beta), s_bar = s (zeta - gamma) + gamma, xi =
+    clip(s_bar, 0, 1)."""
     s = torch.sigmoid((torch.logit(u) + log_alpha) / beta)
     return (s * (zeta - gamma) + gamma).clamp(0, 1)
 
 
 def test_gate(log_alpha: Tensor, *, gamma: float, zeta: float) -> Tensor:
-    """xi in [0, 1] at test time: clip(sigmoid(log_alpha) (zeta - gamma) + gamma, 0, 1) (Louizos eq. 13, without the temperature).
+    """xi in [0, 1] at test time: clip(sigmoid(log_alpha) (zeta - gamma) + gamma, 0, 1) (Louizos eq. 13,
+    without the temperature).
 
     With -0.1 and 1.1 it is exactly 0 up to log_alpha = -2.398 and exactly 1 from 2.398."""
     return (torch.sigmoid(log_alpha) * (zeta - gamma) + gamma).clamp(0, 1)
@@ -57,8 +63,8 @@ def full_prob(log_alpha: Tensor, *, beta: float, gamma: float, zeta: float) -> T
 class HardConcrete(HeadGate):
     """Learned gates of one site, one `log_alpha` (H,) in float32.
 
-    Gates start open: from log_alpha = 2.4 the test gate is exactly 1, so a converged model is not disturbed (the papers' code starts near
-    0, where every head is halved at step 0)."""
+    Gates start open: from log_alpha = 2.4 the test gate is exactly 1, so a converged model is not disturbed
+    (the papers' code starts near 0, where every head is halved at step 0)."""
 
     def __init__(
         self,
@@ -69,7 +75,8 @@ class HardConcrete(HeadGate):
         zeta: float = 1.1,
         open_heads: int | None = None,
     ):
-        """log_alpha: where the gates start, a number or (H,). open_heads: how many of all peers stay, where that is told."""
+        """log_alpha: where the gates start, a number or (H,). open_heads: how many of all peers stay, where
+        that is told."""
         super().__init__(heads)
         check_stretch(gamma, zeta, beta)
         self.beta, self.gamma, self.zeta, self.open_heads = beta, gamma, zeta, open_heads
@@ -97,8 +104,8 @@ class HardConcrete(HeadGate):
         return full_prob(self.log_alpha.float(), beta=self.beta, gamma=self.gamma, zeta=self.zeta)
 
     def decision(self) -> Tensor:
-        """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha > 0; of gates that are told
-        how many stay, the largest log_alpha of all peers."""
+        """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha
+        > 0; of gates that are told how many stay, the largest log_alpha of all peers."""
         if self.open_heads is not None:
             return self.is_among_highest(self.open_heads)
         return self.full_prob() > 1 - self.open_prob()

@@ -1,7 +1,8 @@
-"""A `HeadMap` gives every attention head of a model a number or a bool: the one currency of selectors, gates and reports.
+"""A `HeadMap` gives every attention head of a model a number or a bool: the one currency of selectors, gates
+and reports.
 
-Gate values, importance scores, masks and roles are all HeadMaps, so every selector meets the same curve, removal and report.
-Letters: H heads of a site.
+Gate values, importance scores, masks and roles are all HeadMaps, so every selector meets the same curve,
+removal and report. Letters: H heads of a site.
 """
 
 import json
@@ -36,7 +37,9 @@ class HeadSite:
     def parse(cls, name: str, heads: int) -> "HeadSite":
         match = _SITE_NAME.fullmatch(name)
         if not match or (match[1] == "encoder") != (match[3] == "enc-self"):
-            raise ValueError(f"expected a site such as 'encoder.0.enc-self' or 'decoder.2.cross', got {name!r}")
+            raise ValueError(
+                f"expected a site such as 'encoder.0.enc-self' or 'decoder.2.cross', got {name!r}"
+            )
         return cls.at(match[3], int(match[2]), heads)
 
     @property
@@ -61,16 +64,21 @@ def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
 
 
 class HeadMap(Mapping[HeadSite, Tensor]):
-    """(site, head) -> number or bool: for every site a tensor (H,) on the CPU, float64 or bool, in the order enc-self, dec-self, cross."""
+    """(site, head) -> number or bool: for every site a tensor (H,) on the CPU, float64 or bool, in the order
+    enc-self, dec-self, cross."""
 
     def __init__(self, values: Mapping[HeadSite, Any]):
         self._values: dict[HeadSite, Tensor] = {}
         for site in sorted(values):
             row = torch.as_tensor(values[site]).detach().cpu()
-            if row.dtype != torch.bool:  # from the list itself: by way of its float32 tensor a score would not come back from its file
+            if (
+                row.dtype != torch.bool
+            ):  # from the list itself: by way of its float32 tensor a score would not come back from its file
                 row = torch.as_tensor(values[site], dtype=torch.float64).detach().cpu()
             if row.shape != (site.heads,):
-                raise ValueError(f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got {tuple(row.shape)}")
+                raise ValueError(
+                    f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got {tuple(row.shape)}"
+                )
             self._values[site] = row
 
     def __getitem__(self, site: HeadSite | str) -> Tensor:
@@ -91,7 +99,11 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return "HeadMap(" + ", ".join(f"{site.name}: {row.tolist()}" for site, row in self.items()) + ")"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HeadMap) and list(self) == list(other) and all(torch.equal(row, other[site]) for site, row in self.items())
+        return (
+            isinstance(other, HeadMap)
+            and list(self) == list(other)
+            and all(torch.equal(row, other[site]) for site, row in self.items())
+        )
 
     def __invert__(self) -> "HeadMap":
         return self.map(lambda row: ~row)
@@ -129,28 +141,42 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return HeadMap({site: row for site, row in self.items() if site.kind in chosen})
 
     def l2_per_layer(self) -> "HeadMap":
-        """Each site's values divided by their l2 norm (Michel et al. 2019, section 4.1); a site of zeros stays zeros."""
+        """Each site's values divided by their l2 norm (Michel et al. 2019, section 4.1); a site of zeros
+        stays zeros."""
         return self.map(lambda row: row.double() / row.double().norm().clamp_min(1e-300))
 
     def lowest(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> "HeadMap":
-        """True at the `closed` heads and at those of least value, k in all; the order and the errors are those of `closing_order`."""
+        """True at the `closed` heads and at those of least value, k in all; the order and the errors are
+        those of `closing_order`."""
         chosen = torch.zeros(self.heads_total, dtype=torch.bool) if closed is None else closed.flat().clone()
         chosen[self.closing_order(k, closed=closed, at_least=at_least)] = True
         return self.like(chosen)
 
     def closing_order(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> list[int]:
-        """Which heads to close, one after another, until k are closed: their positions in `flat()`, lowest value first.
+        """Which heads to close, one after another, until k are closed: their positions in `flat()`, lowest
+        value first.
 
-        closed: bool, the heads that are closed already; they count among the k. A head is passed over where its site would be left with
-        fewer than `at_least` open heads, so they may be fewer than asked for. Equal values go in the order of sites and heads.
-        Raises ValueError unless 0 <= k <= heads, when a value is not finite, or when `closed` is no bool map over the same sites."""
+        closed: bool, the heads that are closed already; they count among the k. A head is passed over where
+        its site would be left with fewer than `at_least` open heads, so they may be fewer than asked for.
+        Equal values go in the order of sites and heads. Raises ValueError unless 0 <= k <= heads, when a
+        value is not finite, or when
+        `closed` is no bool map
+        over the same sites."""
         if not 0 <= k <= self.heads_total:
-            raise ValueError(f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}")
+            raise ValueError(
+                f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}"
+            )
         values = self.flat().double()
         if not torch.isfinite(values).all():
-            raise ValueError("scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN")
-        if closed is not None and (list(closed) != list(self) or any(row.dtype != torch.bool for row in closed.values())):
-            raise ValueError("expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: row == 0) makes one")
+            raise ValueError(
+                "scores hold NaN or infinity, so heads cannot be ordered; look for a loss that turned NaN"
+            )
+        if closed is not None and (
+            list(closed) != list(self) or any(row.dtype != torch.bool for row in closed.values())
+        ):
+            raise ValueError(
+                "expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: row == 0) makes one"
+            )
         is_closed = [False] * len(values) if closed is None else closed.flat().tolist()
         site_numbers = [number for number, site in enumerate(self) for _ in range(site.heads)]
         open_heads = [site.heads for site in self]
@@ -186,8 +212,12 @@ class HeadMap(Mapping[HeadSite, Tensor]):
     @classmethod
     def from_json(cls, mapping: Mapping[str, list[Any]]) -> "HeadMap":
         rows = list(mapping.values()) if isinstance(mapping, Mapping) else [None]
-        if not all(isinstance(row, list) and all(isinstance(value, (int, float)) for value in row) for row in rows):
-            raise ValueError("expected a mapping from site names to lists of numbers, such as {'encoder.0.enc-self': [1.0, 0.0]}")
+        if not all(
+            isinstance(row, list) and all(isinstance(value, (int, float)) for value in row) for row in rows
+        ):
+            raise ValueError(
+                "expected a mapping from site names to lists of numbers, such as {'encoder.0.enc-self': [1.0, 0.0]}"
+            )
         return cls({HeadSite.parse(name, len(row)): row for name, row in mapping.items()})
 
     def save(self, path: str | Path) -> None:
@@ -198,14 +228,18 @@ class HeadMap(Mapping[HeadSite, Tensor]):
     def load(cls, path: str | Path) -> "HeadMap":
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, nested too deep, or no sites and numbers
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # no JSON, no UTF-8, nested too deep, or no sites and numbers
             raise ValueError(f"{path} is not a HeadMap: {error}; --fresh makes it anew") from error
 
 
 def write_json(path: str | Path, content: Any) -> None:
     """Write JSON under a temporary name, then rename it: after a crash the old file is whole.
 
-    The repository's data/atomic_file.py does the same for files of any kind; the wheel has `gates` alone, and so lines of its own."""
+    The repository's data/atomic_file.py does the same for files of any kind; the wheel has `gates` alone, and
+    so lines of its own."""
     path, text = Path(path), json.dumps(content, indent=1) + "\n"
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs write scores of one base
     try:
@@ -216,6 +250,8 @@ def write_json(path: str | Path, content: Any) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror}; free some space or choose another folder") from error
+        raise OSError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another folder"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)

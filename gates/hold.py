@@ -1,8 +1,11 @@
-"""Ways to hold an attention: how a gate comes to scale the inputs of W_O in a forward that somebody else may have written.
+"""Ways to hold an attention: how a gate comes to scale the inputs of W_O in a forward that somebody else may
+have written.
 
     slot     the attention's own forward multiplies by the gate in its slot: xi of every shape
-    hook     before the output projection runs, its input is scaled head by head: xi (H,), (B, H), and (B, H, L) for whole passes
-    weight   the columns of W_O are scaled, where a forward reads `out_proj.weight` without calling `out_proj`: xi (H,)
+    hook     before the output projection runs, its input is scaled head by head: xi (H,), (B, H), and (B, H,
+    L) for whole passes
+    weight   the columns of W_O are scaled, where a forward reads `out_proj.weight` without calling
+    `out_proj`: xi (H,)
 
 A `SiteRule` names the way. Letters: B batch, H heads, L query positions, K head width.
 """
@@ -32,8 +35,11 @@ class SiteRule:
     head_width: str = ""  # the attribute with K, where none says H: then H = the columns of W_O / K
     way: str = "slot"  # "slot", "hook" or "weight"
     slot: str = "gate"  # way "slot": the attribute that holds a gate or None
-    batch_axis: int = 0  # way "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
-    q: str = "q_proj"  # the projections; one name for all three where they are one weight, q's rows before k's before v's
+    batch_axis: int = (
+        0  # way "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
+    )
+    # the projections; one name for all three where they are one weight, q's rows before k's before v's
+    q: str = "q_proj"
     k: str = "k_proj"
     v: str = "v_proj"
     out: str = "out_proj"
@@ -41,9 +47,13 @@ class SiteRule:
     transposed: bool = False  # weights are (inputs, outputs), as those of GPT-2's Conv1D
     widths: tuple[str, ...] = ()  # attributes that hold heads * head width
     causal: str = ""  # the attribute that is true in a decoder's self-attention, where the path does not tell
-    bias: str = ""  # the embedding, one column a head, by which the first layer of a stack makes the position bias of all (T5)
+    # the embedding, one column a head, by which the first layer of a stack makes the position bias of all
+    # (T5)
+    bias: str = ""
     zero_heads: bool = False  # its forward works when no head is left
-    refit: Callable[[nn.Module], dict[str, Any]] | None = None  # what else to set where the forward needs heads * K = its width: refit.py
+    refit: Callable[[nn.Module], dict[str, Any]] | None = (
+        None  # what else to set where the forward needs heads * K = its width: refit.py
+    )
 
     def __post_init__(self) -> None:
         if self.way not in WAYS:
@@ -53,11 +63,14 @@ class SiteRule:
                 "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that with the width of one"
             )
         if self.batch_axis not in (0, 1):
-            raise ValueError(f"expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got {self.batch_axis}")
+            raise ValueError(
+                f"expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got {self.batch_axis}"
+            )
 
 
 class Hold:
-    """One gate on one attention: `check` before, `take` it, `release` it. A way is a subclass with these three."""
+    """One gate on one attention: `check` before, `take` it, `release` it. A way is a subclass with these
+    three."""
 
     def __init__(self, module: nn.Module, rule: SiteRule, gate: HeadGate):
         self.module, self.rule, self.gate = module, rule, gate
@@ -89,7 +102,9 @@ class SlotHold(Hold):
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
         cure = ". A forward that has no slot is held by way='hook' if it calls its output projection, else by way='weight'"
         if (content := attribute(module, rule.slot, "`slot`", cure)) is not None:
-            raise ValueError(f"the slot {rule.slot!r} of {type(module).__name__} must hold None, it holds a {type(content).__name__}")
+            raise ValueError(
+                f"the slot {rule.slot!r} of {type(module).__name__} must hold None, it holds a {type(content).__name__}"
+            )
 
     def take(self) -> None:
         super().take()
@@ -121,7 +136,8 @@ class HookHold(Hold):
 
 
 class WeightHold(Hold):
-    """A parametrization scales the columns of W_O. State dicts name the weight as without it. torch does not pickle such a model whole."""
+    """A parametrization scales the columns of W_O. State dicts name the weight as without it. torch does not
+    pickle such a model whole."""
 
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
@@ -132,8 +148,13 @@ class WeightHold(Hold):
         out = self.out = projection(self.module, self.rule.out)
         self.order = list(out._parameters)
         # unsafe: no trial call, which would ask the gate
-        parametrize.register_parametrization(out, "weight", ScaledColumns(self.gate, self.rule.transposed), unsafe=True)
-        self.handles = [out.register_state_dict_post_hook(to_plain_name), out.register_load_state_dict_pre_hook(from_plain_name)]
+        parametrize.register_parametrization(
+            out, "weight", ScaledColumns(self.gate, self.rule.transposed), unsafe=True
+        )
+        self.handles = [
+            out.register_state_dict_post_hook(to_plain_name),
+            out.register_load_state_dict_pre_hook(from_plain_name),
+        ]
 
     def release(self) -> None:
         super().release()
@@ -170,14 +191,19 @@ class ScaledColumns(nn.Module):
 
 
 def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
-    """The input z of an output projection, (B, L, H * K) or, with batch_axis 1, (L, B, H * K), times xi (H,), (B, H) or (B, H, L).
+    """The input z of an output projection, (B, L, H * K) or, with batch_axis 1, (L, B, H * K), times xi (H,),
+    (B, H) or (B, H, L).
 
     Raises ValueError where xi has other sentences or positions than z."""
     heads = xi.shape[min(xi.dim() - 1, 1)]
     if xi.dim() > 1:
         if xi.dim() == 2:
             xi = xi[..., None]
-        if z.dim() != 3 or xi.shape[0] not in (1, z.shape[batch_axis]) or xi.shape[2] not in (1, z.shape[1 - batch_axis]):
+        if (
+            z.dim() != 3
+            or xi.shape[0] not in (1, z.shape[batch_axis])
+            or xi.shape[2] not in (1, z.shape[1 - batch_axis])
+        ):
             raise ValueError(
                 f"xi of shape {tuple(xi.shape)} (B, H, L) does not fit the output projection's input {tuple(z.shape)}, whose batch axis is "
                 f"{batch_axis}; give one row a sentence (beams repeat theirs) and one number a position of the pass, or xi of shape (H,)"
@@ -196,7 +222,8 @@ def from_plain_name(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) 
 
 
 def heads_of(module: nn.Module, rule: SiteRule) -> int:
-    """The number of heads that this attention has now. Raises ValueError where the rule does not lead to a number."""
+    """The number of heads that this attention has now. Raises ValueError where the rule does not lead to a
+    number."""
     field = "heads" if rule.heads else "head_width"
     number = attribute(module, getattr(rule, field), f"`{field}`")
     if not isinstance(number, int):
@@ -212,7 +239,8 @@ def group_of(module: nn.Module, rule: SiteRule) -> int:
 
 
 def columns_of(out: nn.Module, rule: SiteRule) -> int:
-    """The columns of W_O, H * K: the layer's own word, as a quantised weight may have any shape, else those of its weight."""
+    """The columns of W_O, H * K: the layer's own word, as a quantised weight may have any shape, else those
+    of its weight."""
     return sizes_of(out, rule)[1]
 
 
@@ -232,13 +260,23 @@ def sizes_of(linear: nn.Module, rule: SiteRule) -> tuple[int, int]:
 
 
 def attribute(module: nn.Module, path: str, field: str, cure: str = "") -> Any:
-    """What the module has under a path that its rule names as `field`. Raises ValueError, with the nearest name, where there is nothing."""
+    """What the module has under a path that its rule names as `field`. Raises ValueError, with the nearest
+    name, where there is nothing."""
     found: Any = module
     for name in path.split("."):
         if not hasattr(found, name):
-            names = [*vars(found), *(key for part in ("_modules", "_parameters", "_buffers") for key in getattr(found, part, ()))]
+            names = [
+                *vars(found),
+                *(
+                    key
+                    for part in ("_modules", "_parameters", "_buffers")
+                    for key in getattr(found, part, ())
+                ),
+            ]
             hint = nearest(name, [own for own in names if not own.startswith("_") and own != "training"])
-            raise ValueError(f"{type(module).__name__} has no {path!r}, which its SiteRule names as {field}{hint}{cure}")
+            raise ValueError(
+                f"{type(module).__name__} has no {path!r}, which its SiteRule names as {field}{hint}{cure}"
+            )
         found = getattr(found, name)
     return found
 
@@ -247,20 +285,26 @@ def projection(module: nn.Module, path: str) -> nn.Module:
     """The projection of this path. Raises ValueError where there is none."""
     found = attribute(module, path, "a projection")
     if not isinstance(found, nn.Module):
-        raise ValueError(f"{path!r}, which the SiteRule of {type(module).__name__} names as a projection, is a {type(found).__name__}")
+        raise ValueError(
+            f"{path!r}, which the SiteRule of {type(module).__name__} names as a projection, is a {type(found).__name__}"
+        )
     return found
 
 
 def plain_projection(module: nn.Module, path: str) -> nn.Linear:
-    """The projection of this path, an nn.Linear or a class like it. Raises ValueError unless its weight is a parameter of its own."""
+    """The projection of this path, an nn.Linear or a class like it. Raises ValueError unless its weight is a
+    parameter of its own."""
     found = projection(module, path)
     if "weight" not in dict(found.named_parameters(recurse=False)):
-        raise ValueError(f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation first")
+        raise ValueError(
+            f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation first"
+        )
     return cast(nn.Linear, found)
 
 
 def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int) -> None:
-    """Raises ValueError unless the inputs of `out` are the heads' outputs side by side, as many as v gives."""
+    """Raises ValueError unless the inputs of `out` are the heads' outputs side by side, as many as v
+    gives."""
     columns, name = columns_of(out, rule), type(module).__name__
     if columns % heads:
         raise ValueError(
@@ -268,7 +312,9 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
             "look at `heads`, `out` and `transposed` of its SiteRule"
         )
     if rule.out in (rule.q, rule.k, rule.v):
-        raise ValueError(f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after the heads")
+        raise ValueError(
+            f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after the heads"
+        )
     with suppress(AttributeError):  # a rule for gating alone need not name v
         values = sizes_of(attrgetter(rule.v)(module), rule)[0] * group_of(module, rule) if rule.v else None
         if values not in (None, columns * (rule.q, rule.k, rule.v).count(rule.v)):

@@ -1,4 +1,5 @@
-"""The output projections of a model's attentions, whichever way their weights lie, with the heads of each that stay.
+"""The output projections of a model's attentions, whichever way their weights lie, with the heads of each
+that stay.
 
 Letters: N positions, P columns of X, H heads, K head width, D model width, I width of W_V's inputs.
 """
@@ -16,7 +17,9 @@ from .rules import rule_of
 from .site_walk import Mixer, Sublayer, open_sites
 from .sites import find_sites
 
-FEED_FORWARD = SiteRule(heads="1", way="hook")  # its last layer is (outputs, inputs), and is given (B, L, inputs)
+FEED_FORWARD = SiteRule(
+    heads="1", way="hook"
+)  # its last layer is (outputs, inputs), and is given (B, L, inputs)
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,19 @@ class Output:
     @property
     def kept(self) -> Tensor:
         """(H * K,) bool: the columns of the heads that stay."""
-        return self.keep.repeat_interleave(columns_of(self.out, self.rule) // len(self.keep)).to(self.out.weight.device)
+        return self.keep.repeat_interleave(columns_of(self.out, self.rule) // len(self.keep)).to(
+            self.out.weight.device
+        )
 
     @property
     def kept_inputs(self) -> Tensor:
-        """(P,) bool: of what a refit reads, W_O's inputs, or what the heads take in (H * I,), that of the heads that stay."""
-        return self.kept if self.mixer is None else self.keep.repeat_interleave(self.mixer.values.in_features).to(self.out.weight.device)
+        """(P,) bool: of what a refit reads, W_O's inputs, or what the heads take in (H * I,), that of the
+        heads that stay."""
+        return (
+            self.kept
+            if self.mixer is None
+            else self.keep.repeat_interleave(self.mixer.values.in_features).to(self.out.weight.device)
+        )
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -70,25 +80,36 @@ class Output:
         self.weight[:, ~self.kept] = 0.0
 
 
-def outputs_of(model: nn.Module, closed: HeadMap, sublayers: Iterable[Sublayer] = (), *, values: bool = False) -> dict[HeadSite, Output]:
-    """The output projections of all sites with heads, and the last linear layers of the other sublayers. values: with their mixers.
+def outputs_of(
+    model: nn.Module, closed: HeadMap, sublayers: Iterable[Sublayer] = (), *, values: bool = False
+) -> dict[HeadSite, Output]:
+    """The output projections of all sites with heads, and the last linear layers of the other sublayers.
+    values: with their mixers.
 
     Raises ValueError where the map does not fit the model, or two share one weight."""
     modules = open_sites(model)
     parts = {each.site: each for each in sublayers}
     for site, row in closed.items() if isinstance(closed, HeadMap) else ():
         if site.heads and row.dtype != torch.bool:
-            raise ValueError(f"closed must hold bools, True where a head is closed; {site.name} has numbers: scores.lowest(k) makes bools")
-    rows = rows_now(find_sites(model), closed, "closed", False)  # it may have sites all of whose heads are gone
+            raise ValueError(
+                f"closed must hold bools, True where a head is closed; {site.name} has numbers: scores.lowest(k) makes bools"
+            )
+    rows = rows_now(
+        find_sites(model), closed, "closed", False
+    )  # it may have sites all of whose heads are gone
     found = {}
     for site, module in modules.items():
         keep = ~rows[site] if site in rows else torch.ones(site.heads, dtype=torch.bool)
         mixer = parts[site].mixer if values else None
-        found[site] = Output(site, module, rule_of(module), plain_projection(module, rule_of(module).out), keep, mixer)
+        found[site] = Output(
+            site, module, rule_of(module), plain_projection(module, rule_of(module).out), keep, mixer
+        )
     for site, part in parts.items():
         if site not in found:
             found[site] = Output(site, part.module, FEED_FORWARD, part.out, torch.ones(1, dtype=torch.bool))
     weights = [id(output.out.weight) for output in found.values()]
     if len(set(weights)) < len(weights):
-        raise ValueError("two output projections share one weight, so heads cannot be closed at one alone; give each its own copy first")
+        raise ValueError(
+            "two output projections share one weight, so heads cannot be closed at one alone; give each its own copy first"
+        )
     return found

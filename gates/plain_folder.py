@@ -1,7 +1,9 @@
-"""Pruned folders of models that are none of Hugging Face's: the weights, the heads that are left and the name of the class.
+"""Pruned folders of models that are none of Hugging Face's: the weights, the heads that are left and the name
+of the class.
 
-No code builds the model but the user's own: `load_pruned(folder, model=Mine(...))` takes a new one with all its heads and any weights.
-config.json: {"headgates": {"class": "Mine", "heads": {"encoder.0.enc-self": [0, 2, 5], ...}}}
+No code builds the model but the user's own: `load_pruned(folder, model=Mine(...))` takes a new one with all
+its heads and any weights. config.json: {"headgates": {"class": "Mine", "heads": {"encoder.0.enc-self": [0, 2,
+5], ...}}}
 """
 
 import importlib
@@ -25,7 +27,8 @@ def safetensors() -> Any:
         return importlib.import_module("safetensors.torch")
     except ImportError as error:
         raise ImportError(
-            f"pruned folders need safetensors ({error}): pip install 'headgates[hf]', in a checkout pip install '.[hf]'", name=error.name
+            f"pruned folders need safetensors ({error}): pip install 'headgates[hf]', in a checkout pip install '.[hf]'",
+            name=error.name,
         ) from None
 
 
@@ -36,7 +39,8 @@ def write_plain(model: nn.Module, folder: Path, left: Mapping[str, list[int]], f
 
 
 def check_plain(model: nn.Module | None, name: str, folder: Path) -> nn.Module:
-    """The model to load into. Raises ValueError unless it is one of the folder's class with all its heads and no gates."""
+    """The model to load into. Raises ValueError unless it is one of the folder's class with all its heads and
+    no gates."""
     if model is None:
         raise ValueError(
             f"{folder} holds the weights of a {name}, which is no Hugging Face model: give a new one, with all its heads, as "
@@ -58,7 +62,9 @@ def read_plain(model: nn.Module, folder: Path) -> nn.Module:
         missing, unexpected = library.load_model(model, folder / _WEIGHTS, strict=False)
     except (RuntimeError, OSError, importlib.import_module("safetensors").SafetensorError) as error:
         shown = " ".join(str(error).split())[:300]
-        raise ValueError(f"the weights in {folder} cannot be read as those of a {type(model).__name__}: {shown}") from error
+        raise ValueError(
+            f"the weights in {folder} cannot be read as those of a {type(model).__name__}: {shown}"
+        ) from error
     if missing or unexpected:
         raise ValueError(
             f"the weights in {folder} are not those of this {type(model).__name__}: "

@@ -1,7 +1,8 @@
-"""T5's relative position bias: the first layer of a stack makes it for all layers, one column of an embedding for each head.
+"""T5's relative position bias: the first layer of a stack makes it for all layers, one column of an embedding
+for each head.
 
-Where layers keep different heads, each makes it anew from the same embedding and takes the columns of its own heads.
-Letters: H heads of a layer, C columns left in the embedding, L query positions, S key positions.
+Where layers keep different heads, each makes it anew from the same embedding and takes the columns of its own
+heads. Letters: H heads of a layer, C columns left in the embedding, L query positions, S key positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,8 @@ _OWN = "makes_its_own_bias"  # attribute of an attention that no longer takes th
 
 
 class OwnColumns:
-    """Stands in for a layer's `compute_bias`: the bias that the stack's first layer makes, of some columns."""
+    """Stands in for a layer's `compute_bias`: the bias that the stack's first layer makes, of some
+    columns."""
 
     def __init__(self, first: nn.Module, columns: list[int]):
         self.first, self.columns = first, columns
@@ -28,12 +30,15 @@ class OwnColumns:
 
 
 def share_out_bias(
-    stack: Sequence[tuple[nn.Module, SiteRule]], before: Mapping[nn.Module, tuple[bool, ...]], after: Mapping[nn.Module, tuple[bool, ...]]
+    stack: Sequence[tuple[nn.Module, SiteRule]],
+    before: Mapping[nn.Module, tuple[bool, ...]],
+    after: Mapping[nn.Module, tuple[bool, ...]],
 ) -> int:
-    """Let each layer of a stack take the bias of its own heads, after heads were removed; the number of parameters that went.
+    """Let each layer of a stack take the bias of its own heads, after heads were removed; the number of
+    parameters that went.
 
-    stack: its attentions of one kind, in the order of layers. before, after: which of the first heads each had and has; the embedding keeps
-    the columns of all heads that some layer has."""
+    stack: its attentions of one kind, in the order of layers. before, after: which of the first heads each
+    had and has; the embedding keeps the columns of all heads that some layer has."""
     first, rule = stack[0]
     modules = [module for module, _ in stack]
     had, has = heads_of_any(before, modules), heads_of_any(after, modules)
@@ -50,7 +55,10 @@ def share_out_bias(
             continue
         if table is not None:
             own = [place for place, head in enumerate(has) if after[module][head]]
-            cast(Any, module).compute_bias, cast(Any, module).has_relative_attention_bias = OwnColumns(first, own), True
+            cast(Any, module).compute_bias, cast(Any, module).has_relative_attention_bias = (
+                OwnColumns(first, own),
+                True,
+            )
         if not hasattr(module, _OWN):
             setattr(module, _OWN, True)
             module.register_forward_pre_hook(without_bias, with_kwargs=True)
@@ -59,8 +67,14 @@ def share_out_bias(
 
 def heads_of_any(left: Mapping[nn.Module, tuple[bool, ...]], modules: Sequence[nn.Module]) -> list[int]:
     """The first numbers of the heads that at least one of the modules has, in order."""
-    return [head for head, layers in enumerate(zip(*(left[module] for module in modules), strict=True)) if any(layers)]
+    return [
+        head
+        for head, layers in enumerate(zip(*(left[module] for module in modules), strict=True))
+        if any(layers)
+    ]
 
 
-def without_bias(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def without_bias(
+    _: nn.Module, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return args, {**options, "position_bias": None}

@@ -1,17 +1,19 @@
-"""Models without their closed heads, written to a folder and read again: safetensors and JSON, Hugging Face's as transformers writes them.
+"""Models without their closed heads, written to a folder and read again: safetensors and JSON, Hugging Face's
+as transformers writes them.
 
     remove(model, bank.closed())
     save_pruned(model, "pruned")
     model = load_pruned("pruned")                    # a Hugging Face model
     model = load_pruned("pruned", model=Mine(...))   # any other: its class builds it, with all its heads
 
-transformers builds every layer of a stack with as many heads as the config says. So config.json has one more field, the first numbers of
-the heads that each site still has:
+transformers builds every layer of a stack with as many heads as the config says. So config.json has one more
+field, the first numbers of the heads that each site still has:
 
     "headgates": {"heads": {"encoder.0.enc-self": [0, 2, 5], "decoder.0.cross": [1], ...}}
 
-Where all sites keep the same number and the config can say so, it does ("of" is then the number at first), and `from_pretrained` reads the
-folder too. Nothing in a folder is run: the class is looked up in transformers by the config's `architectures`, no other code is asked for.
+Where all sites keep the same number and the config can say so, it does ("of" is then the number at first),
+and `from_pretrained` reads the folder too. Nothing in a folder is run: the class is looked up in transformers
+by the config's `architectures`, no other code is asked for.
 """
 
 import copy
@@ -35,13 +37,15 @@ from .rules import rule_of
 from .sites import find_sites
 
 FIELD = "headgates"  # of config.json
-# config fields by which transformers would load code from elsewhere: attention kernels, and classes of a folder's own
+# config fields by which transformers would load code from elsewhere: attention kernels, and classes of a
+# folder's own
 _CODE = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _HEADS = ("num_attention_heads", "num_heads")  # config fields with the number of heads of all sites
 
 
 def hugging_face() -> Any:
-    """The module transformers. Raises ImportError, naming the extra to install, where it or what it works with is missing."""
+    """The module transformers. Raises ImportError, naming the extra to install, where it or what it works
+    with is missing."""
     try:
         return [importlib.import_module(name) for name in ("tokenizers", "safetensors", "transformers")][-1]
     except ImportError as error:
@@ -55,8 +59,9 @@ def hugging_face() -> Any:
 def save_pruned(model: nn.Module, folder: str | Path) -> Path:
     """Write a model, whatever heads it has left, to a new folder; the folder's path.
 
-    Raises ValueError if the model has gates attached or no attention that a rule knows, FileExistsError if there is something in the
-    folder, ImportError if the extra `hf` is not installed. What fails leaves no folder."""
+    Raises ValueError if the model has gates attached or no attention that a rule knows, FileExistsError if
+    there is something in the folder, ImportError if the extra `hf` is not installed. What fails leaves no
+    folder."""
     theirs = is_hugging_face(model)
     hugging_face() if theirs else safetensors()
     if any(hold_of(module) is not None for module in model.modules()):
@@ -80,7 +85,10 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
 
 def is_hugging_face(model: nn.Module) -> bool:
     """Whether transformers made the model's class, without importing transformers for the others."""
-    return any(f"{cls.__module__}.{cls.__name__}" == "transformers.modeling_utils.PreTrainedModel" for cls in type(model).__mro__)
+    return any(
+        f"{cls.__module__}.{cls.__name__}" == "transformers.modeling_utils.PreTrainedModel"
+        for cls in type(model).__mro__
+    )
 
 
 def write_hugging_face(model: Any, folder: Path) -> None:
@@ -98,7 +106,8 @@ def numbers_left(model: nn.Module) -> dict[str, list[int]]:
 
 
 def saved_config(model: Any) -> Any:
-    """The model's config with the field `headgates` and, where a config can say it, the number of heads that every site has left."""
+    """The model's config with the field `headgates` and, where a config can say it, the number of heads that
+    every site has left."""
     left = heads_left(model)
     config = copy.deepcopy(model.config)
     setattr(config, FIELD, {"heads": numbers_left(model)})
@@ -110,11 +119,16 @@ def saved_config(model: Any) -> Any:
 
 
 def config_of_fewer(model: Any, config: Any) -> Any | None:
-    """A config from which transformers itself builds a model of these shapes, or None: where sites differ, it cannot."""
+    """A config from which transformers itself builds a model of these shapes, or None: where sites differ, it
+    cannot."""
     modules = find_sites(model)
     counts = {site.heads for site in modules}
     field = next((name for name in _HEADS if name in config.to_dict()), None)
-    if len(counts) > 1 or field is None or any(isinstance(vars(module).get("compute_bias"), OwnColumns) for module in modules.values()):
+    if (
+        len(counts) > 1
+        or field is None
+        or any(isinstance(vars(module).get("compute_bias"), OwnColumns) for module in modules.values())
+    ):
         return None
     smaller, module = copy.deepcopy(config), next(iter(modules.values()))
     heads, group = next(iter(counts)), group_of(module, rule_of(module))
@@ -133,17 +147,22 @@ def config_of_fewer(model: Any, config: Any) -> Any | None:
 
 
 def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options: Any) -> Any:
-    """The model of a folder that `save_pruned` wrote, in evaluation; `heads_left(model)` says which heads it has.
+    """The model of a folder that `save_pruned` wrote, in evaluation; `heads_left(model)` says which heads it
+    has.
 
-    model: for a class that is none of Hugging Face's, a new model of it with all its heads, which loses those that are gone and takes the
-    weights, in place. options: for transformers' `from_pretrained`, such as dtype, device_map or attn_implementation.
-    Raises ValueError, in one line, at a folder without config.json, the field `headgates` or safetensors, or one whose parts do not fit
-    each other or the model; ImportError if the extra `hf` is not installed."""
+    model: for a class that is none of Hugging Face's, a new model of it with all its heads, which loses those
+    that are gone and takes the weights, in place. options: for transformers' `from_pretrained`, such as
+    dtype, device_map or attn_implementation. Raises ValueError, in one line, at a folder without config.json,
+    the field `headgates` or safetensors, or one whose parts do not fit each other or the model; ImportError
+    if the
+    extra `hf` is not installed."""
     folder = Path(folder)
     content = config_content(folder)
     if isinstance(content[FIELD], dict) and isinstance(name := content[FIELD].get("class"), str):
         if options:
-            raise ValueError(f"{sorted(options)} are options of transformers, {folder} holds a {name}; give model= alone")
+            raise ValueError(
+                f"{sorted(options)} are options of transformers, {folder} holds a {name}; give model= alone"
+            )
         model = check_plain(model, name, folder)
         take_out(model, *field_content(content, folder))
         return read_plain(model, folder)
@@ -165,13 +184,26 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
     Pruned.__name__ = Pruned.__qualname__ = cls.__name__
     try:
         loaded, info = Pruned.from_pretrained(
-            folder, config=config, use_safetensors=True, local_files_only=True, output_loading_info=True, **options
+            folder,
+            config=config,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            **options,
         )
     except (RuntimeError, OSError, importlib.import_module("safetensors").SafetensorError) as error:
-        raise ValueError(f"the weights in {folder} cannot be read as those of a {cls.__name__}: {first_line(error)}") from error
-    wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[name]}
+        raise ValueError(
+            f"the weights in {folder} cannot be read as those of a {cls.__name__}: {first_line(error)}"
+        ) from error
+    wrong = {
+        name: sorted(map(str, info[name]))
+        for name in ("missing_keys", "unexpected_keys", "mismatched_keys")
+        if info[name]
+    }
     if wrong:
-        raise ValueError(f"the weights in {folder} are not those of its config: {wrong}; save it again with save_pruned")
+        raise ValueError(
+            f"the weights in {folder} are not those of its config: {wrong}; save it again with save_pruned"
+        )
     loaded.__class__ = cls
     return loaded.eval()
 
@@ -185,7 +217,9 @@ def config_content(folder: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict) or FIELD not in content:
-        raise ValueError(f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with from_pretrained")
+        raise ValueError(
+            f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with from_pretrained"
+        )
     if not any(folder.glob("*.safetensors")):
         raise ValueError(
             f"{folder} has no weights in safetensors, and no others are read, as they may hold code; save it again with save_pruned"
@@ -212,7 +246,11 @@ def class_of(transformers: Any, content: Mapping[str, Any], folder: Path) -> Any
 def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, list[int]], int | None]:
     field = content[FIELD]
     heads, of = (field.get("heads"), field.get("of")) if isinstance(field, dict) else (None, None)
-    if not (isinstance(heads, dict) and all(map(is_rising, heads.values())) and (of is None or (isinstance(of, int) and of > 0))):
+    if not (
+        isinstance(heads, dict)
+        and all(map(is_rising, heads.values()))
+        and (of is None or (isinstance(of, int) and of > 0))
+    ):
         raise ValueError(
             f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, 2]}}}}, the first numbers of the "
             f"heads that are left, in order; got {json.dumps(field)[:100]}"
@@ -222,11 +260,16 @@ def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, l
 
 def is_rising(row: Any) -> bool:
     """Whether this is a list of head numbers in order, none twice."""
-    return isinstance(row, list) and all(type(head) is int and head >= 0 for head in row) and row == sorted(set(row))
+    return (
+        isinstance(row, list)
+        and all(type(head) is int and head >= 0 for head in row)
+        and row == sorted(set(row))
+    )
 
 
 def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -> None:
-    """Remove the heads that are not listed; with `of` given the model was built without them, and is told which they were."""
+    """Remove the heads that are not listed; with `of` given the model was built without them, and is told
+    which they were."""
     sites = {site.name: site for site in find_sites(model)}
     rows = {}
     for name, row in heads.items():
@@ -234,7 +277,9 @@ def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -
             raise ValueError(unknown_site(name, list(sites)))
         site = HeadSite.at(sites[name].kind, sites[name].layer, of or sites[name].heads)
         if row and row[-1] >= site.heads:
-            raise ValueError(f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left")
+            raise ValueError(
+                f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left"
+            )
         rows[site] = torch.tensor([head in row for head in range(site.heads)], dtype=torch.bool)
     if of is None:
         remove(model, ~HeadMap(rows))

@@ -1,22 +1,26 @@
-"""Attentions whose forward needs heads * head width = model width come to work with fewer heads: they are refitted when the first go.
+"""Attentions whose forward needs heads * head width = model width come to work with fewer heads: they are
+refitted when the first go.
 
-The `refit` of a site rule takes such an attention and returns the attributes to set beside the smaller weights: a switch that its own
-forward asks for, or another class, whose forward does without that equation. The module stays the same object at the same path, its class
-a subclass of what it was and of the same name, so that its site rule, `isinstance` and hooks go on.
+The `refit` of a site rule takes such an attention and returns the attributes to set beside the smaller
+weights: a switch that its own forward asks for, or another class, whose forward does without that equation.
+The module stays the same object at the same path, its class a subclass of what it was and of the same name,
+so that its site rule, `isinstance` and hooks go on.
 """
 
 from typing import Any
 
 from torch import nn
 
-LEFT = "heads_left"  # attribute of an attention that lost heads: for each head that it had at first, whether it is still there
+# attribute of an attention that lost heads: for each head that it had at first, whether it is still there
+LEFT = "heads_left"
 
 
 _CLASSES: dict[tuple[type, type], type[nn.Module]] = {}
 
 
 class Refitted:
-    """Base of the classes whose forward takes the place of an attention's own. Copies and pickles of the module make its class again."""
+    """Base of the classes whose forward takes the place of an attention's own. Copies and pickles of the
+    module make its class again."""
 
     def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
         forward, own = type(self).__bases__
@@ -37,7 +41,8 @@ def blank(own: type[nn.Module], forward: type[Refitted]) -> nn.Module:
 
 
 def check_no_added_keys(module: Any) -> None:
-    """Raises ValueError at an attention that adds a learned or a zero key and value, which belong to all its first heads."""
+    """Raises ValueError at an attention that adds a learned or a zero key and value, which belong to all its
+    first heads."""
     if module.bias_k is not None or module.bias_v is not None or module.add_zero_attn:
         raise ValueError(
             f"heads of {type(module).__name__} can be gated, not removed, where it was made with add_bias_kv or add_zero_attn: "
@@ -46,7 +51,8 @@ def check_no_added_keys(module: Any) -> None:
 
 
 def fairseq(module: Any) -> dict[str, Any]:
-    """fairseq 0.12 has a switch for fewer heads: then torch's fused forward is not called, nor the width of the query compared."""
+    """fairseq 0.12 has a switch for fewer heads: then torch's fused forward is not called, nor the width of
+    the query compared."""
     if not hasattr(module, "skip_embed_dim_check"):
         raise ValueError(
             f"heads of this {type(module).__name__} can be gated, not removed: it has no `skip_embed_dim_check`; expected fairseq 0.12"

@@ -1,4 +1,5 @@
-"""The kinds of gate by name: to add one, write its file and one line here (a contract test loops over this table)."""
+"""The kinds of gate by name: to add one, write its file and one line here (a contract test loops over this
+table)."""
 
 from .base import HeadGate
 from .hard_concrete import HardConcrete

@@ -1,11 +1,14 @@
-"""Closed heads leave the weights for good: rows of W_Q, W_K and W_V (and of their biases), columns of W_O. The bias of W_O stays.
+"""Closed heads leave the weights for good: rows of W_Q, W_K and W_V (and of their biases), columns of W_O.
+The bias of W_O stays.
 
-    removed = remove(model, bank.closed())   # in place; the outputs are those of the model with these heads closed
+    removed = remove(model, bank.closed())   # in place; the outputs are those of the model with these heads
+    closed
 
-Sites may keep different numbers of heads; where none is left, the attention's output is the bias of W_O. Heads are numbered as the model
-has them now. Each attention remembers which of its first heads are left, so `original=True` takes the numbers from before any removal:
-then a growing set can be removed step by step (numbers of whole models on models made smaller broke Michel et al.'s code).
-Letters: H heads, K head width, D model width.
+Sites may keep different numbers of heads; where none is left, the attention's output is the bias of W_O.
+Heads are numbered as the model has them now. Each attention remembers which of its first heads are left, so
+`original=True` takes the numbers from before any removal: then a growing set can be removed step by step
+(numbers of whole models on models made smaller broke Michel et al.'s code). Letters: H heads, K head width, D
+model width.
 """
 
 from collections.abc import Mapping
@@ -34,18 +37,33 @@ class Removed:
     parameters: int  # numbers in the weights that went
 
 
-Change = tuple[nn.Module, str, Any]  # a module, its attribute, and the new value; a tensor becomes a parameter
+Change = tuple[
+    nn.Module, str, Any
+]  # a module, its attribute, and the new value; a tensor becomes a parameter
 
 
-def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, original: bool = False, leave_one: bool = False) -> Removed:
-    """Take the heads where `closed` is True out of the model, in place. Sites that a map lacks keep their heads.
+def remove(
+    model: nn.Module,
+    closed: HeadMap,
+    *,
+    fold: HeadMap | None = None,
+    original: bool = False,
+    leave_one: bool = False,
+) -> Removed:
+    """Take the heads where `closed` is True out of the model, in place. Sites that a map lacks keep their
+    heads.
 
-    fold: gates xi in (0, 1] of the heads that stay, multiplied into their columns of W_O. original: both maps number the heads as before
-    any removal, and heads that are gone already may be named again. leave_one: where all heads of an attention are to go and its class
-    cannot run without any, its first stays, with zeros for its columns of W_O: the outputs are the same. Heads that share one key head go
-    together. Attached gates are taken off. The weights are new parameters: make the optimiser afterwards.
-    Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of heads that the model does not
-    have, `closed` that is not bool, `fold` outside (0, 1], or an attention whose weights do not fit its rule."""
+    fold: gates xi in (0, 1] of the heads that stay, multiplied into their columns of W_O. original: both maps
+    number the heads as before any removal, and heads that are gone already may be named again. leave_one:
+    where all heads of an attention are to go and its class cannot run without any, its first stays, with
+    zeros for its columns of W_O: the outputs are the same. Heads that share one key head go together.
+    Attached gates are taken off. The weights are new parameters: make the optimiser afterwards. Raises
+    ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of heads
+    that the model does not have,
+    `closed` that is not bool, `fold`
+    outside (0, 1], or an attention
+    whose weights do not fit its
+    rule."""
     bank = getattr(model, BANK, None)
     detach(model)
     try:
@@ -59,18 +77,30 @@ def remove(model: nn.Module, closed: HeadMap, *, fold: HeadMap | None = None, or
     parameters = make(changes)
     without_nested_tensors(model)
     for kind in KINDS:
-        stack = [(module, rule_of(module)) for site, module in sites.items() if site.kind == kind and rule_of(module).bias]
+        stack = [
+            (module, rule_of(module))
+            for site, module in sites.items()
+            if site.kind == kind and rule_of(module).bias
+        ]
         if stack:
-            parameters += share_out_bias(stack, before, {module: vars(module).get(LEFT, before[module]) for module in before})
+            parameters += share_out_bias(
+                stack, before, {module: vars(module).get(LEFT, before[module]) for module in before}
+            )
     return Removed(gone, parameters)
 
 
 def planned(
-    sites: Mapping[HeadSite, nn.Module], closed: HeadMap, fold: HeadMap | None, original: bool, leave_one: bool
+    sites: Mapping[HeadSite, nn.Module],
+    closed: HeadMap,
+    fold: HeadMap | None,
+    original: bool,
+    leave_one: bool,
 ) -> tuple[HeadMap, list[Change]]:
     """True where a head goes, numbered as before any removal, and what changes. Raises what `remove` does."""
     if any(hold_of(module) is not None for module in sites.values()):
-        raise ValueError("a model inside this one has gates; take closed = bank.closed() and detach that model first, then remove")
+        raise ValueError(
+            "a model inside this one has gates; take closed = bank.closed() and detach that model first, then remove"
+        )
     closed_rows = {site: row.bool() for site, row in rows_now(sites, closed, "closed", original).items()}
     for site, row in closed.items():
         if site.heads and row.dtype != torch.bool:
@@ -102,7 +132,8 @@ def planned(
 
 
 def make(changes: list[Change]) -> int:
-    """Carry the changes out; the number of parameters that went. Nothing here can fail: all checks are behind."""
+    """Carry the changes out; the number of parameters that went. Nothing here can fail: all checks are
+    behind."""
     gone = 0
     for owner, name, value in changes:
         if isinstance(value, Tensor):
@@ -124,7 +155,8 @@ def heads_left(model: nn.Module) -> HeadMap:
 
 
 def set_heads_left(model: nn.Module, left: HeadMap) -> None:
-    """Tell a model that was built without its removed heads which are left: what `heads_left` said when it was saved.
+    """Tell a model that was built without its removed heads which are left: what `heads_left` said when it
+    was saved.
 
     Raises ValueError at a site that the model lacks, or one with another number of heads left."""
     modules = {site.name: (site, module) for site, module in find_sites(model).items()}
@@ -133,7 +165,9 @@ def set_heads_left(model: nn.Module, left: HeadMap) -> None:
             raise ValueError(unknown_site(was.name, list(modules)))
         site, _ = modules[was.name]
         if int(left[was].sum()) != site.heads:
-            raise ValueError(f"{site.name} has {site.heads} heads, but {int(left[was].sum())} of {was.heads} are said to be left")
+            raise ValueError(
+                f"{site.name} has {site.heads} heads, but {int(left[was].sum())} of {was.heads} are said to be left"
+            )
     for was, row in left.items():
         setattr(modules[was.name][1], LEFT, tuple(bool(there) for there in row))
 
@@ -142,10 +176,14 @@ def left_of(site: HeadSite, module: nn.Module) -> tuple[bool, ...]:
     return getattr(module, LEFT, (True,) * site.heads)
 
 
-def rows_now(sites: Mapping[HeadSite, nn.Module], given: HeadMap, name: str, original: bool) -> dict[HeadSite, Tensor]:
+def rows_now(
+    sites: Mapping[HeadSite, nn.Module], given: HeadMap, name: str, original: bool
+) -> dict[HeadSite, Tensor]:
     """The map's rows for the heads that the model has now."""
     if not isinstance(given, HeadMap):
-        raise ValueError(f"{name}: expected a HeadMap, got {type(given).__name__}; HeadMap({{site: row}}) makes one")
+        raise ValueError(
+            f"{name}: expected a HeadMap, got {type(given).__name__}; HeadMap({{site: row}}) makes one"
+        )
     own = {site.name: site for site in sites}
     rows = {}
     for site, row in given.items():
@@ -158,19 +196,27 @@ def rows_now(sites: Mapping[HeadSite, nn.Module], given: HeadMap, name: str, ori
             if not original and site.heads == len(left):
                 cure = "give original=True where heads are numbered as before any removal; "
             had = f", of {len(left)} at first" if len(left) != now.heads else ""
-            raise ValueError(f"{name} has {site.heads} heads for {site.name}; {cure}the model has {now.heads}{had}")
+            raise ValueError(
+                f"{name} has {site.heads} heads for {site.name}; {cure}the model has {now.heads}{had}"
+            )
         rows[now] = row[torch.tensor(left, dtype=torch.bool)] if original else row
     return rows
 
 
 def unknown_site(name: str, sites: list[str]) -> str:
     nearest = get_close_matches(name, sites, n=1)
-    return f"the model has no attention {name}" + (f"; did you mean {nearest[0]}?" if nearest else ".") + f" It has {', '.join(sites)}"
+    return (
+        f"the model has no attention {name}"
+        + (f"; did you mean {nearest[0]}?" if nearest else ".")
+        + f" It has {', '.join(sites)}"
+    )
 
 
 def check_xi(site: HeadSite, xi: Tensor, closed: Tensor) -> None:
     if xi.dtype == torch.bool:
-        raise ValueError(f"fold must hold gates in (0, 1], {site.name} has bools; bank.values() gives the gates")
+        raise ValueError(
+            f"fold must hold gates in (0, 1], {site.name} has bools; bank.values() gives the gates"
+        )
     for head in (~closed).nonzero().flatten().tolist():
         if not 0 < float(xi[head]) <= 1:
             raise ValueError(
@@ -198,17 +244,31 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
             "SITE_RULES"
         )
     if len(names) == 2:
-        raise ValueError(f"the rule of {class_name} has two weights for q, k and v; expected three, or one that holds all")
+        raise ValueError(
+            f"the rule of {class_name} has two weights for q, k and v; expected three, or one that holds all"
+        )
     keep_keys = kept_groups(site, keep, group)
     blocks = 3 // len(names)  # how many of q, k and v a weight holds
     refit = rule.refit(module) if rule.refit else {}
-    into, out = [refit.get(name) or plain_projection(module, name) for name in names], plain_projection(module, rule.out)
+    into, out = (
+        [refit.get(name) or plain_projection(module, name) for name in names],
+        plain_projection(module, rule.out),
+    )
     outputs, inputs = (1, 0) if rule.transposed else (0, 1)  # the dimensions of a weight
     sizes = [each.weight.shape[outputs] for each in into]  # blocks * H * K, or H / group * K
     columns = out.weight.shape[inputs]  # H * K
-    whole = [size * (1 if place == 0 else group) for place, size in enumerate(sizes)]  # as if each head had its own key head
-    if whole[0] != whole[1 % len(sizes)] or whole[-1] != blocks * columns or sizes[0] % (blocks * site.heads) or columns % site.heads:
-        shown = ", ".join(f"{name} {size}" for name, size in zip((*names, rule.out), (*sizes, columns), strict=True))
+    whole = [
+        size * (1 if place == 0 else group) for place, size in enumerate(sizes)
+    ]  # as if each head had its own key head
+    if (
+        whole[0] != whole[1 % len(sizes)]
+        or whole[-1] != blocks * columns
+        or sizes[0] % (blocks * site.heads)
+        or columns % site.heads
+    ):
+        shown = ", ".join(
+            f"{name} {size}" for name, size in zip((*names, rule.out), (*sizes, columns), strict=True)
+        )
         shared = f" divided by {group}, the heads of one key head" if group > 1 else ""
         raise ValueError(
             f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as many rows for q as for k, and "
@@ -227,7 +287,9 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
     for name in (*([rule.heads] if rule.heads else []), *rule.widths):
         owner, _, last = name.rpartition(".")
         size = attribute(module, name, "`heads`" if name == rule.heads else "one of `widths`")
-        changes.append((attrgetter(owner)(module) if owner else module, last, size // site.heads * int(keep.sum())))
+        changes.append(
+            (attrgetter(owner)(module) if owner else module, last, size // site.heads * int(keep.sum()))
+        )
     return changes
 
 
@@ -240,7 +302,8 @@ def folded(weight: Tensor, xi: Tensor, rule: SiteRule) -> Tensor:
 
 
 def kept_groups(site: HeadSite, keep: Tensor, group: int) -> Tensor:
-    """(H / group,) bool, which key heads stay. Raises ValueError where a key head would serve some of its heads and not others."""
+    """(H / group,) bool, which key heads stay. Raises ValueError where a key head would serve some of its
+    heads and not others."""
     rows = keep.view(-1, group)
     if parted := (rows.any(1) & ~rows.all(1)).nonzero().flatten().tolist():
         heads = range(parted[0] * group, (parted[0] + 1) * group)
@@ -260,11 +323,15 @@ def kept_rows(keep: Tensor, size: int, blocks: int) -> Tensor:
 def resized(linear: nn.Linear, weight: Tensor, rule: SiteRule) -> list[Change]:
     """The new weight, and its shape where the class keeps that in attributes."""
     names = ("nx", "nf") if rule.transposed else ("out_features", "in_features")
-    sizes = [(linear, name, size) for name, size in zip(names, weight.shape, strict=True) if hasattr(linear, name)]
+    sizes = [
+        (linear, name, size) for name, size in zip(names, weight.shape, strict=True) if hasattr(linear, name)
+    ]
     return [(linear, "weight", weight), *sizes]
 
 
 def check_apart(changes: list[Change]) -> None:
     weights = [id(getattr(owner, name)) for owner, name, value in changes if isinstance(value, Tensor)]
     if len(set(weights)) < len(weights):
-        raise ValueError("two projections share one weight, so heads cannot be removed from one alone; give each its own copy first")
+        raise ValueError(
+            "two projections share one weight, so heads cannot be removed from one alone; give each its own copy first"
+        )

@@ -1,17 +1,19 @@
 """Repair after closing: what is left at each site learns to give what the whole site gave, without training.
 
-    repair(model, closed, batches, forward)   # in place: W_O and its bias refitted by ridge regression, closed heads' columns zero
+    repair(model, closed, batches, forward)   # in place: W_O and its bias refitted by ridge regression,
+    closed heads' columns zero
     remove(model, closed)                     # then the heads go, and the outputs stay
 
-The sites go in the order of the forward pass. At each, X are the outputs of the heads that stay, in the model as it is now (earlier sites
-closed and refitted), with a column of ones, and Y is the attention's output in the dense model at the same positions (gates/gram.py). Where
-no head is left, the bias becomes the mean of Y. The cheaper forms: `rescale`, one factor for each head that stays, and `fold_mean`, whose
-bias takes in what the closed heads add on average.
+The sites go in the order of the forward pass. At each, X are the outputs of the heads that stay, in the model
+as it is now (earlier sites closed and refitted), with a column of ones, and Y is the attention's output in
+the dense model at the same positions (gates/gram.py). Where no head is left, the bias becomes the mean of Y.
+The cheaper forms: `rescale`, one factor for each head that stays, and `fold_mean`, whose bias takes in what
+the closed heads add on average.
 
-With `sublayers`, of a model whose residual stream x is known, Y is what brings the stream to where the dense model has it:
-y_dense + x_dense - x. So a site makes up for what those before it could not, and the last layers of the feed-forward parts do too.
-With `values` W_V changes with W_O, from what each head that stays takes in (gates/value_fit.py).
-Letters: B sentences, L query positions, H heads, K head width, D model width.
+With `sublayers`, of a model whose residual stream x is known, Y is what brings the stream to where the dense
+model has it: y_dense + x_dense - x. So a site makes up for what those before it could not, and the last
+layers of the feed-forward parts do too. With `values` W_V changes with W_O, from what each head that stays
+takes in (gates/value_fit.py). Letters: B sentences, L query positions, H heads, K head width, D model width.
 """
 
 import copy
@@ -37,8 +39,8 @@ EVERY = 5  # one sentence of so many is held out, for the choice of the ridge
 
 @dataclass(frozen=True)
 class Refit:
-    """What a refit did at one site. ridge: relative to the mean diagonal of X^T X; error: the share of the squares of Y that is left
-    unexplained, over all positions."""
+    """What a refit did at one site. ridge: relative to the mean diagonal of X^T X; error: the share of the
+    squares of Y that is left unexplained, over all positions."""
 
     site: HeadSite
     positions: int
@@ -59,15 +61,20 @@ def repair(
     values: bool = False,
     ranks: Ranks | None = None,
 ) -> list[Refit]:
-    """Refit W_O and its bias after the heads where `closed` is True are closed, in place; what was done at each site, in their order.
+    """Refit W_O and its bias after the heads where `closed` is True are closed, in place; what was done at
+    each site, in their order.
 
-    batches: the calibration text, read once a site. forward (model, batch) runs the model; it is stopped at the site that it is run for.
-    dense: the model whose outputs are aimed at, a copy of `model` unless given. positions (model, site, batch): (B, L) bool, False at
-    padding, which counts everywhere unless given. ridge: chosen at each site on every fifth sentence unless given. sublayers (model): those
-    whose residual stream is aimed at. values: their attentions have W_V refitted too. ranks: of which this process is one; a batch then has
-    a length, its sentences. A projection without bias gets none. Raises ValueError at a model with gates, a map that does not fit it, text
-    without positions, or an attention whose output projection is not called; warns where there are fewer positions than columns.
-    With nothing closed nothing changes."""
+    batches: the calibration text, read once a site. forward (model, batch) runs the model; it is stopped at
+    the site that it is run for. dense: the model whose outputs are aimed at, a copy of `model` unless given.
+    positions (model, site, batch): (B, L) bool, False at padding, which counts everywhere unless given.
+    ridge: chosen at each site on every fifth sentence unless given. sublayers (model): those whose residual
+    stream is aimed at. values: their attentions have W_V refitted too. ranks: of which this process is one; a
+    batch then has a length, its sentences. A projection without bias gets none. Raises ValueError at a model
+    with gates, a map that does not fit it, text without positions, or an attention whose output projection is
+    not called; warns
+    where there are fewer positions
+    than columns. With nothing
+    closed nothing changes."""
     if ridge is not None and ridge < 0:
         raise ValueError(f"expected a ridge of at least 0, got {ridge}")
 
@@ -102,11 +109,17 @@ def repair(
     )
 
 
-def refit_values(output: Output, mixer: Mixer, fit: Gram, held_out: Gram, ridge: float | None) -> tuple[float, float]:
-    """Refit W_V, W_O and its bias, in place; the ridge and the error. b_V stays: it is in every sum of the heads' weights, which are 1."""
+def refit_values(
+    output: Output, mixer: Mixer, fit: Gram, held_out: Gram, ridge: float | None
+) -> tuple[float, float]:
+    """Refit W_V, W_O and its bias, in place; the ridge and the error. b_V stays: it is in every sum of the
+    heads' weights, which are 1."""
     kept = output.keep.to(output.weight.device)
     heads = len(kept)
-    V, O = mixer.values.weight.detach().unflatten(0, (heads, -1)), output.weight.unflatten(1, (heads, -1)).transpose(0, 1)  # noqa: E741
+    V, O = (
+        mixer.values.weight.detach().unflatten(0, (heads, -1)),
+        output.weight.unflatten(1, (heads, -1)).transpose(0, 1),
+    )  # noqa: E741
     constant = mixer.values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
     bias = output.bias.double() + (O[kept].double() @ constant).sum((0, 2))  # type: ignore[union-attr]
     chosen = ridge if ridge is not None else choose_value_ridge(fit, held_out, V[kept], O[kept], bias)
@@ -126,7 +139,8 @@ def rescale(
     positions: Positions | None = None,
     ranks: Ranks | None = None,
 ) -> list[Refit]:
-    """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the closed heads; in place.
+    """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the
+    closed heads; in place.
 
     Kwon et al. 2022 (arXiv:2204.09656), section 3.3. Arguments, order and errors are those of `repair`."""
 
@@ -141,7 +155,9 @@ def rescale(
         output.weight[:, kept] = (weight.double() * factors).to(weight)
         return 0.0, gram.error(torch.cat([output.weight[:, kept].double(), bias.double()[:, None]], 1).T)
 
-    return walk_sites(model, closed, batches, forward, scale, dense=dense, positions=positions, with_bias=False, ranks=ranks)
+    return walk_sites(
+        model, closed, batches, forward, scale, dense=dense, positions=positions, with_bias=False, ranks=ranks
+    )
 
 
 def walk_sites(
@@ -158,14 +174,18 @@ def walk_sites(
     values: bool = False,
     ranks: Ranks | None = None,
 ) -> list[Refit]:
-    """Close the heads site by site; `solve` gets the Gram matrices of the fitted and of the held-out sentences, changes W_O in place, and
-    returns ridge and error. with_bias: the column of ones follows the bias, else it is always there."""
+    """Close the heads site by site; `solve` gets the Gram matrices of the fitted and of the held-out
+    sentences, changes W_O in place, and returns ridge and error. with_bias: the column of ones follows the
+    bias, else it is always there."""
     parts = sublayers(model)
     outputs = outputs_of(model, closed, parts, values=values)
     if not any(not output.keep.all() for output in outputs.values()):
         return []
     dense = dense if dense is not None else dense_copy(model, outputs)
-    walks = SiteWalk(model, forward, sublayers=parts, mixed=values), SiteWalk(dense, forward, fixed=True, sublayers=sublayers(dense))
+    walks = (
+        SiteWalk(model, forward, sublayers=parts, mixed=values),
+        SiteWalk(dense, forward, fixed=True, sublayers=sublayers(dense)),
+    )
     done: list[Refit] = []
     with walks[0] as walk, walks[1] as dense_walk:
         first = next(iter(batches), None)
@@ -173,7 +193,9 @@ def walk_sites(
             raise ValueError(NO_TEXT)
         order = walk.order(first)
         if set(dense_walk.sites) != set(order):
-            raise ValueError("the dense model has other sites or heads than the model; expected the model as it was before any was closed")
+            raise ValueError(
+                "the dense model has other sites or heads than the model; expected the model as it was before any was closed"
+            )
         first_closed = next(i for i, site in enumerate(order) if not outputs[site].keep.all())
         for site in order[:first_closed]:  # as the dense model's: nothing to refit
             walk.leave(site)
@@ -196,8 +218,14 @@ def walk_sites(
                 held = held_out_rows(z, output.rule, sentences)
                 sentences += len(held)
                 where = None if positions is None else positions(model, site, batch)
-                x, y, held = (rows_of(each, output.rule, where) for each in (z, y, held_as(z, held, output.rule)))
-                x = output.with_ones(x[:, kept]) if with_bias else torch.cat([x[:, kept].double(), x.new_ones(len(x), 1).double()], 1)
+                x, y, held = (
+                    rows_of(each, output.rule, where) for each in (z, y, held_as(z, held, output.rule))
+                )
+                x = (
+                    output.with_ones(x[:, kept])
+                    if with_bias
+                    else torch.cat([x[:, kept].double(), x.new_ones(len(x), 1).double()], 1)
+                )
                 for gram, rows in ((fit, ~held[:, 0]), (held_out, held[:, 0])):
                     gram.add(x[rows], y[rows])
             if ranks is not None:
@@ -231,15 +259,22 @@ def fold_mean(
     positions: Positions | None = None,
     ranks: Ranks | None = None,
 ) -> None:
-    """Zero the columns of the closed heads, and add what they give on average to the bias, in place: b += W_closed E[z_closed].
+    """Zero the columns of the closed heads, and add what they give on average to the bias, in place: b +=
+    W_closed E[z_closed].
 
-    The mean is over the positions of the text in the model as it was. Arguments and errors are those of `repair`; also raises ValueError
-    at a projection without a bias."""
+    The mean is over the positions of the text in the model as it was. Arguments and errors are those of
+    `repair`; also raises ValueError at a projection without a bias."""
     outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
     for site, output in outputs.items():
         if output.bias is None:
-            raise ValueError(f"the output projection of {site.name} has no bias to take in the mean; close its heads with zero or repair")
-    means = head_means(model, batches, forward, list(outputs), positions=positions, ranks=ranks) if outputs else {}
+            raise ValueError(
+                f"the output projection of {site.name} has no bias to take in the mean; close its heads with zero or repair"
+            )
+    means = (
+        head_means(model, batches, forward, list(outputs), positions=positions, ranks=ranks)
+        if outputs
+        else {}
+    )
     for site, output in outputs.items():
         gone = ~output.kept
         output.bias.add_((output.weight[:, gone].double() @ means[site][gone]).to(output.bias))  # type: ignore[union-attr]
@@ -247,7 +282,8 @@ def fold_mean(
 
 
 def zero_heads(model: nn.Module, closed: HeadMap) -> None:
-    """Zero the columns of W_O of the heads where `closed` is True, in place. Raises ValueError as `repair` does."""
+    """Zero the columns of W_O of the heads where `closed` is True, in place. Raises ValueError as `repair`
+    does."""
     for output in outputs_of(model, closed).values():
         output.close()
 
@@ -261,14 +297,20 @@ def head_means(
     positions: Positions | None = None,
     ranks: Ranks | None = None,
 ) -> dict[HeadSite, Tensor]:
-    """E[z] (H * K,) of each of the sites, in float64, by one pass over the text. Raises ValueError where it has no positions."""
+    """E[z] (H * K,) of each of the sites, in float64, by one pass over the text. Raises ValueError where it
+    has no positions."""
     modules = open_sites(model)
     outs = {site: plain_projection(modules[site], rule_of(modules[site]).out) for site in sites}
-    sums = {site: out.weight.new_zeros(columns_of(out, rule_of(modules[site])), dtype=torch.float64) for site, out in outs.items()}
+    sums = {
+        site: out.weight.new_zeros(columns_of(out, rule_of(modules[site])), dtype=torch.float64)
+        for site, out in outs.items()
+    }
     counts = dict.fromkeys(sites, 0)
 
     def take(site: HeadSite, batch: Any, z: Tensor) -> None:
-        rows = rows_of(z.detach(), rule_of(modules[site]), None if positions is None else positions(model, site, batch))
+        rows = rows_of(
+            z.detach(), rule_of(modules[site]), None if positions is None else positions(model, site, batch)
+        )
         sums[site] = sums[site] + rows.double().sum(0)
         counts[site] += len(rows)
 
@@ -283,13 +325,19 @@ def head_means(
 
 
 def see_inputs(
-    model: nn.Module, batch: Any, forward: Forward, sites: "dict[HeadSite, nn.Module]", take: Callable[[HeadSite, Any, Tensor], None]
+    model: nn.Module,
+    batch: Any,
+    forward: Forward,
+    sites: "dict[HeadSite, nn.Module]",
+    take: Callable[[HeadSite, Any, Tensor], None],
 ) -> None:
     """One forward pass, in which `take` gets each site, the batch, and the inputs of its W_O."""
     handles = []
     for site, module in sites.items():
         out = plain_projection(module, rule_of(module).out)
-        handles.append(out.register_forward_pre_hook(lambda _, inputs, site=site: take(site, batch, inputs[0])))
+        handles.append(
+            out.register_forward_pre_hook(lambda _, inputs, site=site: take(site, batch, inputs[0]))
+        )
     run(model, batch, forward, handles)
 
 

@@ -1,7 +1,9 @@
-"""Resample ablation: a closed head says what it said somewhere else, at a position of the text drawn at random.
+"""Resample ablation: a closed head says what it said somewhere else, at a position of the text drawn at
+random.
 
-So what the head adds on average, and its spread, stay; only what it knew about this position is gone (Chan et al. 2022, causal scrubbing).
-Unlike zeros or means it leaves no weights that a model could be saved with. Letters: B sentences, L positions, H heads, K head width.
+So what the head adds on average, and its spread, stay; only what it knew about this position is gone (Chan et
+al. 2022, causal scrubbing). Unlike zeros or means it leaves no weights that a model could be saved with.
+Letters: B sentences, L positions, H heads, K head width.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,19 +32,30 @@ def resampled(
     positions: Positions | None = None,
     seed: int = 1,
 ) -> Iterator[None]:
-    """Within the context each closed head's output, at every position, is its own at another position of the text, drawn for each head.
+    """Within the context each closed head's output, at every position, is its own at another position of the
+    text, drawn for each head.
 
-    The same seed, text and order of batches give the same outputs. Arguments and errors are those of `gates.repair.repair`."""
+    The same seed, text and order of batches give the same outputs. Arguments and errors are those of
+    `gates.repair.repair`."""
     outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
     generator = torch.Generator().manual_seed(seed)
-    pools = draw_pools(model, batches, forward, {site: output.module for site, output in outputs.items()}, positions, generator)
+    pools = draw_pools(
+        model,
+        batches,
+        forward,
+        {site: output.module for site, output in outputs.items()},
+        positions,
+        generator,
+    )
     handles = []
     for site, output in outputs.items():
         heads = (~output.keep).nonzero().flatten()
         width = pools[site].shape[1] // site.heads
         pool = pools[site].unflatten(1, (site.heads, width))  # (positions, H, K)
 
-        def exchange(_: nn.Module, inputs: tuple[Tensor, ...], heads: Tensor = heads, pool: Tensor = pool) -> tuple[Tensor, ...]:
+        def exchange(
+            _: nn.Module, inputs: tuple[Tensor, ...], heads: Tensor = heads, pool: Tensor = pool
+        ) -> tuple[Tensor, ...]:
             z, *others = inputs
             drawn = torch.randint(len(pool), (*z.shape[:-1], len(heads)), generator=generator).to(z.device)
             own = z.unflatten(-1, pool.shape[1:]).clone()  # (B, L, H, K)
@@ -65,12 +78,15 @@ def draw_pools(
     positions: Positions | None,
     generator: torch.Generator,
 ) -> dict[HeadSite, Tensor]:
-    """For each site the outputs of its heads (at most POOL, H * K) at positions drawn from the whole text, all equally likely."""
+    """For each site the outputs of its heads (at most POOL, H * K) at positions drawn from the whole text,
+    all equally likely."""
     pools: dict[HeadSite, Tensor] = {}
     keys: dict[HeadSite, Tensor] = {}
 
     def take(site: HeadSite, batch: Any, z: Tensor) -> None:
-        rows = rows_of(z.detach(), rule_of(sites[site]), None if positions is None else positions(model, site, batch))
+        rows = rows_of(
+            z.detach(), rule_of(sites[site]), None if positions is None else positions(model, site, batch)
+        )
         new = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         # the positions with the smallest random keys are a uniform sample, whatever the number of batches
         key = torch.cat([keys[site], new]) if site in keys else new
@@ -84,5 +100,7 @@ def draw_pools(
     for site, module in sites.items():
         if not len(pools.get(site, ())):
             name = type(module).__name__
-            raise ValueError(f"{NO_TEXT}; or the output projection {rule_of(module).out} of {name} is never called")
+            raise ValueError(
+                f"{NO_TEXT}; or the output projection {rule_of(module).out} of {name} is never called"
+            )
     return pools

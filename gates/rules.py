@@ -1,13 +1,17 @@
-"""The site rules: for each attention class, one line that says how its heads are held and which projections they have.
+"""The site rules: for each attention class, one line that says how its heads are held and which projections
+they have.
 
-A key is a class's name or, where the name alone would fit others' classes, its module and name. For another attention class, add a line:
+A key is a class's name or, where the name alone would fit others' classes, its module and name. For another
+attention class, add a line:
 
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="hook")   # it calls its out_proj, whose input is then scaled
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="weight")  # its forward reads out_proj.weight without that call
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")  # its forward says z = gate_heads(z, self.gate()) itself
+    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="hook")   # it calls its out_proj, whose input
+    is then scaled
+    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="weight")  # its forward reads out_proj.weight
+    without that call SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")  # its forward says
+    z = gate_heads(z, self.gate()) itself
 
-So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj, v_proj and out_proj. A forward
-that needs heads * head width = model width is refitted then.
+So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj,
+v_proj and out_proj. A forward that needs heads * head width = model width is refitted then.
 """
 
 from torch import nn
@@ -21,8 +25,19 @@ BERT = SiteRule(
     heads="self.num_attention_heads", way="hook", q="self.query", k="self.key", v="self.value", out="output.dense",
     widths=("self.all_head_size",), causal="self.is_causal",
 )  # fmt: skip
-T5 = SiteRule(heads="n_heads", way="hook", q="q", k="k", v="v", out="o", widths=("inner_dim",), bias="relative_attention_bias")
-LLAMA = SiteRule(head_width="head_dim", way="hook", out="o_proj", group="num_key_value_groups", causal="is_causal")
+T5 = SiteRule(
+    heads="n_heads",
+    way="hook",
+    q="q",
+    k="k",
+    v="v",
+    out="o",
+    widths=("inner_dim",),
+    bias="relative_attention_bias",
+)
+LLAMA = SiteRule(
+    head_width="head_dim", way="hook", out="o_proj", group="num_key_value_groups", causal="is_causal"
+)
 
 SITE_RULES: dict[str, SiteRule] = {
     "MultiHeadAttention": SiteRule(heads="heads", slot="gate", zero_heads=True),  # our own
@@ -47,7 +62,8 @@ SITE_RULES: dict[str, SiteRule] = {
     "LlamaAttention": LLAMA,
     "Qwen2Attention": LLAMA,
     "Qwen3Attention": LLAMA,
-    # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below: they are refitted
+    # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below:
+    # they are refitted
     "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(
         heads="num_heads", way="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.refit
     ),

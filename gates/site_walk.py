@@ -1,4 +1,5 @@
-"""Walk through a model site by site, over a whole text at each: what a site sees may depend on changes made at the sites before it.
+"""Walk through a model site by site, over a whole text at each: what a site sees may depend on changes made
+at the sites before it.
 
     with SiteWalk(model, forward) as walk:
         for site in walk.order(first_batch):
@@ -7,9 +8,10 @@
             ...                                           # change W_O
             walk.leave(site)
 
-A pass ends where the site has been reached, and begins after the last layer that is behind: the output of that layer, and what the sites
-of the present one have given to W_O, lie in a temporary folder. So every layer runs about once for each batch, and memory does not grow
-with the text. Of a model whose `Sublayer`s are given, the feed-forward parts are sites too, the last linear layer in the place of W_O.
+A pass ends where the site has been reached, and begins after the last layer that is behind: the output of
+that layer, and what the sites of the present one have given to W_O, lie in a temporary folder. So every layer
+runs about once for each batch, and memory does not grow with the text. Of a model whose `Sublayer`s are
+given, the feed-forward parts are sites too, the last linear layer in the place of W_O.
 """
 
 import re
@@ -36,8 +38,8 @@ class Reached(Exception):
 
 
 class FeedForwardSite(HeadSite):
-    """A feed-forward part, written `encoder.0.ffn`: no attention, but a stop of the walk. kind: of the attention before it, whose positions
-    it has; heads: 1, as all of it stays."""
+    """A feed-forward part, written `encoder.0.ffn`: no attention, but a stop of the walk. kind: of the
+    attention before it, whose positions it has; heads: 1, as all of it stays."""
 
     @property
     def name(self) -> str:
@@ -48,7 +50,8 @@ class FeedForwardSite(HeadSite):
 class Mixer:
     """How an attention mixes the inputs x of its `values`, the linear layer W_V.
 
-    mix (x (B, S, I), *arguments of the attention's forward): (B, L, H, I), the inputs by each head's attention weights."""
+    mix (x (B, S, I), *arguments of the attention's forward): (B, L, H, I), the inputs by each head's
+    attention weights."""
 
     values: nn.Linear
     mix: Callable[..., Tensor]
@@ -56,10 +59,11 @@ class Mixer:
 
 @dataclass(frozen=True)
 class Sublayer:
-    """A part f of a layer that adds y = f(x) to the residual stream x; a norm may stand before f or after the sum.
+    """A part f of a layer that adds y = f(x) to the residual stream x; a norm may stand before f or after the
+    sum.
 
-    site: a HeadSite of the model or a FeedForwardSite. module: f, which ends with `out`. stream: the module whose first input is x.
-    mixer: of an attention."""
+    site: a HeadSite of the model or a FeedForwardSite. module: f, which ends with `out`. stream: the module
+    whose first input is x. mixer: of an attention."""
 
     site: HeadSite
     module: nn.Module
@@ -69,10 +73,19 @@ class Sublayer:
 
 
 class SiteWalk:
-    """One walk through one model in evaluation mode. fixed: no W_O will change. sublayers: those whose residual stream is known.
-    mixed: W_V of the sublayers with a mixer will change too. Raises ValueError at a model with gates."""
+    """One walk through one model in evaluation mode. fixed: no W_O will change. sublayers: those whose
+    residual stream is known. mixed: W_V of the sublayers with a mixer will change too. Raises ValueError at a
+    model with gates."""
 
-    def __init__(self, model: nn.Module, forward: Forward, *, fixed: bool = False, sublayers: Iterable[Sublayer] = (), mixed: bool = False):
+    def __init__(
+        self,
+        model: nn.Module,
+        forward: Forward,
+        *,
+        fixed: bool = False,
+        sublayers: Iterable[Sublayer] = (),
+        mixed: bool = False,
+    ):
         self.model, self.forward, self.fixed = model, forward, fixed
         self.sites = open_sites(model)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
@@ -87,14 +100,18 @@ class SiteWalk:
         self.modules = dict(model.named_modules())
         paths = {module: path for path, module in self.modules.items()}
         matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
-        self.layers = {site: match[0] for site, match in matches.items() if match}  # site -> path of its layer
+        self.layers = {
+            site: match[0] for site, match in matches.items() if match
+        }  # site -> path of its layer
         self.behind: set[HeadSite] = set()
         self.stored: dict[str, None] = {}  # layers that need not run again
         self.replayed: set[HeadSite] = set()  # sites whose attention need not run again
         self.loaded: dict[str, Any] = {}
         self.written: dict[str, None] = {}  # layers whose output this round of passes has written
         self.number = 0  # of the batch
-        self.replaced: dict[nn.Module, Any] = {}  # module -> its own `forward`, or None where that is its class's
+        self.replaced: dict[
+            nn.Module, Any
+        ] = {}  # module -> its own `forward`, or None where that is its class's
 
     def __enter__(self) -> "SiteWalk":
         self.place = tempfile.TemporaryDirectory(prefix="headgates-")
@@ -111,7 +128,8 @@ class SiteWalk:
         self.place.cleanup()
 
     def order(self, batch: Any) -> list[HeadSite]:
-        """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or called twice."""
+        """The sites as one forward pass reaches them. Raises ValueError at one whose W_O is not called, or
+        called twice."""
         seen: list[HeadSite] = []
 
         def note(site: HeadSite) -> None:
@@ -119,23 +137,27 @@ class SiteWalk:
             if len(set(seen)) == len(self.sites):
                 raise Reached
 
-        handles = [out.register_forward_hook(lambda *_, site=site: note(site)) for site, out in self.outs.items()]
+        handles = [
+            out.register_forward_hook(lambda *_, site=site: note(site)) for site, out in self.outs.items()
+        ]
         one_pass(self.model, batch, self.forward, handles)
         for site in self.sites:
             if (times := seen.count(site)) != 1:
                 name = type(self.sites[site]).__name__
                 raise ValueError(
                     f"a forward pass calls the output projection of {site.name} {times} times; expected once. Statistics of the heads of "
-                    f"{name} cannot be taken" + (": it reads out_proj.weight without that call" if times == 0 else "")
+                    f"{name} cannot be taken"
+                    + (": it reads out_proj.weight without that call" if times == 0 else "")
                 )
         return seen
 
     def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the residual stream (B, L, D) to which
-        the outputs are added, where it is known; first axes as the model has them. In place of the inputs, where W_V will change, what
-        the heads take in (B, L, H, I).
+        """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the
+        residual stream (B, L, D) to which the outputs are added, where it is known; first axes as the model
+        has them. In place of the inputs, where W_V will change, what the heads take in (B, L, H, I).
 
-        All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty: they are about to change."""
+        All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty:
+        they are about to change."""
         self.number, self.loaded = number, {}
         found: dict[str, Any] = {}
 
@@ -149,14 +171,30 @@ class SiteWalk:
         out = self.outs[site]
         handles = [out.register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
         if site in self.streams:
-            handles.append(self.streams[site].register_forward_pre_hook(lambda _, inputs: found.update(x=inputs[0].detach())))
+            handles.append(
+                self.streams[site].register_forward_pre_hook(
+                    lambda _, inputs: found.update(x=inputs[0].detach())
+                )
+            )
         mixer = self.mixers.get(site)
         if mixer is not None:
-            handles.append(mixer.values.register_forward_pre_hook(lambda _, inputs: found.update(inputs=inputs[0].detach())))
-            handles.append(self.sites[site].register_forward_pre_hook(lambda _, *given: found.update(given=given), with_kwargs=True))
+            handles.append(
+                mixer.values.register_forward_pre_hook(
+                    lambda _, inputs: found.update(inputs=inputs[0].detach())
+                )
+            )
+            handles.append(
+                self.sites[site].register_forward_pre_hook(
+                    lambda _, *given: found.update(given=given), with_kwargs=True
+                )
+            )
         for path in self.finished_layers():
             if path not in self.stored:
-                handles.append(self.modules[path].register_forward_hook(lambda _, inputs, output, path=path: self.write(path, output)))
+                handles.append(
+                    self.modules[path].register_forward_hook(
+                        lambda _, inputs, output, path=path: self.write(path, output)
+                    )
+                )
         if not self.fixed:
             self.replace(out, lambda z: z.new_empty(*z.shape[:-1], self.widths[site]))
         try:
@@ -175,7 +213,10 @@ class SiteWalk:
         if site in self.replayed:
             self.replace(self.sites[site], lambda *_, **__: self.replay(site))
             for projection_in in self.into[site]:  # a layer may call these itself
-                self.replace(projection_in, lambda x, to=projection_in: x.new_zeros(1).expand(*x.shape[:-1], to.out_features))
+                self.replace(
+                    projection_in,
+                    lambda x, to=projection_in: x.new_zeros(1).expand(*x.shape[:-1], to.out_features),
+                )
         for path in self.written:
             self.replace(self.modules[path], lambda *_, path=path, **__: self.read(stack_of(path)))
             for inner in [inner for inner in self.replayed if self.layers.get(inner) == path]:
@@ -213,18 +254,22 @@ class SiteWalk:
         self.written[path] = None
 
     def read(self, stack: str) -> Any:
-        """The output of the last layer of a stack that is behind; the layers before it give the same, which nobody reads."""
+        """The output of the last layer of a stack that is behind; the layers before it give the same, which
+        nobody reads."""
         if stack not in self.loaded:
             self.loaded[stack] = torch.load(self.file(stack), weights_only=False)
         return self.loaded[stack]
 
     def keep(self, site: HeadSite, z: Tensor, y: Tensor, output: Any) -> None:
-        """Keep what the attention gave to W_O where its own output is W_O's, so that it need not run again when W_O has changed."""
+        """Keep what the attention gave to W_O where its own output is W_O's, so that it need not run again
+        when W_O has changed."""
         if site in self.mixers:  # z will be another one
             return
         given = list(output) if isinstance(output, tuple) else [output]
         places = [
-            i for i, each in enumerate(given) if isinstance(each, Tensor) and each.shape == y.shape and each.data_ptr() == y.data_ptr()
+            i
+            for i, each in enumerate(given)
+            if isinstance(each, Tensor) and each.shape == y.shape and each.data_ptr() == y.data_ptr()
         ]
         if len(places) == 1 and site in self.layers:
             given[places[0]] = y if self.fixed else z
@@ -279,15 +324,20 @@ def stack_of(layer: str) -> str:
     return layer.rpartition(".")[0] or "model"
 
 
-Positions = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: query positions that are not padding
+Positions = Callable[
+    [Any, HeadSite, Any], Tensor
+]  # (model, site, batch) -> (B, L) bool: query positions that are not padding
 
 
 def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
-    """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says, that `where` (B, L) names."""
+    """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says,
+    that `where` (B, L) names."""
     if tensor.dim() == 3 and rule.batch_axis == 1:
         tensor = tensor.transpose(0, 1)
     if where is None:
         return tensor.flatten(0, -2)
     if where.shape != tensor.shape[:-1]:
-        raise ValueError(f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of {tuple(tensor.shape[:-1])} positions")
+        raise ValueError(
+            f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of {tuple(tensor.shape[:-1])} positions"
+        )
     return tensor[where.to(tensor.device)]

@@ -25,8 +25,8 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.(?:\w+\.)*[A-Za-z_]\
 def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     """Every attention layer of the model that a rule knows, in the order enc-self, dec-self, cross.
 
-    Warns of attentions without a rule beside them. Raises ValueError if there is none with a rule, or where a path does not say its layer
-    or a rule does not name the number of heads."""
+    Warns of attentions without a rule beside them. Raises ValueError if there is none with a rule, or where a
+    path does not say its layer or a rule does not name the number of heads."""
     found: dict[HeadSite, nn.Module] = {}
     modules = dict(model.named_modules())
     for path, module in modules.items():
@@ -36,7 +36,9 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
         layer = layer_of(path)
         site = HeadSite.at(kind_of(path, modules, rule), layer, heads_of(module, rule))
         if site in found:
-            raise ValueError(f"{path!r} and another attention are both {site.name}; gate the two models one by one")
+            raise ValueError(
+                f"{path!r} and another attention are both {site.name}; gate the two models one by one"
+            )
         found[site] = module
     unknown = unknown_attentions(model)
     lines = "; ".join(map(line_to_add, unknown))
@@ -48,21 +50,28 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
         )
     if unknown:
         names = ", ".join(type(module).__name__ for module in unknown)
-        warnings.warn(f"the heads of {names} are left alone, as no rule knows them; to find them, add: {lines}", stacklevel=3)
+        warnings.warn(
+            f"the heads of {names} are left alone, as no rule knows them; to find them, add: {lines}",
+            stacklevel=3,
+        )
     return dict(sorted(found.items()))
 
 
 def layer_of(path: str) -> int:
-    """The number of the layer that an attention belongs to, 0 in a model of one layer. Raises ValueError where numbers do not tell."""
+    """The number of the layer that an attention belongs to, 0 in a model of one layer. Raises ValueError
+    where numbers do not tell."""
     if match := _LAYER.search(path):
         return int(match[1])
     if not re.search(r"\d", path):
         return 0
-    raise ValueError(f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention")
+    raise ValueError(
+        f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention"
+    )
 
 
 def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
-    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, or the classes around it, in this order."""
+    """enc-self, dec-self or cross: by the attention's own name, its rule, its path, or the classes around it,
+    in this order."""
     *parents, name = path.split(".")
     around = [type(modules[".".join(parents[:depth])]).__name__ for depth in range(len(parents), -1, -1)]
     stack = next((part for part in reversed(parents) if part in ("encoder", "decoder")), "")
@@ -83,22 +92,39 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
     )
 
 
-def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = None, *, share: str = "head", **options: Any) -> GateBank:
-    """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one bank.
+def attach(
+    model: nn.Module,
+    gate: str = "l0",
+    kinds: Iterable[str] | None = None,
+    *,
+    share: str = "head",
+    **options: Any,
+) -> GateBank:
+    """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one
+    bank.
 
-    share: "head", a gate a head, or "group", one for all heads that share a key head (such heads can only be removed together).
-    `options` go to the gate's class; one that is a HeadMap gives each site its own row, and one by kind, such as {"enc-self": 4,
-    "cross": 12}, each kind its own value: gates of different kinds are then drawn apart. The bank becomes a submodule of the model.
-    Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an option the gate does not have or cannot be told, gates
-    already attached, or a rule that does not fit its attention."""
+    share: "head", a gate a head, or "group", one for all heads that share a key head (such heads can only be
+    removed together). `options` go to the gate's class; one that is a HeadMap gives each site its own row,
+    and one by kind, such as {"enc-self": 4, "cross": 12}, each kind its own value: gates of different kinds
+    are then drawn apart. The bank becomes a submodule of the model. Raises ValueError, and leaves the model
+    as it was, at an unknown gate or kind, an option the gate does not have or cannot be told, gates already
+    attached, or a
+    rule that does not fit its
+    attention."""
     if gate not in GATES:
         raise ValueError(f"unknown gate {gate!r}{nearest(gate, list(GATES))}")
     if share not in ("head", "group"):
-        raise ValueError(f"expected share='head', a gate for each head, or share='group', one for those of one key head; got {share!r}")
-    if getattr(model, BANK, None) is not None or any(hold_of(module) is not None for module in model.modules()):
+        raise ValueError(
+            f"expected share='head', a gate for each head, or share='group', one for those of one key head; got {share!r}"
+        )
+    if getattr(model, BANK, None) is not None or any(
+        hold_of(module) is not None for module in model.modules()
+    ):
         raise ValueError("the model already has gates; detach(model) takes them off")
     chosen = check_kinds(kinds)
-    modules = {site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads > 0}
+    modules = {
+        site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads > 0
+    }
     if not modules:
         raise ValueError(f"the model has no heads of the kinds {chosen}")
     for site, module in modules.items():
@@ -108,14 +134,22 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
     for site, module in modules.items():
         for name, value in options.items():
             if isinstance(value, HeadMap) and site not in value:
-                raise ValueError(f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or other kinds")
+                raise ValueError(
+                    f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or other kinds"
+                )
             if isinstance(value, dict) and site.kind not in value:
-                raise ValueError(f"{name} has no value for {site.kind}; give one for each kind that has gates: {', '.join(chosen)}")
+                raise ValueError(
+                    f"{name} has no value for {site.kind}; give one for each kind that has gates: {', '.join(chosen)}"
+                )
         own = {name: of_site(value, site) for name, value in options.items()}
         try:
-            gates[site] = GATES[gate](site.heads // (group_of(module, rule_of(module)) if share == "group" else 1), **own)
+            gates[site] = GATES[gate](
+                site.heads // (group_of(module, rule_of(module)) if share == "group" else 1), **own
+            )
         except TypeError as error:
-            raise ValueError(f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}") from error
+            raise ValueError(
+                f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}"
+            ) from error
     device = next((parameter.device for parameter in model.parameters()), None)
     by_kind = any(isinstance(value, dict) for value in options.values())
     bank = GateBank(gates, gate, model, by_kind=by_kind).to(device).train(model.training)
@@ -125,11 +159,14 @@ def attach(model: nn.Module, gate: str = "l0", kinds: Iterable[str] | None = Non
 
 def of_site(value: Any, site: HeadSite) -> Any:
     """What an option of `attach` is for one site."""
-    return value[site] if isinstance(value, HeadMap) else value[site.kind] if isinstance(value, dict) else value
+    return (
+        value[site] if isinstance(value, HeadMap) else value[site.kind] if isinstance(value, dict) else value
+    )
 
 
 def detach(model: nn.Module) -> None:
-    """Take all gates off: the model's state dict and outputs are as before `attach`. Does nothing on a model without gates."""
+    """Take all gates off: the model's state dict and outputs are as before `attach`. Does nothing on a model
+    without gates."""
     bank = getattr(model, BANK, None)
     if bank is None:
         return
@@ -141,14 +178,16 @@ def detach(model: nn.Module) -> None:
 
 
 def reattach(model: nn.Module, bank: GateBank) -> None:
-    """Put a bank that `detach` took off the model back on it. Raises ValueError if the model has gates now."""
+    """Put a bank that `detach` took off the model back on it. Raises ValueError if the model has gates
+    now."""
     if getattr(model, BANK, None) is not None:
         raise ValueError("the model already has gates; detach(model) takes them off")
     hold_heads(model, bank, find_sites(model))
 
 
 def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.Module]) -> None:
-    """Make the bank a submodule of the model, and its gates scale their heads, each in the way of its rule."""
+    """Make the bank a submodule of the model, and its gates scale their heads, each in the way of its
+    rule."""
     setattr(model, BANK, bank)
     bank.handle = model.register_forward_pre_hook(bank.before_forward, with_kwargs=True)
     for site, gate in bank.items():

@@ -1,8 +1,10 @@
-"""Gates that keep exactly K heads open, in every draw and at test time.   Li et al. 2021 (arXiv:2108.04657), differentiable subset pruning.
+"""Gates that keep exactly K heads open, in every draw and at test time.   Li et al. 2021 (arXiv:2108.04657),
+differentiable subset pruning.
 
-A draw adds Gumbel noise to one score a head, over all sites together, and opens the K highest: a sample of K heads without replacement.
-The gradient is that of a soft top-K at a temperature that falls. Theirs adds up K softmaxes, which can put more than 1 on a head and
-underflow at low temperatures; here it is a projection on the hull of all K-subsets (Amos et al. 2019, arXiv:1906.08707): each gate in
+A draw adds Gumbel noise to one score a head, over all sites together, and opens the K highest: a sample of K
+heads without replacement. The gradient is that of a soft top-K at a temperature that falls. Theirs adds up K
+softmaxes, which can put more than 1 on a head and underflow at low temperatures; here it is a projection on
+the hull of all K-subsets (Amos et al. 2019, arXiv:1906.08707): each gate in
 [0, 1], their sum K, by a threshold found by bisection.   Letters: N heads of all sites, K open ones.
 """
 
@@ -19,10 +21,11 @@ _BISECTIONS = 60  # halvings of the interval that holds the threshold: below wha
 
 
 def soft_top_k(scores: Tensor, k: int, temperature: float) -> Tensor:
-    """x (N,) in [0, 1] with sum k: x = sigmoid((scores - tau) / temperature), tau such that they add up; N scores, 0 <= k <= N.
+    """x (N,) in [0, 1] with sum k: x = sigmoid((scores - tau) / temperature), tau such that they add up; N
+    scores, 0 <= k <= N.
 
-    The gradient is exact: dx_i / dscore_j = (s_i 1[i = j] - s_i s_j / sum s) / temperature with s = x (1 - x), and finite at any
-    temperature above 0, as the weights s_j / sum s are formed from logarithms."""
+    The gradient is exact: dx_i / dscore_j = (s_i 1[i = j] - s_i s_j / sum s) / temperature with s = x (1 -
+    x), and finite at any temperature above 0, as the weights s_j / sum s are formed from logarithms."""
     n = len(scores)
     if k in (0, n):
         return scores * 0 + float(k > 0)
@@ -36,7 +39,9 @@ def soft_top_k(scores: Tensor, k: int, temperature: float) -> Tensor:
         tau = high  # the side on which no more than k are open: between two scores, and on neither of them
         z = (scores - tau) / temperature
         weights = torch.softmax(F.logsigmoid(z) + F.logsigmoid(-z), 0)
-    tau = tau + (weights * (scores - scores.detach())).sum()  # its value is tau's, its gradient that of the implicit function
+    tau = (
+        tau + (weights * (scores - scores.detach())).sum()
+    )  # its value is tau's, its gradient that of the implicit function
     return torch.sigmoid((scores - tau) / temperature)
 
 
@@ -50,7 +55,8 @@ def hard_top_k(scores: Tensor, k: int) -> Tensor:
 class Subset(HeadGate):
     """Learned gates of one site, one `score` (H,) in float32, of which `open_heads` are open over all peers.
 
-    The temperature falls log-linearly from the first draw to draw `anneal_steps`; the buffer `drawn_steps` keeps count in checkpoints."""
+    The temperature falls log-linearly from the first draw to draw `anneal_steps`; the buffer `drawn_steps`
+    keeps count in checkpoints."""
 
     drawn_steps: Tensor
 
@@ -63,7 +69,8 @@ class Subset(HeadGate):
         final_temperature: float = 0.1,
         anneal_steps: int = 100,
     ):
-        """open_heads: None for all. score: where the gates start, a number or (H,); noise has a standard deviation of 1.28.
+        """open_heads: None for all. score: where the gates start, a number or (H,); noise has a standard
+        deviation of 1.28.
 
         Raises ValueError unless both temperatures are above 0 and anneal_steps is at least 0."""
         super().__init__(heads)

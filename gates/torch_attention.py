@@ -1,9 +1,12 @@
-"""`nn.MultiheadAttention` with fewer heads than fill its width: what torch's does, by three projections in place of its one weight.
+"""`nn.MultiheadAttention` with fewer heads than fill its width: what torch's does, by three projections in
+place of its one weight.
 
-    q_proj.weight, k_proj.weight, v_proj.weight (H * K, D), and their biases   for in_proj_weight (3 * D, D) and in_proj_bias
+    q_proj.weight, k_proj.weight, v_proj.weight (H * K, D), and their biases   for in_proj_weight (3 * D, D)
+    and in_proj_bias
 
-Its forward takes and returns what torch's does. The fused kernels of `nn.TransformerEncoderLayer` and `nn.TransformerEncoder`, which read
-in_proj_weight, are not taken where an attention is smaller. Letters: N batch, H heads, L query positions, S key positions, K head width.
+Its forward takes and returns what torch's does. The fused kernels of `nn.TransformerEncoderLayer` and
+`nn.TransformerEncoder`, which read in_proj_weight, are not taken where an attention is smaller. Letters: N
+batch, H heads, L query positions, S key positions, K head width.
 """
 
 import math
@@ -42,15 +45,21 @@ class SmallerTorchAttention(Refitted):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The attention's output, of the query's shape, and the weights (N, L, S) or (N, H, L, S) if they are needed, without N where
-        the input has no batch.
+        """The attention's output, of the query's shape, and the weights (N, L, S) or (N, H, L, S) if they are
+        needed, without N where the input has no batch.
 
-        attn_mask: (L, S) or, one a head, (N * H, L, S), where H may also be the number of heads at first. is_causal says that attn_mask is
-        the causal mask, as in torch. Raises ValueError at masks of other shapes or types, is_causal without its mask, or nested tensors."""
+        attn_mask: (L, S) or, one a head, (N * H, L, S), where H may also be the number of heads at first.
+        is_causal says that attn_mask is the causal mask, as in torch. Raises ValueError at masks of other
+        shapes or types, is_causal without
+        its mask, or nested tensors."""
         if query.is_nested or key.is_nested:
-            raise ValueError("an attention that lost heads takes no nested tensors: set use_nested_tensor = False on nn.TransformerEncoder")
+            raise ValueError(
+                "an attention that lost heads takes no nested tensors: set use_nested_tensor = False on nn.TransformerEncoder"
+            )
         if is_causal and attn_mask is None:
-            raise ValueError("is_causal says that attn_mask is the causal mask, and there is none: give attn_mask")
+            raise ValueError(
+                "is_causal says that attn_mask is the causal mask, and there is none: give attn_mask"
+            )
         single = query.dim() == 2
         if single:
             query, key, value = query[None], key[None], value[None]
@@ -61,7 +70,9 @@ class SmallerTorchAttention(Refitted):
             project(x).unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)  # (N, H, L or S, K)
             for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
         )
-        told = is_causal and key_padding_mask is None and not need_weights  # then the kernel makes the mask itself
+        told = (
+            is_causal and key_padding_mask is None and not need_weights
+        )  # then the kernel makes the mask itself
         mask = None if told else self.added_mask(attn_mask, key_padding_mask, q)
         dropout = self.dropout if self.training else 0.0
         weights = None
@@ -78,7 +89,9 @@ class SmallerTorchAttention(Refitted):
             return out[0], None if weights is None else weights[0]
         return out if self.batch_first else out.transpose(0, 1), weights
 
-    def added_mask(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor) -> Tensor | None:
+    def added_mask(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor
+    ) -> Tensor | None:
         """What is added to the scores, broadcast to (N, H, L, S)."""
         mask = None
         if attn_mask is not None:
@@ -96,7 +109,9 @@ class SmallerTorchAttention(Refitted):
         """(N, H, L, S) of (N * H, L, S), H either the number of heads now or that at first."""
         left = getattr(self, LEFT, (True,) * self.num_heads)
         if len(mask) == sentences * len(left):
-            return mask.unflatten(0, (sentences, len(left)))[:, [head for head, there in enumerate(left) if there]]
+            return mask.unflatten(0, (sentences, len(left)))[
+                :, [head for head, there in enumerate(left) if there]
+            ]
         if len(mask) != sentences * self.num_heads:
             raise ValueError(
                 f"attn_mask of shape {tuple(mask.shape)} must have {self.num_heads} or, as at first, {len(left)} rows for each of the "
@@ -106,16 +121,20 @@ class SmallerTorchAttention(Refitted):
 
 
 def added(name: str, mask: Tensor, q: Tensor) -> Tensor:
-    """A mask as numbers to add. Raises ValueError unless it holds bools, True where nothing is seen, or floats."""
+    """A mask as numbers to add. Raises ValueError unless it holds bools, True where nothing is seen, or
+    floats."""
     if mask.dtype == torch.bool:
         return torch.zeros_like(mask, dtype=q.dtype).masked_fill_(mask, -math.inf)
     if not mask.is_floating_point():
-        raise ValueError(f"{name} must hold bools, True where a key is not seen, or floats to add to the scores; got {mask.dtype}")
+        raise ValueError(
+            f"{name} must hold bools, True where a key is not seen, or floats to add to the scores; got {mask.dtype}"
+        )
     return mask.to(q.dtype)
 
 
 def refit(module: Any) -> dict[str, Any]:
-    """The attributes of an `nn.MultiheadAttention` that can lose heads. Raises ValueError where it adds keys of its own."""
+    """The attributes of an `nn.MultiheadAttention` that can lose heads. Raises ValueError where it adds keys
+    of its own."""
     if isinstance(module, Refitted):
         return {}
     check_no_added_keys(module)
@@ -126,12 +145,15 @@ def refit(module: Any) -> dict[str, Any]:
     gone = ("in_proj_weight", "in_proj_bias", *(f"{name}_weight" for name in _PROJECTIONS))
     for name in gone:
         if name not in module._parameters:
-            raise ValueError(f"{name} of {type(module).__name__} is no plain weight; undo parametrisations and quantisation first")
+            raise ValueError(
+                f"{name} of {type(module).__name__} is no plain weight; undo parametrisations and quantisation first"
+            )
     return {
         "__class__": refitted(type(module), SmallerTorchAttention),
         **{name: linear_of(*parts) for name, *parts in zip(_PROJECTIONS, weights, biases, strict=True)},
         **dict.fromkeys(gone),
-        "_qkv_same_embed_dim": False,  # by which nn.TransformerEncoderLayer knows that its fused kernel does not fit
+        # by which nn.TransformerEncoderLayer knows that its fused kernel does not fit
+        "_qkv_same_embed_dim": False,
     }
 
 
@@ -144,7 +166,10 @@ def linear_of(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def without_nested_tensors(model: nn.Module) -> None:
-    """Encoders with a smaller attention pad their batches: nested tensors are for fused kernels of whole attentions."""
+    """Encoders with a smaller attention pad their batches: nested tensors are for fused kernels of whole
+    attentions."""
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and any(isinstance(part, SmallerTorchAttention) for part in module.modules()):
+        if isinstance(module, nn.TransformerEncoder) and any(
+            isinstance(part, SmallerTorchAttention) for part in module.modules()
+        ):
             module.use_nested_tensor = False

@@ -1,15 +1,28 @@
-"""Attentions that no site rule knows: they are found by how they are named or built, and named with the line to add."""
+"""Attentions that no site rule knows: they are found by how they are named or built, and named with the line
+to add."""
 
 from torch import nn
 
 from .rules import known_rule
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
-_OUT = ("out_proj", "o_proj", "c_proj", "out_lin", "wo", "o", "proj", "dense", "fc_out", "to_out")  # W_O as others call it
+_OUT = (
+    "out_proj",
+    "o_proj",
+    "c_proj",
+    "out_lin",
+    "wo",
+    "o",
+    "proj",
+    "dense",
+    "fc_out",
+    "to_out",
+)  # W_O as others call it
 
 
 def unknown_attentions(model: nn.Module) -> list[nn.Module]:
-    """One attention of every class that has no rule, among those neither inside nor around an attention that has one."""
+    """One attention of every class that has no rule, among those neither inside nor around an attention that
+    has one."""
     modules = dict(model.named_modules())
     known = [path for path, module in modules.items() if known_rule(module) is not None]
     found: dict[type, nn.Module] = {}

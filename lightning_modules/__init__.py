@@ -1,1 +1,2 @@
-"""Training: Lightning modules around the model, what happens at each epoch, and the experiment from base model to comparison."""
+"""Training: Lightning modules around the model, what happens at each epoch, and the experiment from base
+model to comparison."""

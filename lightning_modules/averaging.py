@@ -1,4 +1,5 @@
-"""The running average of the weights, which is what is validated and kept (Polyak averaging; Junczys-Dowmunt et al. 2016 for translation).
+"""The running average of the weights, which is what is validated and kept (Polyak averaging; Junczys-Dowmunt
+et al. 2016 for translation).
 
 Gates are left out: their average would lag behind what the weights have already adapted to.
 """
@@ -9,13 +10,14 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from lightning_modules.callbacks import Remembers
-from lightning_modules.module import StageModule
-from lightning_modules.sharding import like
+from headgates.lightning_modules.callbacks import Remembers
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.sharding import like
 
 
 class AverageWeights(Remembers):
-    """average <- decay * average + (1 - decay) * weights after every optimiser step, swapped in while the model is validated."""
+    """average <- decay * average + (1 - decay) * weights after every optimiser step, swapped in while the
+    model is validated."""
 
     remembered = ("average", "step", "begin")
 
@@ -29,7 +31,11 @@ class AverageWeights(Remembers):
 
     def weights(self, module: pl.LightningModule) -> dict[str, Tensor]:
         assert isinstance(module, StageModule)
-        return {name: p.data for name, p in module.trained.named_parameters() if not name.startswith("head_gates.")}
+        return {
+            name: p.data
+            for name, p in module.trained.named_parameters()
+            if not name.startswith("head_gates.")
+        }
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         weights = self.weights(module)

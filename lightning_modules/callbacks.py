@@ -1,4 +1,5 @@
-"""Callbacks of a stage: the gates from step to step and their history, lines on its progress, and an end with the parent process."""
+"""Callbacks of a stage: the gates from step to step and their history, lines on its progress, and an end with
+the parent process."""
 
 import time
 from pathlib import Path
@@ -7,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 
-from data.atomic_file import atomic_file
-from gates import GateBank
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from models.progress import minutes, say
+from headgates.data.atomic_file import atomic_file
+from headgates.gates import GateBank
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.models.progress import minutes, say
 
 
 class Remembers(pl.Callback):
-    """A callback whose attributes named in `remembered` are kept in every checkpoint, so that a resumed stage goes on with them."""
+    """A callback whose attributes named in `remembered` are kept in every checkpoint, so that a resumed stage
+    goes on with them."""
 
     remembered: tuple[str, ...]
 
@@ -28,8 +30,8 @@ class Remembers(pl.Callback):
 
 
 class SettleGates(pl.Callback):
-    """Follows the gates from step to step, so that they become exact as soon as they are decided. Must stand before AverageWeights, which
-    begins anew there."""
+    """Follows the gates from step to step, so that they become exact as soon as they are decided. Must stand
+    before AverageWeights, which begins anew there."""
 
     def __init__(self, gating: Gating):
         self.gating = gating
@@ -39,7 +41,9 @@ class SettleGates(pl.Callback):
         self.gating.follow(bank_of(module), trainer.global_step)
         if self.gating.is_binarised and not was and trainer.is_global_zero:
             patience = self.gating.gates.patience
-            say(f"gates: exact from step {trainer.global_step} on, no decision has changed for {patience} steps")
+            say(
+                f"gates: exact from step {trainer.global_step} on, no decision has changed for {patience} steps"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return self.gating.state_dict()
@@ -49,8 +53,9 @@ class SettleGates(pl.Callback):
 
 
 class GateHistory(Remembers):
-    """Writes gates_history.npz: steps (n,), log_alpha (n, heads) and the names of the heads (heads,), with a row every `every` steps.
-    Another kind of gate than Hard Concrete has its own position in place of log_alpha."""
+    """Writes gates_history.npz: steps (n,), log_alpha (n, heads) and the names of the heads (heads,), with a
+    row every `every` steps. Another kind of gate than Hard Concrete has its own position in place of
+    log_alpha."""
 
     remembered = ("steps", "values")
 
@@ -75,7 +80,9 @@ class GateHistory(Remembers):
         self.write(trainer, module)
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.write(trainer, module)  # a stage killed between its last checkpoint and this file trains no epoch more
+        self.write(
+            trainer, module
+        )  # a stage killed between its last checkpoint and this file trains no epoch more
 
     def write(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:  # gates are the same in all processes
@@ -110,9 +117,13 @@ class StageLog(pl.Callback):
         if self._seen == 3 + self.MEASURED_STEPS:
             seconds_per_step = (time.perf_counter() - self._first) / self.MEASURED_STEPS
             epochs = f"{trainer.max_epochs} epoch{'s' * (trainer.max_epochs != 1)} of {self.steps} steps"
-            left = ((trainer.max_epochs or 0) * self.steps - trainer.global_step) * trainer.accumulate_grad_batches
+            left = (
+                (trainer.max_epochs or 0) * self.steps - trainer.global_step
+            ) * trainer.accumulate_grad_batches
             if trainer.is_global_zero:
-                say(f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left and the validations")
+                say(
+                    f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left and the validations"
+                )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:

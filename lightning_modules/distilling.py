@@ -1,12 +1,13 @@
-"""Learning from the dense model too: (1 - w) the task's loss + w T^2 KL(dense || this) at temperature T.   Hinton et al. 2015
+"""Learning from the dense model too: (1 - w) the task's loss + w T^2 KL(dense || this) at temperature T.
+Hinton et al. 2015
 (arXiv:1503.02531), token by token; what a model without some of its heads is helped by."""
 
 from typing import Any
 
 from torch import Tensor
 
-from configs.schema import DistillConfig
-from tasks.base import Task
+from headgates.configs.schema import DistillConfig
+from headgates.tasks.base import Task
 
 
 class Distilling:

@@ -1,8 +1,9 @@
 """How early is it decided which heads matter?   Michel et al. 2019, section 6.
 
-After chosen epochs of the base's training, 0% to 90% of the heads are pruned as in section 4.2, by an importance that is computed anew, and
-the validation text is translated greedily. The model is the one that is validated, with the running average of its weights if there is one.
-The training is not changed by this: its weights stay the same bit by bit, and the time is not counted as training time.
+After chosen epochs of the base's training, 0% to 90% of the heads are pruned as in section 4.2, by an
+importance that is computed anew, and the validation text is translated greedily. The model is the one that is
+validated, with the running average of its weights if there is one. The training is not changed by this: its
+weights stay the same bit by bit, and the time is not counted as training time.
 """
 
 import time
@@ -11,40 +12,59 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from analysis.importance import importance
-from data.corpus import TranslationData
-from data.parallel import digest_lines
-from gates import HeadMap, attach, detach
-from lightning_modules.module import StageModule
-from models.progress import minutes, say
-from pruning.scores import closed_by
-from pruning.significance import Scored, score
-from runfolder.folder import RunFolder
-from runfolder.source import BATCH_TOKENS, Lines
-from runfolder.table import Row, read_table, write_table
+from headgates.analysis.scores.importance import importance
+from headgates.analysis.significance import Scored, score
+from headgates.data.corpus import TranslationData
+from headgates.data.parallel import digest_lines
+from headgates.gates import HeadMap, attach, detach
+from headgates.lightning_modules.module import StageModule
+from headgates.models.progress import minutes, say
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.scores import closed_by
+from headgates.workbench.source import BATCH_TOKENS, Lines
+from headgates.workbench.table import Row, read_table, write_table
 
 NAME = "curves/dynamics"
 TABLE = f"{NAME}.csv"
 TENTHS = range(10)  # of the heads, closed
-# Columns of the CSV: epoch; closed_share, as requested; heads_closed, rounded up; heads_open; heads_total; the metrics on validation,
-# such as valid_bleu; and valid_bleu_relative: the deciding metric divided by its value with all heads at this epoch, empty where that is 0.
+# Columns of the CSV: epoch; closed_share, as requested; heads_closed, rounded up; heads_open; heads_total;
+# the metrics on validation,
+# such as valid_bleu; and valid_bleu_relative: the deciding metric divided by its value with all heads at this
+# epoch, empty where that is 0.
 
 
 class Dynamics(pl.Callback):
-    """Prunes after each of `epochs`, counted from 1: curves/dynamics.csv with its settings in .json, and scores/dynamics-EPOCH.json.
+    """Prunes after each of `epochs`, counted from 1: curves/dynamics.csv with its settings in .json, and
+    scores/dynamics-EPOCH.json.
 
-    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON. Must stand
-    before AverageWeights, which takes the averaged weights out again when the validation ends. Raises ValueError at an epoch that the
-    training does not have, before it begins."""
+    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON. Must
+    stand before AverageWeights, which takes the averaged weights out again when the validation ends. Raises
+    ValueError at an epoch that the training does not have, before it begins."""
 
-    def __init__(self, folder: RunFolder, epochs: Iterable[int], *, data: TranslationData, valid: Lines, facts: dict[str, Any]):
-        self.folder, self.epochs, self.data, self.valid, self.facts = folder, sorted(set(epochs)), data, valid, facts
+    def __init__(
+        self,
+        folder: RunFolder,
+        epochs: Iterable[int],
+        *,
+        data: TranslationData,
+        valid: Lines,
+        facts: dict[str, Any],
+    ):
+        self.folder, self.epochs, self.data, self.valid, self.facts = (
+            folder,
+            sorted(set(epochs)),
+            data,
+            valid,
+            facts,
+        )
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         last = trainer.max_epochs or 0
         wrong = [epoch for epoch in self.epochs if not 1 <= epoch <= last]
         if wrong:
-            raise ValueError(f"dynamics: expected epochs from 1 to {last}, the last of this training, got {', '.join(map(str, wrong))}")
+            raise ValueError(
+                f"dynamics: expected epochs from 1 to {last}, the last of this training, got {', '.join(map(str, wrong))}"
+            )
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         # an epoch that an interruption cut short is trained again, and so pruned again
@@ -64,22 +84,34 @@ class Dynamics(pl.Callback):
         whole = pruned[0][1]
         rows: list[Row] = []
         for tenth, (closed, scored) in zip(TENTHS, pruned, strict=True):
-            heads = {"heads_closed": closed, "heads_open": scores.heads_total - closed, "heads_total": scores.heads_total}
+            heads = {
+                "heads_closed": closed,
+                "heads_open": scores.heads_total - closed,
+                "heads_total": scores.heads_total,
+            }
             measures = {f"valid_{name}": value for name, value in scored.values.items()}
-            relative = {f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None}
+            relative = {
+                f"valid_{scored.main_name}_relative": scored.main / whole.main if whole.main else None
+            }
             rows.append({"epoch": epoch, "closed_share": tenth / 10, **heads, **measures, **relative})
         self.folder.write_json(f"scores/dynamics-{epoch}.json", scores.to_json())
         self.folder.write_json(f"{NAME}.json", self.settings_and_provenance(module, scores, whole))
         write_table(self.folder, TABLE, read_rows(self.folder) + rows)
-        kept = ", ".join(f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2])
+        kept = ", ".join(
+            f"{row['closed_share']:.0%} closed {row[f'valid_{whole.main_name}']:.1f}" for row in rows[1::2]
+        )
         title = whole.metrics[0].title
-        say(f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} ({minutes(time.perf_counter() - begin)})")
+        say(
+            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} ({minutes(time.perf_counter() - begin)})"
+        )
 
     def settings_and_provenance(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:
         """Return the settings and the provenance of the rows, for the JSON file."""
         settings = module.task.prediction_settings(module.predictor)
         if "search" in settings:
-            settings["search"] = {name: settings["search"][name] for name in ("max_ratio", "max_extra")} | {"beam": 1}
+            settings["search"] = {name: settings["search"][name] for name in ("max_ratio", "max_extra")} | {
+                "beam": 1
+            }
         return {
             "epochs": self.epochs,
             "weights": "as validated",
@@ -94,7 +126,8 @@ class Dynamics(pl.Callback):
 
 
 def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int, Scored]]:
-    """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of the quickest outputs."""
+    """For every tenth of the heads how many are closed, rounded up as in the paper's code, and the scores of
+    the quickest outputs."""
     total, task = scores.heads_total, module.task
     bank = attach(module.model, gate="mask")
     pruned = []
@@ -102,7 +135,9 @@ def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int,
         for tenth in TENTHS:
             count = -(-total * tenth // 10)
             bank.assign(~closed_by("gradient", scores, keep=total - count))
-            pruned.append((count, score(task.outputs(module.predictor, valid[0], quick=True), valid[1], task.metrics)))
+            pruned.append(
+                (count, score(task.outputs(module.predictor, valid[0], quick=True), valid[1], task.metrics))
+            )
     finally:
         detach(module.model)
     return pruned

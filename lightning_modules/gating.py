@@ -1,20 +1,24 @@
-"""What gates add to the training of any task: loss + the price of the expected open heads (Voita et al. 2019, section 6.1), and an end of
-the noise: once gates stand at 0 or 1 the rest of the stage trains weights alone."""
+"""What gates add to the training of any task: loss + the price of the expected open heads (Voita et al. 2019,
+section 6.1), and an end of the noise: once gates stand at 0 or 1 the rest of the stage trains weights
+alone."""
 
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from configs.methods import GateMethod
-from configs.schema import FitConfig, GateConfig
-from gates import GateBank, GateWatch, LambdaBudget, TargetBudget
+from headgates.configs.methods import GateMethod
+from headgates.configs.schema import FitConfig, GateConfig
+from headgates.gates import GateBank, GateWatch, LambdaBudget, TargetBudget
 
 FOLLOWED = ("stopped", "binarised_step", "seen", "decisions", "since")  # of Gating, from step to step
 
 
-def budget_of(method: GateMethod, config: FitConfig, told: int | dict[str, int] | None) -> LambdaBudget | TargetBudget:
-    """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves. told: that number."""
+def budget_of(
+    method: GateMethod, config: FitConfig, told: int | dict[str, int] | None
+) -> LambdaBudget | TargetBudget:
+    """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves.
+    told: that number."""
     warmup = config.gates.lambda_warmup
     if method.priced and told is not None:
         return TargetBudget(told, warmup)
@@ -24,8 +28,10 @@ def budget_of(method: GateMethod, config: FitConfig, told: int | dict[str, int] 
 class Gating:
     """Gates beside a task, for one stage. The bank is that of the model that trains.
 
-    told: the gates keep a given number of heads. at_settling: called with the bank when its gates have just become exact, for what is to
-    be done to the weights before they train on. `state_dict` is all that a resumed stage needs beside the bank."""
+    told: the gates keep a given number of heads. at_settling: called with the bank when its gates have just
+    become exact, for what is to be done to the weights before they train on. `state_dict` is all that a
+    resumed stage needs beside the
+    bank."""
 
     def __init__(
         self,
@@ -36,11 +42,20 @@ class Gating:
         told: bool = False,
         at_settling: Callable[[GateBank], None] | None = None,
     ):
-        self.gates, self.budget, self.epochs, self.told, self.at_settling = gates, budget, epochs, told, at_settling
+        self.gates, self.budget, self.epochs, self.told, self.at_settling = (
+            gates,
+            budget,
+            epochs,
+            told,
+            at_settling,
+        )
         self.watch = GateWatch(budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
-        # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its end is without both
-        self.binarise_epoch = max(1, epochs - round(gates.settle * epochs))  # the latest; the number of epochs: never
+        # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
+        # end is without both
+        self.binarise_epoch = max(
+            1, epochs - round(gates.settle * epochs)
+        )  # the latest; the number of epochs: never
         self.binarised_step: int | None = None  # optimiser steps taken when the gates became exact
         self.seen = 0  # the last optimiser step that was followed
         self.decisions: list[bool] = []
@@ -52,15 +67,16 @@ class Gating:
         return self.binarised_step is not None
 
     def eligible(self, epoch: int) -> bool:
-        """Whether a checkpoint of this epoch may be the stage's result: where gates are to be binarised, none from before; where a number
-        of heads is aimed at, none from before it was reached."""
+        """Whether a checkpoint of this epoch may be the stage's result: where gates are to be binarised, none
+        from before; where a number of heads is aimed at, none from before it was reached."""
         if self.is_binarised or self.stopped is not None or epoch == self.epochs - 1:
             return True
         aimed = not isinstance(self.budget, TargetBudget) or max(map(abs, self.budget.errors.values())) <= 1
         return self.binarise_epoch == self.epochs and aimed
 
     def begin_epoch(self, bank: GateBank, *, epoch: int, step: int) -> None:
-        """Make the gates exact where the share of epochs says so; in a stage that is resumed, where they were."""
+        """Make the gates exact where the share of epochs says so; in a stage that is resumed, where they
+        were."""
         if self.is_binarised:
             bank.binarise()
         elif epoch >= self.binarise_epoch:
@@ -73,7 +89,8 @@ class Gating:
             self.at_settling(bank)
 
     def follow(self, bank: GateBank, step: int) -> None:
-        """Look at the gates after each optimiser step, `step` of them taken, and make them exact once they are decided."""
+        """Look at the gates after each optimiser step, `step` of them taken, and make them exact once they
+        are decided."""
         if step == self.seen or self.is_binarised:
             return
         self.seen = step
@@ -88,13 +105,14 @@ class Gating:
             self.binarise(bank, step)
 
     def counts(self, bank: GateBank, step: int) -> bool:
-        """Whether decisions that stay the same are a sign: the price is whole, the number of heads reached, draws are at their last
-        temperature, and gates that are told no number have shut some head."""
+        """Whether decisions that stay the same are a sign: the price is whole, the number of heads reached,
+        draws are at their last temperature, and gates that are told no number have shut some head."""
         moving = any(gate.is_annealing for _, gate in bank.items())
         return self.budget.is_reached(bank, step) and not moving and (self.told or bank.closed().count() > 0)
 
     def penalty(self, bank: GateBank, *, step: int) -> Tensor | None:
-        """What the loss of this optimiser step grows by, in nats per unit of the loss; None once gates stand at 0 or 1."""
+        """What the loss of this optimiser step grows by, in nats per unit of the loss; None once gates stand
+        at 0 or 1."""
         return None if self.is_binarised else self.budget.loss(bank, step)
 
     def numbers(self, bank: GateBank, step: int) -> dict[str, float]:
@@ -109,9 +127,13 @@ class Gating:
         return numbers | {f"gates/open_{kind}": value for kind, value in exact.by_kind().items()}
 
     def objective(self, bank: GateBank, loss: Tensor) -> Tensor:
-        """What the stage minimises, so that the checkpoint chosen is neither unpruned (loss alone) nor empty (heads alone); with a number
-        of heads given, the loss."""
-        return loss + self.budget.lam * bank.open_prob().sum() if isinstance(self.budget, LambdaBudget) and not self.told else loss
+        """What the stage minimises, so that the checkpoint chosen is neither unpruned (loss alone) nor empty
+        (heads alone); with a number of heads given, the loss."""
+        return (
+            loss + self.budget.lam * bank.open_prob().sum()
+            if isinstance(self.budget, LambdaBudget) and not self.told
+            else loss
+        )
 
     def param_groups(self, bank: GateBank, *, lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """The model's weights and the gates, which have a rate of their own and no weight decay."""
@@ -119,7 +141,11 @@ class Gating:
 
     def state_dict(self) -> dict[str, Any]:
         budget = self.budget.state_dict() if isinstance(self.budget, TargetBudget) else {}
-        return {"budget": budget, "watch": self.watch.state_dict(), **{name: getattr(self, name) for name in FOLLOWED}}
+        return {
+            "budget": budget,
+            "watch": self.watch.state_dict(),
+            **{name: getattr(self, name) for name in FOLLOWED},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if isinstance(self.budget, TargetBudget):

@@ -1,4 +1,5 @@
-"""The states of the random generators that a training step may draw from, as plain values and tensors that a checkpoint can hold."""
+"""The states of the random generators that a training step may draw from, as plain values and tensors that a
+checkpoint can hold."""
 
 import random
 from typing import Any
@@ -17,14 +18,20 @@ def seed_generators(seed: int) -> None:
 def generator_states(device: torch.device) -> dict[str, Any]:
     """The states of Python's, numpy's and torch's generators, and of the device's own where it has one."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    numpy = (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(gauss))
+    numpy = (
+        name,
+        torch.from_numpy(np.asarray(keys).astype(np.int64)),
+        int(position),
+        int(has_gauss),
+        float(gauss),
+    )
     states = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
-    """Let every generator draw next what it would have drawn when `generator_states` was called. A device that the states do not know
-    keeps its own: a run may go on elsewhere, if not bit by bit."""
+    """Let every generator draw next what it would have drawn when `generator_states` was called. A device
+    that the states do not know keeps its own: a run may go on elsewhere, if not bit by bit."""
     random.setstate(states["python"])
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

@@ -1,4 +1,5 @@
-"""Ctrl-C, a kill and the signals of a scheduler wait until an optimiser step has ended and what it made is on the disk."""
+"""Ctrl-C, a kill and the signals of a scheduler wait until an optimiser step has ended and what it made is on
+the disk."""
 
 import signal
 import threading
@@ -7,13 +8,18 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # the last is what SLURM sends for --signal=USR1@120; Windows has the first two alone
+ENDING = (
+    "SIGINT",
+    "SIGTERM",
+    "SIGHUP",
+    "SIGUSR1",
+)  # the last is what SLURM sends for --signal=USR1@120; Windows has the first two alone
 
 
 class HeldSignals(pl.Callback):
-    """Holds the first such signal of a training step back, for who saves the step: `heard` is its number, and `let_through` gives it to
-    the handler that was there before. A second one, and one during validation, goes to that handler at once. Ignored signals stay
-    ignored."""
+    """Holds the first such signal of a training step back, for who saves the step: `heard` is its number, and
+    `let_through` gives it to the handler that was there before. A second one, and one during validation, goes
+    to that handler at once. Ignored signals stay ignored."""
 
     def __init__(self) -> None:
         self.heard: int | None = None
@@ -34,8 +40,8 @@ class HeldSignals(pl.Callback):
                 self.before[signum] = signal.signal(signum, hold)
 
     def let_through(self, signum: int | None = None) -> None:
-        """Let the signal that was held back, or the given one, do what it does. Raises KeyboardInterrupt where it ends nothing: another
-        process of the same training heard it."""
+        """Let the signal that was held back, or the given one, do what it does. Raises KeyboardInterrupt
+        where it ends nothing: another process of the same training heard it."""
         signum, self.heard = self.heard if signum is None else signum, None
         self.give_back()
         if signum is not None:

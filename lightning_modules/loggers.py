@@ -1,4 +1,5 @@
-"""Where logged numbers go: always to metrics.csv in the run folder; on request to TensorBoard or to the W&B run of wandb_run.py too."""
+"""Where logged numbers go: always to metrics.csv in the run folder; on request to TensorBoard or to the W&B
+run of wandb_run.py too."""
 
 import csv
 import io
@@ -10,12 +11,13 @@ from typing import Any
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from data.atomic_file import atomic_file
-from models.progress import say
+from headgates.data.atomic_file import atomic_file
+from headgates.models.progress import say
 
 
 class StageNumbers(Logger):
-    """What every logger of one stage says of itself to Lightning. Hyperparameters are not logged: the run folder holds config.yaml."""
+    """What every logger of one stage says of itself to Lightning. Hyperparameters are not logged: the run
+    folder holds config.yaml."""
 
     def __init__(self, stage: str):
         super().__init__()
@@ -34,7 +36,8 @@ class StageNumbers(Logger):
 
 
 class MetricsFile(StageNumbers):
-    """metrics.csv: one row for each logged step, with its stage. Each save rewrites the whole file; a resumed run continues it."""
+    """metrics.csv: one row for each logged step, with its stage. Each save rewrites the whole file; a resumed
+    run continues it."""
 
     def __init__(self, path: str | Path, stage: str):
         super().__init__(stage)
@@ -45,7 +48,9 @@ class MetricsFile(StageNumbers):
             try:
                 self.read(stage)
             except (KeyError, TypeError, ValueError, csv.Error) as error:
-                raise ValueError(f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on without it") from error
+                raise ValueError(
+                    f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on without it"
+                ) from error
 
     def read(self, stage: str) -> None:
         with self.path.open(newline="", encoding="utf-8") as file:
@@ -67,7 +72,12 @@ class MetricsFile(StageNumbers):
     @rank_zero_only
     def save(self) -> None:
         rows = [*self.before, *(self.rows[step] for step in sorted(self.rows))]
-        columns = ["stage", "step", "epoch", *sorted({name for row in rows for name in row} - {"stage", "step", "epoch"})]
+        columns = [
+            "stage",
+            "step",
+            "epoch",
+            *sorted({name for row in rows for name in row} - {"stage", "step", "epoch"}),
+        ]
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="")
         writer.writeheader()

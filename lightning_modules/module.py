@@ -1,6 +1,8 @@
-"""One stage of training a task, with or without gates: the loss per unit, validation on all pairs, a quick look at a sample.
+"""One stage of training a task, with or without gates: the loss per unit, validation on all pairs, a quick
+look at a sample.
 
-loss = the task's loss summed over the step's units (target tokens, for translation) / their number, over all micro-batches and ranks.
+loss = the task's loss summed over the step's units (target tokens, for translation) / their number, over all
+micro-batches and ranks.
 """
 
 import math
@@ -13,22 +15,23 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import SumMetric
 
-from configs.schema import StageConfig
-from gates import GateBank, NotANumber
-from lightning_modules.distilling import Distilling
-from lightning_modules.gating import Gating
-from lightning_modules.generators import seed_generators
-from lightning_modules.optimizers import make_optimizer
-from lightning_modules.schedules import constant, inverse_sqrt
-from pruning.significance import score
-from tasks.base import Predictor, Task
+from headgates.analysis.significance import score
+from headgates.configs.schema import StageConfig
+from headgates.gates import GateBank, NotANumber
+from headgates.lightning_modules.distilling import Distilling
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.generators import seed_generators
+from headgates.lightning_modules.optimizers import make_optimizer
+from headgates.lightning_modules.schedules import constant, inverse_sqrt
+from headgates.tasks.base import Predictor, Task
 
 LOG_EVERY = 20  # optimiser steps between logged rows
 
 
 class StageModule(pl.LightningModule):
-    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after each epoch. gating: what gates
-    add to the loss, for a model that has them. distilling: from which model it also learns."""
+    """Trains `predictor.model` in place. sample: source and reference lines whose outputs are scored after
+    each epoch. gating: what gates add to the loss, for a model that has them. distilling: from which model it
+    also learns."""
 
     def __init__(
         self,
@@ -46,13 +49,19 @@ class StageModule(pl.LightningModule):
         self.distilling = distilling  # no submodule: its teacher is neither trained nor saved
         self.model: Any = predictor.model
         self._predictor = [predictor]  # in a list: not a submodule
-        self.twin: list[Any] = []  # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
+        self.twin: list[
+            Any
+            # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
+        ] = []
         self.validator = task.validator(self.model)
-        # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric without it ignores weights
+        # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric
+        # without it ignores weights
         self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
         self._last_logged = 0  # optimiser step
         self._drawn = -1  # the optimiser step whose gates were drawn last
-        self.after_batch: Callable[[], None] | None = None  # called once everything of a batch is done, its logged row too
+        self.after_batch: Callable[[], None] | None = (
+            None  # called once everything of a batch is done, its logged row too
+        )
         assert gating is None or self.bank is not None, "attach gates before training them"
 
     @property
@@ -99,7 +108,8 @@ class StageModule(pl.LightningModule):
         return "val/loss" if self.gating is None else "val/objective"
 
     def scale(self) -> float:
-        """Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by the step's units already."""
+        """Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by
+        the step's units already."""
         return self.stage.accumulate * self.trainer.world_size
 
     # ---------------------------------------------------------------- training
@@ -113,14 +123,18 @@ class StageModule(pl.LightningModule):
             self.gating.begin_epoch(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
-        # not at the epoch's start: the data loader draws a number after that in an epoch that was come to, before it in a resumed one.
+        # not at the epoch's start: the data loader draws a number after that in an epoch that was come to,
+        # before it in a resumed one.
         # noise depends on seed and epoch alone, so a resumed epoch draws what an uninterrupted one would
         if index == 0:
             seed_generators((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
     def draw_gates(self) -> None:
-        """One draw of the gates a step: its micro-batches, on whatever rank, have the noise of the seed and the step's number."""
-        seed = int(np.random.SeedSequence([self.seed, self.global_step]).generate_state(1)[0])  # torch uses 32 bits of a seed on CPUs
+        """One draw of the gates a step: its micro-batches, on whatever rank, have the noise of the seed and
+        the step's number."""
+        seed = int(
+            np.random.SeedSequence([self.seed, self.global_step]).generate_state(1)[0]
+        )  # torch uses 32 bits of a seed on CPUs
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
             self.gate_bank.draw(again=self._drawn == self.global_step)
@@ -143,7 +157,11 @@ class StageModule(pl.LightningModule):
     def loss(self, model: Any, batch: Any) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
         how = {"smoothing": self.stage.label_smoothing}
-        return self.task.loss(model, batch, **how) if self.distilling is None else self.distilling.loss(self.task, model, batch, **how)
+        return (
+            self.task.loss(model, batch, **how)
+            if self.distilling is None
+            else self.distilling.loss(self.task, model, batch, **how)
+        )
 
     def on_train_batch_end(self, *_: Any) -> None:
         # once an optimiser step: micro-batches before its last one still see the number of the step before
@@ -155,8 +173,13 @@ class StageModule(pl.LightningModule):
             self.after_batch()
 
     def running_sums(self) -> dict[str, Any]:
-        """What this process has added up since the last logged row, for a checkpoint in the middle of an epoch."""
-        return {"loss_sum": self.loss_sum.sum_value, "units": self.units.sum_value, "last_logged": self._last_logged}
+        """What this process has added up since the last logged row, for a checkpoint in the middle of an
+        epoch."""
+        return {
+            "loss_sum": self.loss_sum.sum_value,
+            "units": self.units.sum_value,
+            "last_logged": self._last_logged,
+        }
 
     def continue_epoch(self, sums: dict[str, Any]) -> None:
         """Go on from `running_sums` in the middle of an epoch, which does not start again."""
@@ -167,19 +190,26 @@ class StageModule(pl.LightningModule):
             self.gating.begin_epoch(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
 
     def log_training(self) -> None:
-        """Log the mean loss of the steps since the last logged row, and stop at a loss that is not a number."""
+        """Log the mean loss of the steps since the last logged row, and stop at a loss that is not a
+        number."""
         loss = float(self.loss_sum.compute() / self.units.compute())
         self.loss_sum.reset()
         self.units.reset()
         self.check(loss)
         rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        numbers: dict[str, float] = {"epoch": self.current_epoch, "train/loss": loss, "train/learning_rate": rate}
+        numbers: dict[str, float] = {
+            "epoch": self.current_epoch,
+            "train/loss": loss,
+            "train/learning_rate": rate,
+        }
         if self.gating is not None:
             self.gating.stopped = self.gating.watch.observe(self.global_step, loss, self.gate_bank)
             if self.gating.stopped:
                 self.trainer.should_stop = True
             numbers |= self.gating.numbers(self.gate_bank, self.global_step)
-        for logger in self.trainer.loggers:  # self.log would repeat the numbers at every step until they change
+        for (
+            logger
+        ) in self.trainer.loggers:  # self.log would repeat the numbers at every step until they change
             logger.log_metrics(numbers, self.global_step - 1)  # Lightning numbers steps from 0
 
     def check(self, loss: float) -> None:
@@ -193,7 +223,9 @@ class StageModule(pl.LightningModule):
     def validation_step(self, batch: Any, index: int) -> None:
         if not batch.target_tokens:  # a rank that has none left
             return
-        with torch.autocast(self.device.type, enabled=False):  # fp32: checkpoints are compared in the third digit of the loss
+        with torch.autocast(
+            self.device.type, enabled=False
+        ):  # fp32: checkpoints are compared in the third digit of the loss
             self.validator.update(self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
@@ -205,7 +237,9 @@ class StageModule(pl.LightningModule):
         sources, references = self.sample
         if sources:
             with torch.autocast(self.device.type, enabled=False):
-                scored = score(self.task.outputs(self.predictor, sources, quick=True), references, self.task.metrics[:1])
+                scored = score(
+                    self.task.outputs(self.predictor, sources, quick=True), references, self.task.metrics[:1]
+                )
             self.log(f"val/{scored.main_name}", torch.tensor(scored.main), sync_dist=True)
         if self.gating is not None:
             self.log("val/objective", self.gating.objective(self.gate_bank, numbers["loss"]), sync_dist=True)
@@ -225,12 +259,16 @@ class StageModule(pl.LightningModule):
         def warm(step: int) -> float:
             return inverse_sqrt(step, self.stage.warmup_steps)
 
-        factors: list[Callable[[int], float]] = [warm if group["name"] == "model" else constant for group in optimizer.param_groups]
+        factors: list[Callable[[int], float]] = [
+            warm if group["name"] == "model" else constant for group in optimizer.param_groups
+        ]
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         # gates are not clipped: the norm of the model's gradient says nothing about them
         if self.stage.clip:
-            weights = [p for group in optimizer.param_groups if group["name"] == "model" for p in group["params"]]
+            weights = [
+                p for group in optimizer.param_groups if group["name"] == "model" for p in group["params"]
+            ]
             nn.utils.clip_grad_norm_(weights, self.stage.clip)

@@ -1,7 +1,8 @@
 """The optimisers of a stage: AdamW, or Muon for the hidden matrices with AdamW for all else.
 
-Muon (Jordan et al. 2024) makes a matrix's momentum orthogonal before it steps along it. On the toy pair it learns in five epochs what
-AdamW learns in seven. Embeddings, the output projection, biases, norms and gates stay with AdamW, as its authors advise.
+Muon (Jordan et al. 2024) makes a matrix's momentum orthogonal before it steps along it. On the toy pair it
+learns in five epochs what AdamW learns in seven. Embeddings, the output projection, biases, norms and gates
+stay with AdamW, as its authors advise.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,9 +12,10 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from configs.schema import StageConfig
+from headgates.configs.schema import StageConfig
 
-NEWTON_SCHULZ = 3  # steps towards an orthogonal matrix; with torch's five a toy step took longer and the model learned no better
+# steps towards an orthogonal matrix; with torch's five a toy step took longer and the model learned no better
+NEWTON_SCHULZ = 3
 
 
 def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: StageConfig) -> Optimizer:
@@ -21,12 +23,18 @@ def make_optimizer(model: nn.Module, groups: Sequence[dict[str, Any]], stage: St
     betas, eps = (0.9, 0.98), 1e-9
     if stage.optimizer == "adamw":
         return AdamW(groups, betas=betas, eps=eps, fused=True)
-    matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear) and m is not getattr(model, "output", None)}
+    matrices = {
+        m.weight
+        for m in model.modules()
+        if isinstance(m, nn.Linear) and m is not getattr(model, "output", None)
+    }
     rest, hidden = [], []
     for group in groups:
         rest.append({**group, "params": [p for p in group["params"] if p not in matrices]})
         hidden.append({**group, "params": [p for p in group["params"] if p in matrices], "lr": stage.muon_lr})
-    optimizers: list[Optimizer] = [AdamW([group for group in rest if group["params"]], betas=betas, eps=eps, fused=True)]
+    optimizers: list[Optimizer] = [
+        AdamW([group for group in rest if group["params"]], betas=betas, eps=eps, fused=True)
+    ]
     if hidden := [group for group in hidden if group["params"]]:
         optimizers.append(torch.optim.Muon(hidden, ns_steps=NEWTON_SCHULZ))
     return CombinedOptimizer(optimizers)

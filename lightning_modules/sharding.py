@@ -1,8 +1,9 @@
-"""`--strategy fsdp`: each process keeps and updates its share of the weights, with their gradients, Adam's state and the running average
-(ZeRO, stage 3, Rajbhandari et al. 2020, arXiv:1910.02054, as torch's FSDP2).
+"""`--strategy fsdp`: each process keeps and updates its share of the weights, with their gradients, Adam's
+state and the running average (ZeRO, stage 3, Rajbhandari et al. 2020, arXiv:1910.02054, as torch's FSDP2).
 
-What trains is a sharded twin of the module's model. The model itself stays as it is, whole, on the CPU: validations, outputs, decisions
-and files read it, and the twin's weights are gathered into it before they do. Gates are the same in both, and whole.
+What trains is a sharded twin of the module's model. The model itself stays as it is, whole, on the CPU:
+validations, outputs, decisions and files read it, and the twin's weights are gathered into it before they do.
+Gates are the same in both, and whole.
 """
 
 import copy
@@ -18,13 +19,14 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map_only
 
-from data.ranks import all_sum, is_first, world
-from gates import GateBank
-from lightning_modules.module import StageModule
+from headgates.data.ranks import all_sum, is_first, world
+from headgates.gates import GateBank
+from headgates.lightning_modules.module import StageModule
 
 
 class ShardedTwin(nn.Module):
-    """A copy of a model, on the mesh's device, whose weights are shared out: each process has its rows of every one."""
+    """A copy of a model, on the mesh's device, whose weights are shared out: each process has its rows of
+    every one."""
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh):
         super().__init__()
@@ -40,7 +42,8 @@ class ShardedTwin(nn.Module):
 
 
 class Sharded(DDPStrategy):
-    """Lightning's strategy of many processes, with a sharded twin in place of a model of whole copies. Checkpoints are those of DDP."""
+    """Lightning's strategy of many processes, with a sharded twin in place of a model of whole copies.
+    Checkpoints are those of DDP."""
 
     def model_to_device(self) -> None:
         self.whole.cpu()  # the twin's weights go to the device one layer after the other
@@ -111,7 +114,8 @@ class Sharded(DDPStrategy):
             for number, state in saved["state"].items():
                 weight = weights[number]
                 saved["state"][number] = {
-                    name: like(value, weight) if value.shape == weight.shape else value for name, value in state.items()
+                    name: like(value, weight) if value.shape == weight.shape else value
+                    for name, value in state.items()
                 }
         super().load_optimizer_state_dict(checkpoint)
 
@@ -145,7 +149,9 @@ def like(tensor: Tensor, weight: Tensor) -> Tensor:
     """A whole tensor, placed and shared out as a weight of its shape is."""
     if not isinstance(weight, DTensor):
         return tensor.to(weight.device)
-    return distribute_tensor(tensor.detach(), weight.device_mesh, weight.placements, src_data_rank=None)  # each process has it all
+    return distribute_tensor(
+        tensor.detach(), weight.device_mesh, weight.placements, src_data_rank=None
+    )  # each process has it all
 
 
 def gathered(tensor: DTensor) -> Tensor | None:

@@ -1,4 +1,5 @@
-"""One training stage, from a translator to its best checkpoint: base, gates, greedy-finetuned and base-continued all go through here."""
+"""One training stage, from a translator to its best checkpoint: base, gates, greedy-finetuned and
+base-continued all go through here."""
 
 import logging
 import warnings
@@ -11,21 +12,21 @@ import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
-from configs.schema import StageConfig
-from data.corpus import TranslationData
-from data.ranks import wait
-from lightning_modules.averaging import AverageWeights
-from lightning_modules.callbacks import GateHistory, SettleGates, StageLog
-from lightning_modules.checkpoints import Checkpoints, WholeFiles
-from lightning_modules.held_signals import HeldSignals
-from lightning_modules.loggers import make_loggers
-from lightning_modules.memory import ReleaseMemory
-from lightning_modules.module import StageModule
-from lightning_modules.sharding import Sharded
-from lightning_modules.stage_bar import stage_bar
-from models.checkpoint import load_file
-from runfolder.convergence import is_converged
-from runfolder.folder import RunFolder
+from headgates.configs.schema import StageConfig
+from headgates.data.corpus import TranslationData
+from headgates.data.ranks import wait
+from headgates.lightning_modules.averaging import AverageWeights
+from headgates.lightning_modules.callbacks import GateHistory, SettleGates, StageLog
+from headgates.lightning_modules.checkpoints import Checkpoints, WholeFiles
+from headgates.lightning_modules.held_signals import HeldSignals
+from headgates.lightning_modules.loggers import make_loggers
+from headgates.lightning_modules.memory import ReleaseMemory
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.sharding import Sharded
+from headgates.lightning_modules.stage_bar import stage_bar
+from headgates.models.checkpoint import load_file
+from headgates.workbench.convergence import is_converged
+from headgates.workbench.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Machine:
 
     def __post_init__(self) -> None:
         if self.strategy == "fsdp" and self.ranks == 1:
-            raise ValueError("--strategy fsdp shares out one model over processes, and there is one; start more, or leave it out")
+            raise ValueError(
+                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave it out"
+            )
 
     @property
     def ranks(self) -> int:
@@ -50,7 +53,8 @@ class Machine:
 
 
 def native_bf16() -> bool:
-    """Whether bf16 products are faster than fp32 here: on GPUs from Ampere on, on CPUs with AVX512-BF16 or AMX."""
+    """Whether bf16 products are faster than fp32 here: on GPUs from Ampere on, on CPUs with AVX512-BF16 or
+    AMX."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_capability() >= (8, 0)
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
@@ -84,7 +88,11 @@ class StageResult:
 
     def to_json(self) -> dict[str, Any]:
         own = {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
-        return own if self.settled is not None else {name: value for name, value in own.items() if name != "settled"}
+        return (
+            own
+            if self.settled is not None
+            else {name: value for name, value in own.items() if name != "settled"}
+        )
 
 
 def run_stage(
@@ -103,13 +111,19 @@ def run_stage(
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
-    place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`. `resume` goes on from the last
-    checkpoint if there is one. watchers: callbacks that find the weights that are validated in place in their on_validation_end; what they
-    do there is not counted as training time. loggers: where numbers go beside metrics.csv and TensorBoard."""
+    place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`.
+    `resume` goes on from the last checkpoint if there is one. watchers: callbacks that find the weights that
+    are validated in place in their on_validation_end; what they do there is not counted as training time.
+    loggers: where numbers go beside
+    metrics.csv and TensorBoard."""
     gating = module.gating
     best, last = f"{prefix}best.pt", f"{prefix}last.pt"
     signals = HeldSignals()
-    every: Any = {"minutes": machine.checkpoint_minutes, "steps": machine.checkpoint_steps, "signals": signals}
+    every: Any = {
+        "minutes": machine.checkpoint_minutes,
+        "steps": machine.checkpoint_steps,
+        "signals": signals,
+    }
     checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor, **every)
     log = StageLog(name, place, data.sampler(world=machine.ranks).steps)
     callbacks: list[pl.Callback] = [checkpoints, *watchers]
@@ -165,25 +179,30 @@ def run_stage(
 
 
 def strategy(machine: Machine, *, gated: bool) -> Strategy | str:
-    """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which DDP must be told to look for."""
+    """How several ranks share a stage: gates that stand at 0 or 1 get no gradient, which DDP must be told to
+    look for."""
     if machine.strategy == "fsdp":
         return Sharded()
     return DDPStrategy(find_unused_parameters=gated) if machine.ranks > 1 else "auto"
 
 
 def load_best(module: StageModule, folder: RunFolder, best: str) -> None:
-    """Put the best checkpoint's weights, and gates where it has them, into the module's model. Raises ValueError where they do not fit."""
+    """Put the best checkpoint's weights, and gates where it has them, into the module's model. Raises
+    ValueError where they do not fit."""
     content = load_file(folder / best)
     try:
         module.model.load_state_dict({**content["model"], **content["gates"]})
     except (KeyError, TypeError, RuntimeError) as error:
-        raise folder.foreign(best, f"its weights are not those of the stage ({' '.join(str(error).split())[:200]})") from error
+        raise folder.foreign(
+            best, f"its weights are not those of the stage ({' '.join(str(error).split())[:200]})"
+        ) from error
     module.model.eval()
 
 
 def freeze_decoder(model: torch.nn.Module) -> None:
-    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the gates. Embeddings that the
-    decoder shares (tied ones) stay as they are, for with them the decoder would change."""
+    """Voita et al.'s encoder-only experiment: what is trained is the encoder, the source embeddings and the
+    gates. Embeddings that the decoder shares (tied ones) stay as they are, for with them the decoder would
+    change."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if not name.startswith(("encoder.", "source_embedding.", "source_positions.", "head_gates.")):
             parameter.requires_grad_(False)

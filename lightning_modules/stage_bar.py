@@ -1,4 +1,5 @@
-"""The progress bar of a stage on a terminal: which stage of how many, which epoch of how many, and how far it is."""
+"""The progress bar of a stage on a terminal: which stage of how many, which epoch of how many, and how far it
+is."""
 
 import sys
 from typing import Any
@@ -8,9 +9,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 
 class StageBar(pl.Callback):
-    """One line below the log that goes over the whole stage and leaves with it. Epochs count from 1, as in the log.
+    """One line below the log that goes over the whole stage and leaves with it. Epochs count from 1, as in
+    the log.
 
-    Lightning's own bar counts epochs from 0, starts again at every one, and cuts its text off at 80 columns."""
+    Lightning's own bar counts epochs from 0, starts again at every one, and cuts its text off at 80
+    columns."""
 
     def __init__(self, label: str):
         """label: the stage, and which of how many it is."""
@@ -23,10 +26,15 @@ class StageBar(pl.Callback):
         return f"{self.label}, epoch {trainer.current_epoch + 1} of {trainer.max_epochs}{doing}"
 
     def show(self, trainer: pl.Trainer, *, at_once: bool = False) -> None:
-        """Bring text and bar up to date, which is seen at the next of a few refreshes a second unless `at_once`."""
+        """Bring text and bar up to date, which is seen at the next of a few refreshes a second unless
+        `at_once`."""
         if self.progress is not None:
-            done = trainer.fit_loop.epoch_loop.total_batch_idx + 1  # of all epochs; after a resume the epochs before it count
-            self.progress.update(self.progress.task_ids[0], completed=done, description=self.text(trainer), refresh=at_once)
+            done = (
+                trainer.fit_loop.epoch_loop.total_batch_idx + 1
+            )  # of all epochs; after a resume the epochs before it count
+            self.progress.update(
+                self.progress.task_ids[0], completed=done, description=self.text(trainer), refresh=at_once
+            )
 
     def close(self) -> None:
         if self.progress is not None:
@@ -36,9 +44,16 @@ class StageBar(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TaskProgressColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+        )
         self.progress = Progress(*columns, expand=True, transient=True, refresh_per_second=4)
-        self.progress.add_task(self.text(trainer), total=(trainer.max_epochs or 0) * int(trainer.num_training_batches))
+        self.progress.add_task(
+            self.text(trainer), total=(trainer.max_epochs or 0) * int(trainer.num_training_batches)
+        )
         self.progress.start()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

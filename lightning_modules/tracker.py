@@ -1,7 +1,8 @@
 """Follow the runs of a command with Weights & Biases, with one W&B run for every run folder, or with nothing.
 
-Without a login the runs are kept offline in RUN/wandb, and the command ends with the line that uploads them. Under `wandb agent` the run
-that the command asks for is the agent's point of the sweep; a base that is trained on the way is a separate W&B run.
+Without a login the runs are kept offline in RUN/wandb, and the command ends with the line that uploads them.
+Under `wandb agent` the run that the command asks for is the agent's point of the sweep; a base that is
+trained on the way is a separate W&B run.
 """
 
 import os
@@ -15,17 +16,28 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
 
-from configs.schema import FitConfig
-from data.ranks import is_first
-from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun, complain, final_items, read_state
-from lightning_modules.wandb_tables import LONGEST, configuration
-from models.progress import say
-from runfolder.folder import RunFolder
-from runfolder.source import Lines
+from headgates.configs.schema import FitConfig
+from headgates.data.ranks import is_first
+from headgates.lightning_modules.wandb_run import (
+    GateMaps,
+    StageLogger,
+    WandbRun,
+    complain,
+    final_items,
+    read_state,
+)
+from headgates.lightning_modules.wandb_tables import LONGEST, configuration
+from headgates.models.progress import say
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import Lines
 
 PROJECT = "headgates"
 REFUSED = "/\\#?%:"  # W&B takes no name with one of these
-AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # by which `wandb agent` names the run that it wants
+AGENT = (
+    "WANDB_SWEEP_ID",
+    "WANDB_RUN_ID",
+    "WANDB_SWEEP_PARAM_PATH",
+)  # by which `wandb agent` names the run that it wants
 # Nothing of the machine is logged but the load of its processors and memory.
 PRIVATE: dict[str, Any] = {
     "console": "off",
@@ -44,12 +56,12 @@ PRIVATE: dict[str, Any] = {
 class Tracker:
     """Follows the runs of one command. This class follows nothing; a subclass overrides its methods.
 
-    They are called in this order: for each folder `open`, then `loggers` and `watchers` for each of its stages, then `finish`; after all
-    folders `complete`, for the run that was asked for, and `close`."""
+    They are called in this order: for each folder `open`, then `loggers` and `watchers` for each of its
+    stages, then `finish`; after all folders `complete`, for the run that was asked for, and `close`."""
 
     def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
-        """Follow this folder from now on. job: base, base-continued, scores or gates, which is also its first stage; base: the run it
-        starts from."""
+        """Follow this folder from now on. job: base, base-continued, scores or gates, which is also its first
+        stage; base: the run it starts from."""
 
     def loggers(self, stage: str) -> list[Logger]:
         """Return the loggers that a stage's numbers go to beside metrics.csv."""
@@ -60,24 +72,28 @@ class Tracker:
         return []
 
     def finish(self, test: Lines) -> None:
-        """Log the results of the folder, whose result.json is written. test: source and reference lines of the test set."""
+        """Log the results of the folder, whose result.json is written. test: source and reference lines of
+        the test set."""
 
     def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
-        """Log the final results of a finished run where they are not logged yet, even if an earlier command finished the run."""
+        """Log the final results of a finished run where they are not logged yet, even if an earlier command
+        finished the run."""
 
     def close(self) -> None:
         """End what is still open, however the command ends."""
 
 
 def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
-    """Return a tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device and versions of this process.
+    """Return a tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device
+    and versions of this process.
 
     Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
     return WandbTracker(config.job, facts) if is_first() and is_followed(config.logger) else Tracker()
 
 
 def is_followed(logger: str) -> bool:
-    """Whether W&B follows a command. Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
+    """Whether W&B follows a command. Raises ValueError where W&B is not installed or would refuse a name in
+    its environment variables."""
     if logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
         return False
     if find_spec("wandb") is None:
@@ -135,7 +151,9 @@ class WandbTracker(Tracker):
         if any(run.folder.path == folder.path for run in self.runs) or not (lacks or self.agent):
             return
         self.open(folder, job, base)
-        if self.run.state["id"] != state.get("id") and (folder / "metrics.csv").is_file():  # a W&B run that has not seen the training
+        if (
+            self.run.state["id"] != state.get("id") and (folder / "metrics.csv").is_file()
+        ):  # a W&B run that has not seen the training
             self.run.replay()
         self.finish(test)
 
@@ -157,14 +175,24 @@ def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolde
 
     base_hash = config.get("base_hash") or config.get("run_hash") or ""
     group = f"{base.path.name}-{base_hash[:6]}"  # siblings stand together
-    arguments: dict[str, Any] = {"dir": str(folder.path), "name": folder.path.name, "group": group, "job_type": job, "resume": "allow"}
+    arguments: dict[str, Any] = {
+        "dir": str(folder.path),
+        "name": folder.path.name,
+        "group": group,
+        "job_type": job,
+        "resume": "allow",
+    }
     try:
         arguments["mode"] = mode = mode_without_asking()
         offline = "offline" in (mode, os.environ.get("WANDB_MODE"))
-        settings = wandb.Settings(**PRIVATE, silent=offline, quiet=True)  # online it says where the run is seen
+        settings = wandb.Settings(
+            **PRIVATE, silent=offline, quiet=True
+        )  # online it says where the run is seen
         run = wandb.init(**arguments, **project_and_id(folder), config=config, settings=settings)
     except wandb.Error as error:
-        raise ValueError(f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)") from error
+        raise ValueError(
+            f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)"
+        ) from error
     return WandbRun(run, folder, job, config)
 
 
@@ -178,17 +206,21 @@ def say_how_to_upload(runs: Sequence[WandbRun]) -> None:
 
 
 def mode_without_asking() -> str | None:
-    """Return "offline" where W&B would ask for a login, else None, which leaves the mode to W&B's own settings."""
+    """Return "offline" where W&B would ask for a login, else None, which leaves the mode to W&B's own
+    settings."""
     import wandb
 
     if os.environ.get("WANDB_MODE"):
         return None
-    settings = wandb.setup(settings=wandb.Settings(silent=True)).settings  # silent: or it says who is logged in
+    settings = wandb.setup(
+        settings=wandb.Settings(silent=True)
+    ).settings  # silent: or it says who is logged in
     return None if settings.mode == "disabled" or wandb.login(prompt=False, verify=False) else "offline"
 
 
 def project_and_id(folder: RunFolder) -> dict[str, Any]:
-    """Return project, entity and id of the folder's W&B run, or new ones; nothing under an agent, whose own W&B reads by itself."""
+    """Return project, entity and id of the folder's W&B run, or new ones; nothing under an agent, whose own
+    W&B reads by itself."""
     if os.environ.get("WANDB_SWEEP_ID"):
         os.environ.setdefault("WANDB_PROJECT", PROJECT)
         return {}
@@ -197,5 +229,7 @@ def project_and_id(folder: RunFolder) -> dict[str, Any]:
     if run_id != state.get("id"):
         return {"project": wanted, "entity": os.environ.get("WANDB_ENTITY") or None, "id": run_id}
     if os.environ.get("WANDB_PROJECT") and wanted != state["project"]:
-        complain(f"{folder.path} is in the project {state['project']} already, so WANDB_PROJECT={wanted} is not used")
+        complain(
+            f"{folder.path} is in the project {state['project']} already, so WANDB_PROJECT={wanted} is not used"
+        )
     return {"project": state["project"], "entity": state["entity"], "id": run_id}

@@ -1,7 +1,8 @@
 """The Weights & Biases run of one run folder. All stages of the folder and its evaluation log into it.
 
-RUN/wandb.json keeps the id of the W&B run, so that a resumed command continues it, and the names of the final results that are logged
-already, so that the same command logs the others. A failure of W&B never stops a run: it becomes one line on stderr.
+RUN/wandb.json keeps the id of the W&B run, so that a resumed command continues it, and the names of the final
+results that are logged already, so that the same command logs the others. A failure of W&B never stops a run:
+it becomes one line on stderr.
 """
 
 import csv
@@ -14,12 +15,22 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
-from configs.metrics import HISTORY
-from lightning_modules.callbacks import bank_of
-from lightning_modules.loggers import StageNumbers
-from lightning_modules.wandb_tables import FILES, TABLES, aliases, artifact_name, files, heads, heat_map, metadata, summary
-from runfolder.folder import RunFolder
-from runfolder.source import Lines
+from headgates.configs.metrics import HISTORY
+from headgates.lightning_modules.callbacks import bank_of
+from headgates.lightning_modules.loggers import StageNumbers
+from headgates.lightning_modules.wandb_tables import (
+    FILES,
+    TABLES,
+    aliases,
+    artifact_name,
+    files,
+    heads,
+    heat_map,
+    metadata,
+    summary,
+)
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import Lines
 
 STATE = "wandb.json"
 GATES = "wandb/gates.json"  # the heads after every epoch so far: a resumed stage goes on with them
@@ -39,7 +50,8 @@ def final_items(folder: RunFolder) -> list[str]:
 
 
 class WandbRun:
-    """An open W&B run. run: a wandb.Run, which also works in processes that Lightning spawns; job: the name of the folder's first stage."""
+    """An open W&B run. run: a wandb.Run, which also works in processes that Lightning spawns; job: the name
+    of the folder's first stage."""
 
     def __init__(self, run: Any, folder: RunFolder, job: str, config: dict[str, Any]):
         self.run, self.folder, self.job, self.config = run, folder, job, config
@@ -47,19 +59,29 @@ class WandbRun:
         self.failed: list[tuple[str, Exception]] = []  # since the last report
         before = read_state(folder)
         logged = before["logged"] if before.get("id") == run.id else []
-        self.state = {"project": run.project, "entity": run.entity or None, "id": run.id, "mode": run.settings.mode, "logged": logged}
-        if not (before and folder.finished()):  # an agent that meets a finished run leaves it the W&B run that saw it trained
+        self.state = {
+            "project": run.project,
+            "entity": run.entity or None,
+            "id": run.id,
+            "mode": run.settings.mode,
+            "logged": logged,
+        }
+        if not (
+            before and folder.finished()
+        ):  # an agent that meets a finished run leaves it the W&B run that saw it trained
             folder.write_json(STATE, self.state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In a spawned process: there W&B would keep pictures and tables below the working folder, where the run's end does not look."""
+        """In a spawned process: there W&B would keep pictures and tables below the working folder, where the
+        run's end does not look."""
         self.__dict__.update(state)
         os.environ["WANDB_DIR"] = str(self.folder.path.resolve())
 
     # ---------------------------------------------------------------- history
 
     def prefix(self, stage: str) -> str:
-        """What the names of a stage's numbers begin with: nothing for the first stage, whose names are those of HISTORY."""
+        """What the names of a stage's numbers begin with: nothing for the first stage, whose names are those
+        of HISTORY."""
         return "" if stage == self.job else f"{stage}/"
 
     def begin(self, stage: str) -> None:
@@ -70,7 +92,8 @@ class WandbRun:
             self.try_to_log("steps", partial(self.run.define_metric, name, step_metric=f"{prefix}step"))
 
     def log(self, stage: str, numbers: dict[str, Any], step: int) -> None:
-        """Log a row of the history. After the first failure nothing more is tried: thousands of error lines would help nobody."""
+        """Log a row of the history. After the first failure nothing more is tried: thousands of error lines
+        would help nobody."""
         if self.lost:
             return
         row = {f"{self.prefix(stage)}{name}": value for name, value in (numbers | {"step": step}).items()}
@@ -80,7 +103,9 @@ class WandbRun:
 
     def log_gates(self, rows: Sequence[dict[str, Any]], *, epoch: int, step: int) -> None:
         """Log P(open) of every head as a picture, and the heads after all epochs so far as one table."""
-        if not self.lost and not self.try_to_log("heat map", lambda: self.log("gates", self.gate_pictures(rows, epoch), step)):
+        if not self.lost and not self.try_to_log(
+            "heat map", lambda: self.log("gates", self.gate_pictures(rows, epoch), step)
+        ):
             self.report_failures("the run goes on without it, and")
 
     def gate_pictures(self, rows: Sequence[dict[str, Any]], epoch: int) -> dict[str, Any]:
@@ -104,14 +129,19 @@ class WandbRun:
         for row in rows:
             logger, step, epoch = loggers[row.pop("stage")], int(row.pop("step")), float(row.pop("epoch"))
             for validated in (False, True):  # Lightning hands them over one after the other
-                numbers = {name: float(value) for name, value in row.items() if value and name.startswith("val/") is validated}
+                numbers = {
+                    name: float(value)
+                    for name, value in row.items()
+                    if value and name.startswith("val/") is validated
+                }
                 if numbers:
                     logger.log_metrics({"epoch": epoch, **numbers}, step)
 
     # ---------------------------------------------------------------- the end
 
     def finish(self, test: Lines) -> None:
-        """Log the final results that are not logged yet, and end the run. test: source and reference lines."""
+        """Log the final results that are not logged yet, and end the run. test: source and reference
+        lines."""
         wanted = [name for name in final_items(self.folder) if name not in self.state["logged"]]
         logged = [name for name in wanted if self.try_to_log(name, partial(self.log_end, name, test))]
         self.end(0)
@@ -120,7 +150,8 @@ class WandbRun:
             self.folder.write_json(STATE, {**self.state, "logged": [*self.state["logged"], *logged]})
 
     def log_end(self, name: str, test: Lines) -> None:
-        """Log one of `final_items`: the numbers of the summary, a table, or a file as the artifact `<run>-<file>`."""
+        """Log one of `final_items`: the numbers of the summary, a table, or a file as the artifact
+        `<run>-<file>`."""
         import wandb
 
         if name == "summary":
@@ -129,9 +160,20 @@ class WandbRun:
             columns, rows = TABLES[name](self.folder, test)
             self.run.log({name: wandb.Table(columns=columns, data=rows)})
         else:
-            artifact = wandb.Artifact(artifact_name(self.folder, name), type=FILES[name], metadata=metadata(self.config, self.folder))
-            large = FILES[name] == "model"  # and never changes: it is uploaded from where it lies, the others are copied
-            artifact.add_file(str(self.folder / name), name=name, policy="immutable" if large else "mutable", skip_cache=True)
+            artifact = wandb.Artifact(
+                artifact_name(self.folder, name),
+                type=FILES[name],
+                metadata=metadata(self.config, self.folder),
+            )
+            large = (
+                FILES[name] == "model"
+            )  # and never changes: it is uploaded from where it lies, the others are copied
+            artifact.add_file(
+                str(self.folder / name),
+                name=name,
+                policy="immutable" if large else "mutable",
+                skip_cache=True,
+            )
             self.run.log_artifact(artifact, aliases=aliases(self.config))
 
     def end(self, exit_code: int) -> None:

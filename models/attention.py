@@ -1,4 +1,5 @@
-"""Multi-head attention with a visible gate slot.   Vaswani et al. 2017; the gate is Voita et al. 2019's g and Michel et al. 2019's xi.
+"""Multi-head attention with a visible gate slot.   Vaswani et al. 2017; the gate is Voita et al. 2019's g and
+Michel et al. 2019's xi.
 
 out = W_O [xi_1 z_1; ...; xi_H z_H] + b_O,   z_h = softmax(q_h k_h^T / sqrt(K)) v_h
 Letters: B batch, H heads, K head width, D model width, L query positions, S key positions.
@@ -10,16 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gates import HeadGate, gate_heads
-from models.dropout import Dropout
-from models.linear import Linear, product
+from headgates.gates import HeadGate, gate_heads
+from headgates.models.dropout import Dropout
+from headgates.models.linear import Linear, product
 
 VECTOR = 16  # numbers that a CPU of today adds at once
 SMALL_PRODUCT = 400  # multiply-adds below which torch takes plain loops for each of a batch of products
 
 
 class MultiHeadAttention(nn.Module):
-    """H heads of width K over a model width D; H * K need not be D, and H may be 0 (then only the bias of W_O comes out)."""
+    """H heads of width K over a model width D; H * K need not be D, and H may be 0 (then only the bias of W_O
+    comes out)."""
 
     def __init__(self, d_model: int, heads: int, head_width: int, dropout: float = 0.0):
         super().__init__()
@@ -29,7 +31,9 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = linear(d_model, heads * head_width)
         self.out_proj = linear(heads * head_width, d_model)
         self.dropout = Dropout(dropout)
-        self.gate: HeadGate | None = None  # the slot: gates.attach puts a gate here, gates.detach takes it away
+        self.gate: HeadGate | None = (
+            None  # the slot: gates.attach puts a gate here, gates.detach takes it away
+        )
 
     def split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, H, L, K)
@@ -42,10 +46,13 @@ class MultiHeadAttention(nn.Module):
         return self.split(self.k_proj(x)), self.split(self.v_proj(x))
 
     def mixed(self, x: Tensor, keys: Tensor, inputs: Tensor, bias: Tensor | None = None) -> Tensor:
-        """What each head takes in before W_V, (B, L, H, D): inputs (B, S, D), those of `keys_values`, by its attention weights.
+        """What each head takes in before W_V, (B, L, H, D): inputs (B, S, D), those of `keys_values`, by its
+        attention weights.
 
         W_V's rows of the head, and its bias, make z_h of that. x, keys, bias: as for `forward`."""
-        weights = attention_weights(self.split(self.q_proj(x)) * self.head_width**-0.5, keys, bias)  # (B, H, L, S)
+        weights = attention_weights(
+            self.split(self.q_proj(x)) * self.head_width**-0.5, keys, bias
+        )  # (B, H, L, S)
         return (weights @ inputs[:, None]).transpose(1, 2)
 
     def forward(
@@ -59,10 +66,13 @@ class MultiHeadAttention(nn.Module):
         span: tuple[int, int] | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attention's output (B, L, D) for queries x (B, L, D), and the weights (B, H, L, S) if they are needed, else None.
+        """Return the attention's output (B, L, D) for queries x (B, L, D), and the weights (B, H, L, S) if
+        they are needed, else None.
 
-        bias: added to the scores, broadcast to (B, H, L, S); -inf where a key must not be seen. rows (B,), span (start, length): the
-        sentence of each row and the positions of the queries, for gates that differ by sentence or position."""
+        bias: added to the scores, broadcast to (B, H, L, S); -inf where a key must not be seen. rows (B,),
+        span (start, length): the sentence of each row and the positions of the queries, for gates that differ
+        by sentence or
+        position."""
         if self.heads == 0:
             weights = x.new_empty(x.shape[0], 0, x.shape[1], keys.shape[2]) if need_weights else None
             return self.out_proj.bias.expand_as(x), weights
@@ -73,14 +83,18 @@ class MultiHeadAttention(nn.Module):
             z = mixture(self.dropout(weights), values)  # (B, H, L, K)
         else:
             p = self.dropout.p if self.training else 0.0
-            z = F.scaled_dot_product_attention(q, keys, values, None if bias is None else bias.to(q.dtype), dropout_p=p)
+            z = F.scaled_dot_product_attention(
+                q, keys, values, None if bias is None else bias.to(q.dtype), dropout_p=p
+            )
         xi = None if self.gate is None else self.gate(rows, span)
         if xi is not None and xi.dim() > 1:
             z = gate_heads(z, xi)
         flat = z.transpose(1, 2).flatten(2)  # (B, L, H * K)
         if xi is not None and xi.dim() == 1:
             # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
-            columns = self.out_proj.weight * xi.repeat_interleave(self.head_width).to(self.out_proj.weight.dtype)
+            columns = self.out_proj.weight * xi.repeat_interleave(self.head_width).to(
+                self.out_proj.weight.dtype
+            )
             out = product(flat, columns, self.out_proj.bias)
         else:
             out = self.out_proj(flat)
@@ -88,7 +102,8 @@ class MultiHeadAttention(nn.Module):
 
 
 def linear(inputs: int, outputs: int) -> Linear:
-    """Return a Linear; an empty one, which stands for removed heads, gives no warning and needs no gradient."""
+    """Return a Linear; an empty one, which stands for removed heads, gives no warning and needs no
+    gradient."""
     if inputs and outputs:
         return Linear(inputs, outputs)
     with warnings.catch_warnings():
@@ -110,7 +125,8 @@ def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
     scores = torch.matmul(keys, q.transpose(-1, -2))  # (B, H, S, L)
     if bias is not None:
         scores = scores + bias.transpose(-1, -2).to(scores.dtype)
-    # a softmax over a last dimension shorter than a vector goes number by number, over another one it goes over many columns at once;
+    # a softmax over a last dimension shorter than a vector goes number by number, over another one it goes
+    # over many columns at once;
     # under autocast it would copy bf16 scores to fp32 and back, though its sums are fp32 anyway
     with torch.autocast(q.device.type, enabled=False):
         return torch.softmax(scores, dim=-2).transpose(-1, -2)
@@ -118,14 +134,21 @@ def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
 
 def mixture(weights: Tensor, values: Tensor) -> Tensor:
     """Return the sum (B, H, L, K) of values (B, H, S, K) by attention weights (B, H, L, S)."""
-    if weights.device.type == "cpu" and weights.shape[2] == 1 and values.shape[2] * values.shape[3] < SMALL_PRODUCT:
+    if (
+        weights.device.type == "cpu"
+        and weights.shape[2] == 1
+        and values.shape[2] * values.shape[3] < SMALL_PRODUCT
+    ):
         return (weights.transpose(2, 3) * values).sum(2, keepdim=True)
     return torch.matmul(weights, values)
 
 
 def written_out(q: Tensor) -> bool:
-    """Return whether two batched products and a softmax are faster than the fused kernel for queries q (B, H, L, K).
+    """Return whether two batched products and a softmax are faster than the fused kernel for queries q (B, H,
+    L, K).
 
-    They are on a CPU for sentences, where the fused kernel's backward pass is slow; the fused kernel is faster on a GPU, and on long
-    inputs, where it also saves memory. Measured with both ways in turns, at lengths 8 to 512 and equal tokens a batch."""
+    They are on a CPU for sentences, where the fused kernel's backward pass is slow; the fused kernel is
+    faster on a GPU, and on long inputs, where it also saves memory. Measured with both ways in turns, at
+    lengths 8 to 512 and equal tokens
+    a batch."""
     return q.device.type == "cpu" and q.shape[2] <= 512

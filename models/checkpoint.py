@@ -1,4 +1,5 @@
-"""Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written whole or not at all."""
+"""Checkpoints: plain tensors and the architecture beside them, loadable with `weights_only=True`, written
+whole or not at all."""
 
 import hashlib
 import zipfile
@@ -10,54 +11,76 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs.fields import check_ranges
-from configs.schema import ModelConfig
-from data.atomic_file import atomic_file
-from data.ranks import is_first
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, heads_left, set_heads_left
-from models.transformer import Transformer
+from headgates.configs.fields import check_ranges
+from headgates.configs.schema import ModelConfig
+from headgates.data.atomic_file import atomic_file
+from headgates.data.ranks import is_first
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, heads_left, set_heads_left
+from headgates.models.transformer import Transformer
 
 LARGEST_SINUSOIDS = 2**28  # numbers, 1 GiB: their table is computed and in no file, so nothing else bounds it
 COPY_AGAIN = "copy it again, or repeat the run with --fresh"
 
 
 def save_file(path: str | Path, content: dict[str, Any]) -> None:
-    """Write a dict of plain tensors and plain values with torch.save, whole or not at all (data/atomic_file.py)."""
+    """Write a dict of plain tensors and plain values with torch.save, whole or not at all
+    (data/atomic_file.py)."""
     with atomic_file(path) as file:
         if is_first():  # the other ranks need not even serialise it
             torch.save(content, file)
 
 
 def load_file(path: str | Path) -> dict[str, Any]:
-    """Return the dict that `save_file` wrote. Raises ValueError if the file is missing, cut short or holds more than plain tensors."""
+    """Return the dict that `save_file` wrote. Raises ValueError if the file is missing, cut short or holds
+    more than plain tensors."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"no checkpoint at {path}; is the run finished? (fit.py ... --resume continues it)")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # strange bytes send torch's unpickler anywhere: IndexError, KeyError, EOFError without a word
-        reason = str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__  # what follows is addressed to torch's makers
-        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({reason}); {COPY_AGAIN}") from error
+    # strange bytes send torch's unpickler anywhere: IndexError, KeyError, EOFError without a word
+    except Exception as error:
+        reason = (
+            str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__
+        )  # what follows is addressed to torch's makers
+        raise ValueError(
+            f"{path} is not a whole checkpoint of plain tensors ({reason}); {COPY_AGAIN}"
+        ) from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}; expected a dict with 'architecture' and 'model'")
+        raise ValueError(
+            f"{path} holds a {type(content).__name__}; expected a dict with 'architecture' and 'model'"
+        )
     return content
 
 
 def check_bytes(path: str | Path) -> None:
-    """Raise ValueError unless every byte of a checkpoint is the one that was written, by the checksums in the file: torch's own reader
-    does not look at them."""
+    """Raise ValueError unless every byte of a checkpoint is the one that was written, by the checksums in the
+    file: torch's own reader does not look at them."""
     try:
         with zipfile.ZipFile(path) as file:
             damaged = file.testzip()
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({error}); {COPY_AGAIN}") from error
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise ValueError(
+            f"{path} is not a whole checkpoint of plain tensors ({error}); {COPY_AGAIN}"
+        ) from error
     if damaged is not None:
-        raise ValueError(f"{path} is not a whole checkpoint of plain tensors (the checksum of {damaged} differs); {COPY_AGAIN}")
+        raise ValueError(
+            f"{path} is not a whole checkpoint of plain tensors (the checksum of {damaged} differs); {COPY_AGAIN}"
+        )
 
 
 def architecture(model: Transformer) -> dict[str, Any]:
-    """Return the description from which `build` makes the same model. heads_left: the heads that remain, if some were removed."""
+    """Return the description from which `build` makes the same model. heads_left: the heads that remain, if
+    some were removed."""
     remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
     return {
         "model": asdict(model.config),
@@ -76,31 +99,40 @@ def as_json(specials: SpecialTokens) -> dict[str, Any]:
 
 
 def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialTokens]:
-    """Return the special tokens of source and target in a description; those of older files, which lack them, are the defaults."""
-    return SpecialTokens(**description.get("source_specials", {})), SpecialTokens(**description.get("target_specials", {}))
+    """Return the special tokens of source and target in a description; those of older files, which lack them,
+    are the defaults."""
+    return SpecialTokens(**description.get("source_specials", {})), SpecialTokens(
+        **description.get("target_specials", {})
+    )
 
 
 def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
-    """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it lacks something, or describes no
-    model."""
+    """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it
+    lacks something, or describes no model."""
     try:
         config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
         check_ranges(config, "model.")
         if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
-            raise ValueError(f"sinusoids for {config.max_positions} positions of width {config.d_model} are no table for memory")
+            raise ValueError(
+                f"sinusoids for {config.max_positions} positions of width {config.d_model} are no table for memory"
+            )
         sizes = description["source_vocab"], description["target_vocab"]
         with torch.device(device):
-            model = Transformer(config, *sizes, description.get("heads"), source_specials=source, target_specials=target)
+            model = Transformer(
+                config, *sizes, description.get("heads"), source_specials=source, target_specials=target
+            )
         set_heads_left(model, HeadMap.from_json(description.get("heads_left", {})))
         return model
     except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"cannot read the architecture of this checkpoint ({reason}); it was written by another version") from error
+        raise ValueError(
+            f"cannot read the architecture of this checkpoint ({reason}); it was written by another version"
+        ) from error
 
 
 def check_fits(description: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Raise ValueError unless the weights are those of a model of this description. No memory is taken for one: a foreign description may
-    say any size, and the weights of the file are there already."""
+    """Raise ValueError unless the weights are those of a model of this description. No memory is taken for
+    one: a foreign description may say any size, and the weights of the file are there already."""
     layers = sum(int(description["model"][f"{side}_layers"]) for side in ("encoder", "decoder"))
     if layers > len(weights):
         raise ValueError(f"{layers} layers, and {len(weights)} tensors for all of them")
@@ -108,9 +140,13 @@ def check_fits(description: dict[str, Any], weights: dict[str, Tensor]) -> None:
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
-            raise ValueError(f"{name} is of shape {found.get(name, 'none')}, expected {wanted.get(name, 'none')}")
+            raise ValueError(
+                f"{name} is of shape {found.get(name, 'none')}, expected {wanted.get(name, 'none')}"
+            )
     for name, tensor in weights.items():
-        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():  # one number that stands for many
+        if (
+            tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+        ):  # one number that stands for many
             raise ValueError(f"{name} says shape {found[name]}, and has fewer numbers")
 
 
@@ -131,7 +167,9 @@ def load_model(path: str | Path) -> Transformer:
         model.load_state_dict(weights)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"the weights in {path} do not fit its architecture: {reason}; repeat the run with --fresh") from error
+        raise ValueError(
+            f"the weights in {path} do not fit its architecture: {reason}; repeat the run with --fresh"
+        ) from error
     return model.eval()
 
 

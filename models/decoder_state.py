@@ -1,8 +1,9 @@
-"""What decoding keeps from step to step: keys and values of the source for each sentence, and of the target so far for each row.
+"""What decoding keeps from step to step: keys and values of the source for each sentence, and of the target
+so far for each row.
 
-The target's are kept position by position: a step writes one block, and reordering the rows copies the filled positions alone, all heads of
-a row at once.
-Letters: B sentences, N rows (a sentence's beams are rows of their own), S source, L target positions, H heads, K head width.
+The target's are kept position by position: a step writes one block, and reordering the rows copies the filled
+positions alone, all heads of a row at once. Letters: B sentences, N rows (a sentence's beams are rows of
+their own), S source, L target positions, H heads, K head width.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ class DecoderState:
     length: int = 0
 
     def grow(self, layer: int, keys: Tensor, values: Tensor) -> KeysValues:
-        """Add one position (N, H, 1, K) to the first N rows and return all of theirs (N, H, length + 1, K)."""
+        """Add one position (N, H, 1, K) to the first N rows and return all of theirs (N, H, length + 1,
+        K)."""
         new, past = (position_first(keys), position_first(values)), self.past[layer]
         if past is None:
             past = new[0][:0], new[1][:0]
@@ -44,8 +46,12 @@ class DecoderState:
         return past[0][self.length - 1, : len(self.row_sentences), :, None] if past and self.length else None
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Replace row n by row rows[n]; with `sentences`, indices into the remaining sentences, drop all others."""
-        self.past = [past and (selected(past[0], rows, self.length), selected(past[1], rows, self.length)) for past in self.past]
+        """Replace row n by row rows[n]; with `sentences`, indices into the remaining sentences, drop all
+        others."""
+        self.past = [
+            past and (selected(past[0], rows, self.length), selected(past[1], rows, self.length))
+            for past in self.past
+        ]
         self.row_sentences = self.row_sentences[rows]
         if sentences is not None:
             self.cross = [(keys[sentences], values[sentences]) for keys, values in self.cross]
@@ -59,14 +65,16 @@ def position_first(x: Tensor) -> Tensor:
 
 
 def with_room(past: Tensor) -> Tensor:
-    """Return a copy of past (L, N, H, K) with room for ROOM more positions, so that adding one does not copy all others."""
+    """Return a copy of past (L, N, H, K) with room for ROOM more positions, so that adding one does not copy
+    all others."""
     larger = past.new_empty(len(past) + ROOM, *past.shape[1:])
     larger[: len(past)] = past
     return larger
 
 
 def selected(past: Tensor, rows: Tensor, length: int) -> Tensor:
-    """Return these rows of past (room, N, H, K), whose first `length` positions are filled, with the same room."""
+    """Return these rows of past (room, N, H, K), whose first `length` positions are filled, with the same
+    room."""
     new = past.new_empty(len(past), len(rows), *past.shape[2:])
     torch.index_select(past[:length], 1, rows, out=new[:length])
     return new

@@ -1,6 +1,7 @@
 """The training loss with a teacher, without the logits of either: as models/loss.py does, chunk by chunk.
 
-(1 - w) label-smoothed cross-entropy + w T^2 KL(teacher || student), both softmaxes at temperature T (Hinton et al. 2015, arXiv:1503.02531,
+(1 - w) label-smoothed cross-entropy + w T^2 KL(teacher || student), both softmaxes at temperature T (Hinton
+et al. 2015, arXiv:1503.02531,
 section 2), summed over target tokens.   Letters: N tokens, D model width, V vocabulary.
 """
 
@@ -10,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.loss import CHUNK
+from headgates.models.loss import CHUNK
 
 
 class _DistilledCrossEntropy(torch.autograd.Function):
-    """d/dlogits = (1 - w) (softmax(l) - (1 - e) onehot - e / V) + w T (softmax(l / T) - softmax(l_teacher / T))."""
+    """d/dlogits = (1 - w) (softmax(l) - (1 - e) onehot - e / V) + w T (softmax(l / T) - softmax(l_teacher /
+    T))."""
 
     @staticmethod
     def forward(
@@ -35,7 +37,9 @@ class _DistilledCrossEntropy(torch.autograd.Function):
             part, y = h[begin : begin + CHUNK], targets[begin : begin + CHUNK, None]
             logits = (part @ w.T).to(kind)  # (n, V)
             log_p = F.log_softmax(logits, 1)
-            total -= (1 - share) * ((1 - smoothing) * log_p.gather(1, y).sum() + smoothing * log_p.mean(1).sum())
+            total -= (1 - share) * (
+                (1 - smoothing) * log_p.gather(1, y).sum() + smoothing * log_p.mean(1).sum()
+            )
             log_q = F.log_softmax((dense[begin : begin + CHUNK] @ dense_w.T).to(kind) / temperature, 1)
             log_s = log_p if temperature == 1 else F.log_softmax(logits / temperature, 1)
             q = log_q.exp()
@@ -66,10 +70,11 @@ def distilled_cross_entropy(
     weight: float,
     temperature: float,
 ) -> Tensor:
-    """The loss in nats, summed over the target tokens that are not padding: a scalar with a gradient for the student alone.
+    """The loss in nats, summed over the target tokens that are not padding: a scalar with a gradient for the
+    student alone.
 
-    student, teacher: decoder states (B, T, D), which may differ in D, and the output projection of each; targets (B, T) ids. Under autocast
-    the products run in its type, the softmaxes in fp32."""
+    student, teacher: decoder states (B, T, D), which may differ in D, and the output projection of each;
+    targets (B, T) ids. Under autocast the products run in its type, the softmaxes in fp32."""
     real = targets != padding
     device = targets.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else student[0].dtype
@@ -77,13 +82,16 @@ def distilled_cross_entropy(
     dense, dense_w = of_linear(teacher[0][real], teacher[1])
     with torch.autocast(device, enabled=False):
         numbers = (smoothing, weight, temperature)
-        result = _DistilledCrossEntropy.apply(h, w, (dense.detach(), dense_w.detach()), targets[real], numbers, dtype)
+        result = _DistilledCrossEntropy.apply(
+            h, w, (dense.detach(), dense_w.detach()), targets[real], numbers, dtype
+        )
     assert isinstance(result, Tensor)
     return result
 
 
 def of_linear(hidden: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor]:
-    """States (N, D) and weight (V, D) whose product is the logits: with a bias as one more column, whose input is 1."""
+    """States (N, D) and weight (V, D) whose product is the logits: with a bias as one more column, whose
+    input is 1."""
     bias: Tensor | None = output.bias
     if bias is None:
         return hidden, output.weight

@@ -1,8 +1,9 @@
-"""The training loss without the logits: output projection, softmax, label-smoothed cross-entropy and their gradients, chunk by chunk.
+"""The training loss without the logits: output projection, softmax, label-smoothed cross-entropy and their
+gradients, chunk by chunk.
 
-On a small translation model the (tokens, V) logits and what is done to them cost more than all layers together. Here each chunk of
-tokens is projected, turned into its gradient and forgotten, so the logits never exist as a whole and padding is never projected.
-Letters: N tokens, D model width, V vocabulary.
+On a small translation model the (tokens, V) logits and what is done to them cost more than all layers
+together. Here each chunk of tokens is projected, turned into its gradient and forgotten, so the logits never
+exist as a whole and padding is never projected. Letters: N tokens, D model width, V vocabulary.
 """
 
 from typing import Any
@@ -15,10 +16,12 @@ CHUNK = 512  # tokens; at V = 8,000 a chunk's logits take 8 MB in bf16, and so d
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """sum_n [(1 - e) (lse_n - logit_n,y) + e (lse_n - mean_v logit_n,v)], logits = h W^T + b; d/dlogits = softmax - (1 - e) onehot - e / V.
+    """sum_n [(1 - e) (lse_n - logit_n,y) + e (lse_n - mean_v logit_n,v)], logits = h W^T + b; d/dlogits =
+    softmax - (1 - e) onehot - e / V.
 
-    Of the gradient with respect to the logits only the softmax is made, in the type of the products. What the label and the smoothing add
-    to the other gradients are single rows of W and h, and two means: they stay in the type of the weights."""
+    Of the gradient with respect to the logits only the softmax is made, in the type of the products. What the
+    label and the smoothing add to the other gradients are single rows of W and h, and two means: they stay in
+    the type of the weights."""
 
     @staticmethod
     def forward(
@@ -36,7 +39,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         share = 1 - smoothing
         total = torch.zeros((), dtype=kind, device=hidden.device)
         shapes = (hidden, weight, torch.empty(0) if bias is None else bias)
-        grad_h, grad_w, grad_b = (torch.zeros_like(x, dtype=kind) if want else None for x, want in zip(shapes, wanted, strict=True))
+        grad_h, grad_w, grad_b = (
+            torch.zeros_like(x, dtype=kind) if want else None for x, want in zip(shapes, wanted, strict=True)
+        )
         for begin in range(0, len(h), CHUNK):
             part, y = slice(begin, begin + CHUNK), targets[begin : begin + CHUNK]
             logits = F.linear(h[part], w, b)  # (n, V)
@@ -60,7 +65,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if grad_w is not None:
             grad_w.index_add_(0, targets, hidden.to(kind), alpha=-share).sub_(even * hidden.sum(0))
         if grad_b is not None:
-            grad_b.sub_(torch.bincount(targets, minlength=len(weight)).to(kind), alpha=share).sub_(even * len(hidden))
+            grad_b.sub_(torch.bincount(targets, minlength=len(weight)).to(kind), alpha=share).sub_(
+                even * len(hidden)
+            )
         ctx.grads = (grad_h, grad_w, grad_b)  # not inputs or outputs, so plain attributes
         return total
 
@@ -70,19 +77,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, *, padding: int, smoothing: float = 0.0, bias: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    padding: int,
+    smoothing: float = 0.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Label-smoothed cross-entropy in nats, summed over the target tokens that are not padding: a scalar.
 
     hidden (B, T, D) decoder states, weight (V, D) and bias (V,) output projection, targets (B, T) ids. Equals
-    F.cross_entropy(F.linear(hidden, weight, bias), ..., label_smoothing=smoothing, reduction="sum", ignore_index=padding). Under autocast
-    logits and probabilities are in its type, all sums in fp32."""
+    F.cross_entropy(F.linear(hidden, weight, bias), ..., label_smoothing=smoothing, reduction="sum",
+    ignore_index=padding). Under autocast logits and probabilities are in its type, all sums in fp32."""
     real = targets != padding
     h, y = hidden[real], targets[real]
     device = h.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
     if device != "cpu":  # a GPU's own kernels are faster than a loop of small ones
-        return F.cross_entropy(F.linear(h, weight, bias).float(), y, label_smoothing=smoothing, reduction="sum")
+        return F.cross_entropy(
+            F.linear(h, weight, bias).float(), y, label_smoothing=smoothing, reduction="sum"
+        )
     grad = torch.is_grad_enabled()
     wanted = (grad, grad and weight.requires_grad, grad and bias is not None and bias.requires_grad)
     with torch.autocast(device, enabled=False):

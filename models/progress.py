@@ -1,4 +1,5 @@
-"""Progress of a long command: lines for the user, how far a pass is, and a counter of translated lines on standard error."""
+"""Progress of a long command: lines for the user, how far a pass is, and a counter of translated lines on
+standard error."""
 
 import math
 import sys
@@ -6,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from configs.printable import printable
-from data.ranks import is_first
+from headgates.configs.printable import printable
+from headgates.data.ranks import is_first
 
 Report = Callable[[str], None]  # takes a line for the person who waits
 B = TypeVar("B")
@@ -25,10 +26,14 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
 
 
-def reported(batches: Iterable[B], total: int, size: Callable[[B], int], *, what: str, report: Report) -> Iterator[B]:
-    """Yield the batches; every EVERY seconds a line says how many of the `total` that they hold together, by size, are done.
+def reported(
+    batches: Iterable[B], total: int, size: Callable[[B], int], *, what: str, report: Report
+) -> Iterator[B]:
+    """Yield the batches; every EVERY seconds a line says how many of the `total` that they hold together, by
+    size, are done.
 
-    Batches come longest first, so what is left takes less time than what was done, item by item: the estimate is an upper one."""
+    Batches come longest first, so what is left takes less time than what was done, item by item: the estimate
+    is an upper one."""
     done, begin = 0, time.monotonic()
     shown = begin
     for batch in batches:
@@ -36,15 +41,18 @@ def reported(batches: Iterable[B], total: int, size: Callable[[B], int], *, what
         done += size(batch)
         now = time.monotonic()
         if now - shown >= EVERY and done < total:
-            report(f"{what}: {done:,} of {total:,}, at most about {minutes((now - begin) / done * (total - done))} left")
+            report(
+                f"{what}: {done:,} of {total:,}, at most about {minutes((now - begin) / done * (total - done))} left"
+            )
             shown = now
 
 
 class Progress:
     """Shows on standard error how many lines are translated, and how many per second.
 
-    On a terminal it is one counter that is overwritten, elsewhere a line every ten seconds, and `finish` writes a last line. lines_seen:
-    the translations themselves appear on the terminal, so there is no counter between them."""
+    On a terminal it is one counter that is overwritten, elsewhere a line every ten seconds, and `finish`
+    writes a last line. lines_seen: the translations themselves appear on the terminal, so there is no counter
+    between them."""
 
     def __init__(self, *, quiet: bool, lines_seen: bool):
         self.quiet, self.in_place = quiet, sys.stderr.isatty()
@@ -69,7 +77,12 @@ class Progress:
             return
         self.shown = time.monotonic()
         text = str(self)
-        print("\r" + text.ljust(self.width) if self.in_place else text, end="" if self.in_place else "\n", file=sys.stderr, flush=True)
+        print(
+            "\r" + text.ljust(self.width) if self.in_place else text,
+            end="" if self.in_place else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
         self.width = len(text) if self.in_place else 0
 
     def say(self, text: str) -> None:

@@ -1,8 +1,8 @@
 """Greedy and beam search. Keys and values are kept from step to step, and finished sentences leave the batch.
 
-A hypothesis of n tokens (end of sentence counted) scores log p / n ** length_penalty. A sentence is finished when `beam` of its
-hypotheses have ended, or at its length limit, where the end is forced.
-Letters: B sentences still open, k beam, N = B * k rows, V vocabulary.
+A hypothesis of n tokens (end of sentence counted) scores log p / n ** length_penalty. A sentence is finished
+when `beam` of its hypotheses have ended, or at its length limit, where the end is forced. Letters: B
+sentences still open, k beam, N = B * k rows, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from configs.schema import ModelConfig
-from data.special_tokens import SpecialTokens
-from models.top import top
+from headgates.configs.schema import ModelConfig
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.top import top
 
 
 class State(Protocol):
@@ -26,7 +26,8 @@ class State(Protocol):
         """Positions decoded so far."""
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others are dropped."""
+        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others
+        are dropped."""
 
 
 class StepModel(Protocol):
@@ -41,12 +42,14 @@ class StepModel(Protocol):
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
 
     def step(self, ids: Tensor, state: Any) -> Tensor:
-        """Logits (N, V) after the last token ids (N,) of every row; the state, one that `start` gave, grows by one position."""
+        """Logits (N, V) after the last token ids (N,) of every row; the state, one that `start` gave, grows
+        by one position."""
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: pieces without the end, log probability in nats (end included) and the score it was ranked by."""
+    """A translation: pieces without the end, log probability in nats (end included) and the score it was
+    ranked by."""
 
     ids: list[int]
     log_prob: float
@@ -54,7 +57,8 @@ class Hypothesis:
 
 
 def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
-    """Return the longest target (B,) of each source, end included: max_ratio * its pieces + max_extra, within learned positions.
+    """Return the longest target (B,) of each source, end included: max_ratio * its pieces + max_extra, within
+    learned positions.
 
     Forced first pieces always have room."""
     pieces = (source != model.source_specials.padding).sum(1) - 1
@@ -64,7 +68,12 @@ def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra:
 
 @torch.inference_mode()
 def greedy_search(
-    model: StepModel, source: Tensor, *, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
+    model: StepModel,
+    source: Tensor,
+    *,
+    length_penalty: float = 1.0,
+    max_ratio: float = 2.0,
+    max_extra: int = 10,
 ) -> list[Hypothesis]:
     """Return for every source (B, S) the hypothesis that takes the most probable token at every step."""
     specials = model.target_specials
@@ -94,9 +103,16 @@ def greedy_search(
 
 @torch.inference_mode()
 def beam_search(
-    model: StepModel, source: Tensor, *, beam: int, length_penalty: float = 1.0, max_ratio: float = 2.0, max_extra: int = 10
+    model: StepModel,
+    source: Tensor,
+    *,
+    beam: int,
+    length_penalty: float = 1.0,
+    max_ratio: float = 2.0,
+    max_extra: int = 10,
 ) -> list[list[Hypothesis]]:
-    """Return for every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam below 1."""
+    """Return for every source (B, S) its `beam` best hypotheses, best first. Raises ValueError at a beam
+    below 1."""
     if beam < 1:
         raise ValueError(f"expected a beam of at least 1, got {beam}")
     k = min(beam, model.target_vocab - 1)
@@ -105,7 +121,8 @@ def beam_search(
     state = model.start(source, k)
     finished: list[list[Hypothesis]] = [[] for _ in source]
     ids = torch.full((len(source) * k,), specials.beginning, device=device)
-    # the k rows of a sentence start equal: all but the first are ruled out, or each hypothesis would come k times
+    # the k rows of a sentence start equal: all but the first are ruled out, or each hypothesis would come k
+    # times
     scores = torch.full((len(source), k), -torch.inf, device=device)
     scores[:, 0] = 0.0
     history = torch.empty((len(source), k, 0), dtype=torch.long, device=device)  # tokens so far
@@ -130,10 +147,14 @@ def beam_search(
             finished[int(state.sentences[b])].append(ended)
         counts = torch.tensor([len(finished[s]) for s in state.sentences.tolist()], device=device)
         going = ((counts < k) & ~at_limit).nonzero().flatten()
-        going_on = torch.argsort(ends.to(torch.uint8), dim=1, stable=True)[:, :k]  # the k best that do not end, in order
+        going_on = torch.argsort(ends.to(torch.uint8), dim=1, stable=True)[
+            :, :k
+        ]  # the k best that do not end, in order
         rows, token = origin.gather(1, going_on), token.gather(1, going_on)  # (B, k)
         scores = best.gather(1, going_on)
-        history = torch.cat([history.gather(1, rows[:, :, None].expand(-1, -1, n - 1)), token[:, :, None]], dim=2)
+        history = torch.cat(
+            [history.gather(1, rows[:, :, None].expand(-1, -1, n - 1)), token[:, :, None]], dim=2
+        )
         rows = rows + torch.arange(open_count, device=device)[:, None] * k
         if len(going) < open_count:
             scores, history, token, rows = scores[going], history[going], token[going], rows[going]
@@ -142,13 +163,16 @@ def beam_search(
             state.select(rows.flatten())
         ids = token.flatten()
     if not all(finished):
-        raise ValueError("the model gives no finite probability to any next token; its weights hold NaN, so load another checkpoint")
+        raise ValueError(
+            "the model gives no finite probability to any next token; its weights hold NaN, so load another checkpoint"
+        )
     # the last step may have brought more than k ends
     return [sorted(done, key=lambda hypothesis: -hypothesis.score)[:k] for done in finished]
 
 
 def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
-    """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning are -inf.
+    """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning
+    are -inf.
 
     Where a token is forced it has 0, and all others have -inf."""
     position, forced = state.length, model.target_specials.forced

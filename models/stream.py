@@ -1,12 +1,13 @@
 """Translate a stream of lines of any length, in order and in bounded memory.
 
     chunks = read_chunks(fd)                    bytes as they come; b"" says that nothing more is there yet
-    lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None where nothing more is there yet
+    lines = split_lines(chunks)                 a line ends at "\\n" and nowhere else; None where nothing more
+    is there yet
     for found in translated(translator, windows(lines, most=1000), longest=1000):
         ...                                     the translations of the next lines, a list for each
 
-Each part is an iterator that takes from the one before it only what it needs, so no more than one window is ever read ahead. What is
-wrong with a line raises DataError after everything before that line has come out.
+Each part is an iterator that takes from the one before it only what it needs, so no more than one window is
+ever read ahead. What is wrong with a line raises DataError after everything before that line has come out.
 """
 
 import os
@@ -16,14 +17,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from data.atomic_file import atomic_file
-from data.parallel import DataError, decode_line
-from models.line_translator import LineTranslator, Translation
+from headgates.data.atomic_file import atomic_file
+from headgates.data.parallel import DataError, decode_line
+from headgates.models.line_translator import LineTranslator, Translation
 
 CHUNK = 1 << 16  # bytes of one read: what a pipe holds
 LONGEST_LINE = 1 << 20  # bytes; text without line ends would otherwise be read whole
 WINDOW_CHARACTERS = 1 << 20  # of all lines of a window
-FIRST_WINDOW = 32  # lines; each window that is filled doubles the next one, so that the first translations come soon
+FIRST_WINDOW = (
+    32  # lines; each window that is filled doubles the next one, so that the first translations come soon
+)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
     b"\xff\xfe": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
@@ -35,7 +38,8 @@ ONE_CELL = str.maketrans("\n\r\t", "   ")
 
 
 def read_chunks(fd: int, *, wait: float = 0.1) -> Iterator[bytes]:
-    """The bytes of an open file descriptor as they come, to its end; b"" wherever nothing more comes within `wait` seconds."""
+    """The bytes of an open file descriptor as they come, to its end; b"" wherever nothing more comes within
+    `wait` seconds."""
     while chunk := os.read(fd, CHUNK):
         yield chunk
         if not _more(fd, wait):
@@ -45,15 +49,21 @@ def read_chunks(fd: int, *, wait: float = 0.1) -> Iterator[bytes]:
 def _more(fd: int, wait: float) -> bool:
     try:
         return bool(select.select([fd], [], [], wait)[0])
-    except (OSError, ValueError):  # Windows can ask sockets alone; then each read is translated before the next
+    except (
+        OSError,
+        ValueError,
+    ):  # Windows can ask sockets alone; then each read is translated before the next
         return False
 
 
 def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Iterator[str | None]:
-    r"""The lines of UTF-8 text, without their "\n" or "\r\n" and without a byte-order mark; None for an empty chunk.
+    r"""The lines of UTF-8 text, without their "\n" or "\r\n" and without a byte-order mark; None for an empty
+    chunk.
 
-    "\r", U+2028 and the like inside a line do not end it. What follows the last "\n" is a line unless it is empty.
-    Raises DataError, naming `name` and the line's number, from 1, at bytes that are not UTF-8 and at a line over LONGEST_LINE bytes."""
+    "\r", U+2028 and the like inside a line do not end it. What follows the last "\n" is a line unless it is
+    empty. Raises DataError, naming `name` and the line's number, from 1, at bytes that are not UTF-8 and at a
+    line
+    over LONGEST_LINE bytes."""
     number, rest = 0, b""
     for chunk in chunks:
         if not chunk:
@@ -71,16 +81,23 @@ def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Ite
 
 def _decode(raw: bytes, number: int, name: str) -> str:
     if len(raw) > LONGEST_LINE:
-        raise DataError(f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, each ended by a newline")
+        raise DataError(
+            f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, each ended by a newline"
+        )
     cure = NOT_TEXT.get(raw[:2], "") if number == 1 else ""
-    return decode_line(raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, number, name, cure).removesuffix("\r")
+    return decode_line(
+        raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw, number, name, cure
+    ).removesuffix("\r")
 
 
 def windows(lines: Iterable[str | None], *, most: int, first: int = FIRST_WINDOW) -> Iterator[list[str]]:
-    """The lines, in order, in lists of at most `most` lines and about WINDOW_CHARACTERS characters; none is empty.
+    """The lines, in order, in lists of at most `most` lines and about WINDOW_CHARACTERS characters; none is
+    empty.
 
-    The first list has at most `first` lines, and each one that is filled lets the next be twice as long. None among the lines (nothing
-    more is there yet) ends a list early. A DataError of `lines` is raised after the lines before it have been given."""
+    The first list has at most `first` lines, and each one that is filled lets the next be twice as long. None
+    among the lines (nothing more is there yet) ends a list early. A DataError of `lines` is raised after the
+    lines before it have been
+    given."""
     size, window, characters = min(first, most), [], 0
     try:
         for line in lines:
@@ -111,11 +128,12 @@ def translated(
     left_empty: Callable[[str], None] | None = None,
     name: str = "standard input",
 ) -> Iterator[list[list[Translation]]]:
-    """For every list of lines the n best translations of each line, in order; a line without pieces has one, which is empty.
+    """For every list of lines the n best translations of each line, in order; a line without pieces has one,
+    which is empty.
 
-    longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer one is translated as an empty
-    line and `left_empty` is told so in words; without, it raises DataError, naming its number, from 1, after the lines before it have
-    come out."""
+    longest: pieces that a line may have; limit: what they are called in errors. With `left_empty`, a longer
+    one is translated as an empty line and `left_empty` is told so in words; without, it raises DataError,
+    naming its number, from 1, after the lines before it have come out."""
     done = 0
     for lines in texts:
         stop = None
@@ -125,7 +143,9 @@ def translated(
                 continue
             what = f"{name}, line {done + i + 1} has {length} pieces, more than {limit or longest}"
             if left_empty is None:
-                stop = DataError(f"{what}; split it into sentences, one a line, or give --too-long empty to go on without it")
+                stop = DataError(
+                    f"{what}; split it into sentences, one a line, or give --too-long empty to go on without it"
+                )
                 lines = lines[:i]
                 break
             left_empty(f"{what}; its translation is left empty")
@@ -138,23 +158,31 @@ def translated(
 
 
 def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores: bool = False) -> str:
-    """What is written for an input line, "\\n" included: its best translation on one line, or with n_best exactly so many lines.
+    """What is written for an input line, "\\n" included: its best translation on one line, or with n_best
+    exactly so many lines.
 
-    Columns are parted by tabs: the line's number (with n_best), score and log probability (with scores), the text. Where the search found
-    fewer than n_best, the rest have no text and a score of -inf. A line end or, beside other columns, a tab in a text becomes a space."""
+    Columns are parted by tabs: the line's number (with n_best), score and log probability (with scores), the
+    text. Where the search found fewer than n_best, the rest have no text and a score of -inf. A line end or,
+    beside other columns, a tab
+    in a text becomes a space."""
     table = ONE_CELL if n_best or scores else ONE_LINE
     written = []
     for rank in range(n_best or 1):
         translation = best[rank] if rank < len(best) else None
         cells = [str(number)] if n_best else []
         if scores:
-            cells += [f"{translation.score:.4f}", f"{translation.log_prob:.4f}"] if translation else ["-inf", "-inf"]
+            cells += (
+                [f"{translation.score:.4f}", f"{translation.log_prob:.4f}"]
+                if translation
+                else ["-inf", "-inf"]
+            )
         written.append("\t".join([*cells, translation.text.translate(table) if translation else ""]) + "\n")
     return "".join(written)
 
 
 def output_file(path: str) -> AbstractContextManager[BinaryIO]:
-    """Return the `atomic_file` of translate.py's --output; a symbolic link stays, and the file that it points to is replaced.
+    """Return the `atomic_file` of translate.py's --output; a symbolic link stays, and the file that it points
+    to is replaced.
 
     Raises ValueError if `path` is a folder, a device or a pipe."""
     target = Path(path).resolve()

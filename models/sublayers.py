@@ -1,7 +1,8 @@
-"""The sub-layers of our Transformer as the residual stream passes them, for repairs that aim at the stream (gates/repair.py).
+"""The sub-layers of our Transformer as the residual stream passes them, for repairs that aim at the stream
+(gates/repair.py).
 
-With norms before the sub-layers the stream x is what a sub-layer's norm reads; with norms after the sums, what the sub-layer itself
-reads. The sum x + y is aimed at in both, before any norm.
+With norms before the sub-layers the stream x is what a sub-layer's norm reads; with norms after the sums,
+what the sub-layer itself reads. The sum x + y is aimed at in both, before any norm.
 """
 
 from functools import partial
@@ -9,13 +10,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gates import HeadSite, find_sites
-from gates.site_walk import FeedForwardSite, Mixer, Sublayer
-from models.transformer import Residual, Transformer
+from headgates.gates import HeadSite, find_sites
+from headgates.gates.site_walk import FeedForwardSite, Mixer, Sublayer
+from headgates.models.transformer import Residual, Transformer
 
 
 def sublayers(model: nn.Module) -> list[Sublayer]:
-    """All attentions with heads and feed-forward parts. An SSRU has no output projection, and passes the stream on as it is.
+    """All attentions with heads and feed-forward parts. An SSRU has no output projection, and passes the
+    stream on as it is.
 
     Raises ValueError at a model of another class."""
     if not isinstance(model, Transformer):
@@ -23,15 +25,30 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
             f"stream, values: the residual stream of a {type(model).__name__} is not known, only that of our own Transformer, which models "
             "of fairseq, Marian and Hugging Face become too; close with repair"
         )
-    layers: dict[str, Any] = {"enc-self": model.encoder.layers, "dec-self": model.decoder.layers, "cross": model.decoder.layers}
+    layers: dict[str, Any] = {
+        "enc-self": model.encoder.layers,
+        "dec-self": model.decoder.layers,
+        "cross": model.decoder.layers,
+    }
     found = []
     for site, attention in find_sites(model).items():
         if site.heads:
             layer = layers[site.kind][site.layer]
-            found.append(sublayer(site, attention, "out_proj", layer.cross_residual if site.kind == "cross" else layer.self_residual))
+            found.append(
+                sublayer(
+                    site,
+                    attention,
+                    "out_proj",
+                    layer.cross_residual if site.kind == "cross" else layer.self_residual,
+                )
+            )
     for kind in ("enc-self", "cross"):
         for number, layer in enumerate(layers[kind]):
-            found.append(sublayer(FeedForwardSite.at(kind, number, 1), layer.feed_forward, "outer", layer.feed_residual))
+            found.append(
+                sublayer(
+                    FeedForwardSite.at(kind, number, 1), layer.feed_forward, "outer", layer.feed_residual
+                )
+            )
     return found
 
 
@@ -40,6 +57,14 @@ def sublayer(site: HeadSite, module: Any, out: str, residual: Residual) -> Subla
     return Sublayer(site, module, getattr(module, out), residual.norm if residual.pre else module, mixer)
 
 
-def mixed(attention: Any, inputs: Tensor, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None, **_: object) -> Tensor:
+def mixed(
+    attention: Any,
+    inputs: Tensor,
+    x: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None = None,
+    **_: object,
+) -> Tensor:
     """What the attention's heads take in of the inputs of W_V, for the arguments of its forward."""
     return attention.mixed(x, keys, inputs, bias)

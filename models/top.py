@@ -7,10 +7,12 @@ WIDTH = 128  # numbers of a chunk
 
 
 def top(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest numbers of every row of x (R, n), largest first, and their positions, (R, k) both. A single one is the first of
-    equal numbers, as torch.max has it; of several it is left open, as by torch.topk, which of equal ones come.
+    """Return the k largest numbers of every row of x (R, n), largest first, and their positions, (R, k) both.
+    A single one is the first of equal numbers, as torch.max has it; of several it is left open, as by
+    torch.topk, which of equal ones come.
 
-    Only the k chunks with the largest maxima, and what is left over at a row's end, can hold them, so no other chunk is looked through."""
+    Only the k chunks with the largest maxima, and what is left over at a row's end, can hold them, so no
+    other chunk is looked through."""
     rows, n = x.shape
     chunks = n // WIDTH
     if x.device.type != "cpu" or chunks <= k:

@@ -1,7 +1,9 @@
-"""An encoder-decoder Transformer, top to bottom.   Vaswani et al. 2017, with pre- or post-norm (Xiong et al. 2020).
+"""An encoder-decoder Transformer, top to bottom.   Vaswani et al. 2017, with pre- or post-norm (Xiong et al.
+2020).
 
-A source is its pieces and the end; the decoder reads the beginning and the pieces (data/special_tokens.py says which ids these are).
-Letters: B sentences, N rows (a sentence's beams are rows of their own), S source, T target positions, D model width, V vocabulary.
+A source is its pieces and the end; the decoder reads the beginning and the pieces (data/special_tokens.py
+says which ids these are). Letters: B sentences, N rows (a sentence's beams are rows of their own), S source,
+T target positions, D model width, V vocabulary.
 """
 
 import math
@@ -13,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig
-from data.special_tokens import SpecialTokens
-from gates import find_sites
-from models.attention import MultiHeadAttention
-from models.decoder_state import DecoderState, KeysValues
-from models.dropout import Dropout
-from models.linear import Linear
-from models.positions import sinusoids
-from models.ssru import SSRU
+from headgates.configs.schema import ModelConfig
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import find_sites
+from headgates.models.attention import MultiHeadAttention
+from headgates.models.decoder_state import DecoderState, KeysValues
+from headgates.models.dropout import Dropout
+from headgates.models.linear import Linear
+from headgates.models.positions import sinusoids
+from headgates.models.ssru import SSRU
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 Weights = dict[str, Tensor]  # site name -> attention weights (B, H, L, S)
@@ -65,7 +67,9 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         h = self.self_residual.before(x)
-        y, weights = self.self_attention(h, *self.self_attention.keys_values(h), bias, need_weights=need_weights)
+        y, weights = self.self_attention(
+            h, *self.self_attention.keys_values(h), bias, need_weights=need_weights
+        )
         x = self.self_residual.after(x, y)
         return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), weights
 
@@ -79,9 +83,15 @@ class DecoderLayer(nn.Module):
             if config.decoder_mixer == "ssru"
             else MultiHeadAttention(config.d_model, self_heads, width, config.attention_dropout)
         )
-        self.cross_attention = MultiHeadAttention(config.d_model, cross_heads, width, config.attention_dropout)
-        self.feed_forward = FeedForward(config.d_model, config.decoder_ffn or config.ffn, config.dropout, config.activation)
-        self.self_residual, self.cross_residual, self.feed_residual = (Residual(config, "decoder") for _ in range(3))
+        self.cross_attention = MultiHeadAttention(
+            config.d_model, cross_heads, width, config.attention_dropout
+        )
+        self.feed_forward = FeedForward(
+            config.d_model, config.decoder_ffn or config.ffn, config.dropout, config.activation
+        )
+        self.self_residual, self.cross_residual, self.feed_residual = (
+            Residual(config, "decoder") for _ in range(3)
+        )
 
     def forward(
         self,
@@ -103,10 +113,15 @@ class DecoderLayer(nn.Module):
         if trace is not None:
             trace.past.append(past)
             trace.cross.append(cross)
-        return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), self_weights, cross_weights
+        return (
+            self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))),
+            self_weights,
+            cross_weights,
+        )
 
     def step(self, x: Tensor, state: DecoderState, layer: int) -> Tensor:
-        """Return the layer's output for one new position of every row, x (N, 1, D); `state` has the earlier keys and values."""
+        """Return the layer's output for one new position of every row, x (N, 1, D); `state` has the earlier
+        keys and values."""
         span = (state.length, 1)
         h, mixer = self.self_residual.before(x), self.self_attention
         new = mixer.keys_values(h, state.newest(layer)) if isinstance(mixer, SSRU) else mixer.keys_values(h)
@@ -122,7 +137,8 @@ class DecoderLayer(nn.Module):
 
 @dataclass
 class Trace:
-    """The inputs, keys and values of every layer in a pass over whole sequences, from which another pass can start at a later layer."""
+    """The inputs, keys and values of every layer in a pass over whole sequences, from which another pass can
+    start at a later layer."""
 
     inputs: list[Tensor] = field(default_factory=list)  # (B, L, D)
     past: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
@@ -133,11 +149,24 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
         self.layers = nn.ModuleList(
-            EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads)) for i in range(config.encoder_layers)
+            EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads))
+            for i in range(config.encoder_layers)
         )
-        self.norm = nn.LayerNorm(config.d_model, config.norm_eps) if config.has_final_norm("encoder") else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(config.d_model, config.norm_eps)
+            if config.has_final_norm("encoder")
+            else nn.Identity()
+        )
 
-    def forward(self, x: Tensor, bias: Tensor, *, first: int = 0, weights: Weights | None = None, trace: Trace | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        *,
+        first: int = 0,
+        weights: Weights | None = None,
+        trace: Trace | None = None,
+    ) -> Tensor:
         """Return the memory (B, S, D), given the input x (B, S, D) of layer `first`."""
         for i, layer in list(enumerate(self.layers))[first:]:
             if trace is not None:
@@ -153,10 +182,16 @@ class Decoder(nn.Module):
         super().__init__()
         whole = config.heads_of_decoder
         self.layers = nn.ModuleList(
-            DecoderLayer(config, heads.get(f"decoder.{i}.dec-self", whole), heads.get(f"decoder.{i}.cross", whole))
+            DecoderLayer(
+                config, heads.get(f"decoder.{i}.dec-self", whole), heads.get(f"decoder.{i}.cross", whole)
+            )
             for i in range(config.decoder_layers)
         )
-        self.norm = nn.LayerNorm(config.d_model, config.norm_eps) if config.has_final_norm("decoder") else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(config.d_model, config.norm_eps)
+            if config.has_final_norm("decoder")
+            else nn.Identity()
+        )
 
     def forward(
         self,
@@ -180,15 +215,18 @@ class Decoder(nn.Module):
             x, self_seen, cross_seen = layer(x, source, causal, bias, weights is not None, trace)
             if weights is not None:
                 seen = {f"decoder.{i}.dec-self": self_seen, f"decoder.{i}.cross": cross_seen}
-                weights.update({site: each for site, each in seen.items() if each is not None})  # an SSRU has none
+                weights.update(
+                    {site: each for site, each in seen.items() if each is not None}
+                )  # an SSRU has none
         return self.norm(x)
 
 
 class Transformer(nn.Module):
     """Sources (B, S) and target inputs (B, T) to logits (B, T, V).
 
-    heads: heads of each site that has fewer than the configuration says ("decoder.1.cross" -> 3). source_specials, target_specials: how the
-    vocabularies number their special tokens. Raises ValueError at settings that do not fit together."""
+    heads: heads of each site that has fewer than the configuration says ("decoder.1.cross" -> 3).
+    source_specials, target_specials: how the vocabularies number their special tokens. Raises ValueError at
+    settings that do not fit together."""
 
     sinusoids: Tensor  # (L, D), unless positions are learned
 
@@ -205,15 +243,24 @@ class Transformer(nn.Module):
         super().__init__()
         for whole in (config.heads, config.heads_of_decoder):
             if config.d_model % whole:
-                raise ValueError(f"d_model {config.d_model} cannot be split into {whole} heads; take a divisor of {config.d_model}")
+                raise ValueError(
+                    f"d_model {config.d_model} cannot be split into {whole} heads; take a divisor of {config.d_model}"
+                )
         if config.embeddings == "tied" and source_vocab != target_vocab:
-            raise ValueError("embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'")
+            raise ValueError(
+                "embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'"
+            )
         self.config, self.source_vocab, self.target_vocab = config, source_vocab, target_vocab
         self.source_specials, self.target_specials = source_specials, target_specials
         self.source_embedding = nn.Embedding(source_vocab, config.d_model)
-        self.target_embedding = self.source_embedding if config.embeddings == "tied" else nn.Embedding(target_vocab, config.d_model)
+        self.target_embedding = (
+            self.source_embedding
+            if config.embeddings == "tied"
+            else nn.Embedding(target_vocab, config.d_model)
+        )
         self.source_norm, self.target_norm = (
-            nn.LayerNorm(config.d_model, config.norm_eps) if config.embedding_norm else nn.Identity() for _ in range(2)
+            nn.LayerNorm(config.d_model, config.norm_eps) if config.embedding_norm else nn.Identity()
+            for _ in range(2)
         )
         self.output = Linear(config.d_model, target_vocab, bias=config.output_bias)
         self.dropout = Dropout(config.dropout)
@@ -231,10 +278,13 @@ class Transformer(nn.Module):
     def heads(self) -> dict[str, int]:
         """Heads of each site that has fewer than the configuration says."""
         whole = {"encoder": self.config.heads, "decoder": self.config.heads_of_decoder}
-        return {site.name: site.heads for site in find_sites(self) if site.heads != whole[site.name.split(".")[0]]}
+        return {
+            site.name: site.heads for site in find_sites(self) if site.heads != whole[site.name.split(".")[0]]
+        }
 
     def reset_parameters(self) -> None:
-        """Xavier for the projections, zero biases, embeddings of variance 1 / D (Vaswani et al.'s scaling makes them 1)."""
+        """Xavier for the projections, zero biases, embeddings of variance 1 / D (Vaswani et al.'s scaling
+        makes them 1)."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 if module.weight.numel():
@@ -267,16 +317,20 @@ class Transformer(nn.Module):
         return x + positions
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
-        """Return the memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). `weights` is filled as in `forward`."""
+        """Return the memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). `weights` is filled
+        as in `forward`."""
         bias = padding_bias(source, self.source_specials.padding)
         return self.encoder(self.embed(source, "source"), bias, weights=weights), bias
 
-    def decode(self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
+    def decode(
+        self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None
+    ) -> Tensor:
         """Return the normed decoder states (B, T, D), to which `output` is applied."""
         return self.decoder(self.embed(target_in, "target"), memory, bias, weights=weights)
 
     def forward(self, source: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
-        """Return the logits (B, T, V), and fill `weights`, if given, with the attention weights (B, H, L, S) of every site."""
+        """Return the logits (B, T, V), and fill `weights`, if given, with the attention weights (B, H, L, S)
+        of every site."""
         memory, bias = self.encode(source, weights)
         return self.output(self.decode(memory, bias, target_in, weights))
 
@@ -284,7 +338,9 @@ class Transformer(nn.Module):
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
         memory, bias = self.encode(source)
         sentences = torch.arange(len(source), device=source.device)
-        both = [cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder.layers]
+        both = [
+            cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder.layers
+        ]
         cross = [(keys.contiguous(), values.contiguous()) for keys, values in both]  # every step reads them
         return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
 
@@ -299,4 +355,6 @@ class Transformer(nn.Module):
 
 def padding_bias(ids: Tensor, padding: int) -> Tensor:
     """Return the additive mask (B, 1, 1, S) of ids (B, S): 0, or -inf at padding."""
-    return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == padding, -torch.inf)[:, None, None, :]
+    return torch.zeros(ids.shape, device=ids.device).masked_fill_(ids == padding, -torch.inf)[
+        :, None, None, :
+    ]

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs.schema import SearchConfig
-from data.batch import pad
-from data.vocab import Vocabulary
-from gates import HeadSite, find_sites
-from models.evaluation_mode import evaluation_mode
-from models.line_translator import LineTranslator, Translation
-from models.search import Hypothesis, beam_search, greedy_search
-from models.transformer import Transformer
+from headgates.configs.schema import SearchConfig
+from headgates.data.batch import pad
+from headgates.data.vocab import Vocabulary
+from headgates.gates import HeadSite, find_sites
+from headgates.models.evaluation_mode import evaluation_mode
+from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.search import Hypothesis, beam_search, greedy_search
+from headgates.models.transformer import Transformer
 
 
 class Translator(LineTranslator):
@@ -25,8 +25,17 @@ class Translator(LineTranslator):
 
     Raises ValueError where model and vocabularies number their special tokens differently."""
 
-    def __init__(self, model: Transformer, source_vocab: Vocabulary, target_vocab: Vocabulary, search: SearchConfig | None = None):
-        sides = (("source", model.source_specials, source_vocab), ("target", model.target_specials, target_vocab))
+    def __init__(
+        self,
+        model: Transformer,
+        source_vocab: Vocabulary,
+        target_vocab: Vocabulary,
+        search: SearchConfig | None = None,
+    ):
+        sides = (
+            ("source", model.source_specials, source_vocab),
+            ("target", model.target_specials, target_vocab),
+        )
         for side, model_specials, vocab in sides:
             if model_specials != vocab.specials:
                 raise ValueError(
@@ -54,15 +63,23 @@ class Translator(LineTranslator):
         beam, penalty = self.search_options(beam, length_penalty)
         ids = self.encode(lines)
         results: list[list[Translation]] = [[Translation("", 0.0, 0.0, 0)] for _ in ids]
-        options: dict[str, Any] = {"length_penalty": penalty, "max_ratio": self.search.max_ratio, "max_extra": self.search.max_extra}
+        options: dict[str, Any] = {
+            "length_penalty": penalty,
+            "max_ratio": self.search.max_ratio,
+            "max_extra": self.search.max_extra,
+        }
         with evaluation_mode(self.model):
             for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
                 source = pad([ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
                 if beam == 1:
-                    n_best: list[list[Hypothesis]] = [[hypothesis] for hypothesis in greedy_search(self.model, source, **options)]
+                    n_best: list[list[Hypothesis]] = [
+                        [hypothesis] for hypothesis in greedy_search(self.model, source, **options)
+                    ]
                 else:
                     n_best = beam_search(self.model, source, beam=beam, **options)
-                texts = iter(self.target_vocab.decode([hypothesis.ids for best in n_best for hypothesis in best]))
+                texts = iter(
+                    self.target_vocab.decode([hypothesis.ids for best in n_best for hypothesis in best])
+                )
                 for i, best in zip(chosen, n_best, strict=True):
                     results[i] = [Translation(next(texts), h.log_prob, h.score, len(h.ids) + 1) for h in best]
         return results
@@ -74,8 +91,12 @@ class Translator(LineTranslator):
         lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
         with evaluation_mode(self.model):
             for chosen in self.search_batches(lengths, 1):
-                source = pad([source_ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
-                target = pad([target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True).to(self.device)
+                source = pad([source_ids[i] for i in chosen], self.model.source_specials, end=True).to(
+                    self.device
+                )
+                target = pad(
+                    [target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True
+                ).to(self.device)
                 log_p = token_log_probs(self.model, source, target)
                 for i, row in zip(chosen, log_p.tolist(), strict=True):
                     results[i] = row[len(self.model.target_specials.forced) : len(target_ids[i]) + 1]
@@ -92,7 +113,8 @@ def check_size(side: str, pieces: int, vocab: Vocabulary) -> None:
 
 
 def token_log_probs(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
-    """Return the natural-log probability (B, T) of each token after the first of target (B, T + 1); 0 at padding."""
+    """Return the natural-log probability (B, T) of each token after the first of target (B, T + 1); 0 at
+    padding."""
     logits = model(source, target[:, :-1]).float()
     out = target[:, 1:]
     log_p = torch.log_softmax(logits, -1).gather(2, out[:, :, None]).squeeze(2)

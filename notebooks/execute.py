@@ -21,7 +21,10 @@ SECONDS = 600  # of one cell
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="notebooks/execute.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        prog="notebooks/execute.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("numbers", nargs="*", help="numbers of the notebooks (default: all)")
     parser.add_argument("--to", default=str(HERE), help="folder to write to (default: notebooks/, in place)")
@@ -42,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def notebook_files(numbers: Sequence[str] = ()) -> list[Path]:
-    """The notebooks with these numbers, all of them without any. Raises ValueError for a number that no notebook has."""
+    """The notebooks with these numbers, all of them without any. Raises ValueError for a number that no
+    notebook has."""
     by_number = {path.name.split("_")[0]: path for path in sorted(HERE.glob("[0-9]_*.ipynb"))}
     if unknown := [number for number in numbers if number not in by_number]:
         raise ValueError(f"no notebook {unknown[0]}; expected numbers of {', '.join(by_number)}")
@@ -50,10 +54,15 @@ def notebook_files(numbers: Sequence[str] = ()) -> list[Path]:
 
 
 def executed_notebook(source: Path, *, cwd: Path = HERE) -> Any:
-    """The notebook with new outputs, run in a fresh kernel in the folder `cwd`. Raises CellExecutionError where a cell fails."""
+    """The notebook with new outputs, run in a fresh kernel in the folder `cwd`. Raises CellExecutionError
+    where a cell fails."""
     notebook = nbformat.read(source, as_version=4)
     resources = {"metadata": {"path": str(cwd)}}
-    options = {"timeout": SECONDS, "record_timing": False, "extra_arguments": ["--log-level=ERROR"]}  # of the kernel itself
+    options = {
+        "timeout": SECONDS,
+        "record_timing": False,
+        "extra_arguments": ["--log-level=ERROR"],
+    }  # of the kernel itself
     NotebookClient(notebook, kernel_name="python3", resources=resources, **options).execute()
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"  # the same notebook gives the same file

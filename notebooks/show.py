@@ -1,5 +1,5 @@
-"""What the notebooks show: tables as Markdown, which a reader of the file can still read, the figures of report/ as pictures, and one line
-for a mistake such as a HEADGATES_RUN that is not there."""
+"""What the notebooks show: tables as Markdown, which a reader of the file can still read, the figures of
+report/ as pictures, and one line for a mistake such as a HEADGATES_RUN that is not there."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,16 +9,21 @@ from typing import Any
 from IPython import get_ipython
 from IPython.display import Image, Markdown
 
-import report.drawing
-from runfolder.table import markdown_table
+import headgates.report.drawing
+from headgates.workbench.table import markdown_table
 
-report.drawing.DOTS_PER_INCH = 72  # the notebooks are small files
+headgates.report.drawing.DOTS_PER_INCH = 72  # the notebooks are small files
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout, from which run folders are named
 
 
 def table(rows: Sequence[Mapping[str, Any]], left: int = 1) -> Markdown:
-    """The columns are those of the first row, the first `left` of them words; None is an empty cell. Without a row: "none"."""
-    return Markdown("\n".join(markdown_table(list(rows[0]), (map(cell, row.values()) for row in rows), left)) if rows else "*none*")
+    """The columns are those of the first row, the first `left` of them words; None is an empty cell. Without
+    a row: "none"."""
+    return Markdown(
+        "\n".join(markdown_table(list(rows[0]), (map(cell, row.values()) for row in rows), left))
+        if rows
+        else "*none*"
+    )
 
 
 def cell(value: Any) -> str:
@@ -35,7 +40,8 @@ def picture(draw: Callable[..., None], *args: Any, **options: Any) -> Image:
 
 
 def in_one_line(shell: Any, kind: type[BaseException], error: BaseException, *_: Any, **__: Any) -> list[str]:
-    """What IPython prints of a ValueError, which in this code is the user's mistake and says what to do; others keep their traceback."""
+    """What IPython prints of a ValueError, which in this code is the user's mistake and says what to do;
+    others keep their traceback."""
     return [str(error)]
 
 

@@ -6,18 +6,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from report.page import write_page
+from headgates.report.page import write_page
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m report", description="Write the report page of a cards.json of analyze.py.")
-    parser.add_argument("cards", type=Path, metavar="CARDS", help="the cards.json that analyze.py left in RUN/analysis/SYSTEM/")
+    parser = argparse.ArgumentParser(
+        prog="python -m report", description="Write the report page of a cards.json of analyze.py."
+    )
+    parser.add_argument(
+        "cards",
+        type=Path,
+        metavar="CARDS",
+        help="the cards.json that analyze.py left in RUN/analysis/SYSTEM/",
+    )
     parser.add_argument("page", type=Path, metavar="PAGE", help="the HTML file to write")
     arguments = parser.parse_args(argv)
     try:
         write_page(json.loads(arguments.cards.read_text(encoding="utf-8")), arguments.page)
     except FileNotFoundError:
-        sys.exit(f"{arguments.cards} does not exist; `python analyze.py RUN` makes RUN/analysis/SYSTEM/cards.json")
+        sys.exit(
+            f"{arguments.cards} does not exist; `python analyze.py RUN` makes RUN/analysis/SYSTEM/cards.json"
+        )
     except ValueError as error:
         sys.exit(f"{arguments.cards}: {error}")
     print(arguments.page)

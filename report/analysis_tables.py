@@ -2,21 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
-from analysis.analysed_model import AnalysedModel
-from analysis.analyses import AnalysisResult
-from analysis.correlations import BASE_LABEL
-from analysis.roles import Role
-from gates import KINDS, HeadMap, HeadSite
-from report.terminal import columns, interval_text, show
-from runfolder.table import Row
+from headgates.analysis.roles import Role
+from headgates.gates import KINDS, HeadMap, HeadSite
+from headgates.report.terminal import columns, interval_text, show
+from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.analyses import AnalysisResult
+from headgates.workbench.correlations import BASE_LABEL
+from headgates.workbench.table import Row
 
 SIDES = ("specialised", "others")  # the columns of the test
 
 
-def heads_table(analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]) -> None:
+def heads_table(
+    analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]
+) -> None:
     """Print the heads that have a role, by kind, with their scores; heads without a role are counted."""
     title = f"{analysed.folder.path}, {analysed.system}: heads and their roles"
-    table = columns(title, ["head"], [*scores, *(["open in"] if analysed.gate_runs and analysed.is_base else []), "score", "baseline"])
+    table = columns(
+        title,
+        ["head"],
+        [*scores, *(["open in"] if analysed.gate_runs and analysed.is_base else []), "score", "baseline"],
+    )
     table.add_column("role", overflow="fold")
     for kind in KINDS:
         places = [(site, head) for site in sites if site.kind == kind for head in range(site.heads)]
@@ -24,13 +30,19 @@ def heads_table(analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[
         for site, head in places:
             roles_of_head = [role for role in roles if (role.site, role.head) == (site, head)]
             without_role += not roles_of_head
-            first = [f"{site.name}.{head}", *(cell(head_map, site, head) for head_map in scores.values()), *open_in(analysed, site, head)]
+            first = [
+                f"{site.name}.{head}",
+                *(cell(head_map, site, head) for head_map in scores.values()),
+                *open_in(analysed, site, head),
+            ]
             for role in roles_of_head:
                 table.add_row(*first, f"{role.score:.2f}", f"{role.baseline:.2f}", role.role)
                 first = [""] * len(first)  # only the first of its roles names the head
         if places:
             blank = [""] * (len(table.columns) - 2)
-            table.add_row(kind, *blank, f"{without_role} of {len(places)} heads without a role", end_section=True)
+            table.add_row(
+                kind, *blank, f"{without_role} of {len(places)} heads without a role", end_section=True
+            )
     show(table)
 
 
@@ -39,9 +51,24 @@ def nearest_table(nearest: Sequence[Role]) -> None:
     rows = []
     for role in nearest:
         numbers = [f"{value:.2f}" for value in (role.score, role.baseline, role.needed)]
-        rows.append([role.family, f"{role.site.name}.{role.head}", role.role, *numbers, "yes" if role.missing <= 0 else "no"])
+        rows.append(
+            [
+                role.family,
+                f"{role.site.name}.{role.head}",
+                role.role,
+                *numbers,
+                "yes" if role.missing <= 0 else "no",
+            ]
+        )
     if rows:
-        show(columns("the best head of each family", ["family", "head", "role"], ["score", "baseline", "needed", "reached"], rows))
+        show(
+            columns(
+                "the best head of each family",
+                ["family", "head", "role"],
+                ["score", "baseline", "needed", "reached"],
+                rows,
+            )
+        )
 
 
 def cell(head_map: HeadMap, site: HeadSite, head: int) -> str:
@@ -64,7 +91,10 @@ def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
     for row in results["syntax"].tables["syntax-best"]:
         cells = ["none asked", "", "", "", "0"]
         if row["accuracy"] is not None:
-            offset, gain = f"{row['baseline']:.2f} ({row['offset']:+d})", interval_text((row["gain_low"], row["gain_high"]))
+            offset, gain = (
+                f"{row['baseline']:.2f} ({row['offset']:+d})",
+                interval_text((row["gain_low"], row["gain_high"])),
+            )
             cells = [f"{row['site']}.{row['head']}", f"{row['accuracy']:.2f}", offset, gain, f"{row['n']:,}"]
         rows.append([row["label"], row["direction"], *cells])
     words, figures = ["label", "direction", "best head"], ["accuracy", "best offset", "gain 95%", "words"]
@@ -72,23 +102,34 @@ def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
 
 
 def correlations_table(rows: Sequence[Row]) -> None:
-    """Print how the heads' scores correlate: a row for each pair of scores, a column for each kind of attention."""
+    """Print how the heads' scores correlate: a row for each pair of scores, a column for each kind of
+    attention."""
     cells: dict[str, list[str]] = {}
     for row in rows:
         text = "none" if row["spearman"] is None else f"{row['spearman']:+.2f} ({row['p_value']:.2g})"
         cells.setdefault(f"{row['first']} and {row['second']}", []).append(text)
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     if rows:
-        show(columns("how scores go together: Spearman's rho (p)", ["scores"], kinds, ([pair, *texts] for pair, texts in cells.items())))
+        show(
+            columns(
+                "how scores go together: Spearman's rho (p)",
+                ["scores"],
+                kinds,
+                ([pair, *texts] for pair, texts in cells.items()),
+            )
+        )
 
 
 def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
-    """Print the open heads of each role in each run, then the test of whether heads with a role survive longer."""
+    """Print the open heads of each role in each run, then the test of whether heads with a role survive
+    longer."""
     if not rows:
         return
     whole = [row for row in rows if row["kind"] == "all"]
     roles = list(dict.fromkeys(row["role"] for row in whole))
-    table = columns("heads left open, by their roles in the base (a head may have several)", ["run"], ["open", *roles])
+    table = columns(
+        "heads left open, by their roles in the base (a head may have several)", ["run"], ["open", *roles]
+    )
     for run in dict.fromkeys(row["run"] for row in whole):
         row_of = {row["role"]: row for row in whole if row["run"] == run}
         heads = (str(row_of[role]["heads"]) for role in roles)
@@ -96,7 +137,19 @@ def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     show(table)
     test_rows = []
     for row in tests:
-        lives = [f"{row[f'lifetime_{side}']:.2f} ({row[side]})" if row["difference"] is not None else f"({row[side]})" for side in SIDES]
-        test_rows.append([row["kind"], row["within"], *lives, "none" if row["p_value"] is None else f"{row['p_value']:.3g}"])
+        lives = [
+            f"{row[f'lifetime_{side}']:.2f} ({row[side]})"
+            if row["difference"] is not None
+            else f"({row[side]})"
+            for side in SIDES
+        ]
+        test_rows.append(
+            [
+                row["kind"],
+                row["within"],
+                *lives,
+                "none" if row["p_value"] is None else f"{row['p_value']:.3g}",
+            ]
+        )
     title, words = "do heads with a role survive longer?", ["kind", "labels dealt out within"]
     show(columns(title, words, ["with a role", "without", "p"], test_rows))

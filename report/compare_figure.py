@@ -1,7 +1,9 @@
-"""Draw a comparison: the score against open heads for every method, a panel for each amount of training and each closing.
+"""Draw a comparison: the score against open heads for every method, a panel for each amount of training and
+each closing.
 
-A line is the mean over seeds, its band the middle 95% of the bootstrap over sentences, a point one seed. Learned gates close with zero and
-stand in the panels of every closing, thicker, so that each score is seen beside them. Colours are those of report/palette.py.
+A line is the mean over seeds, its band the middle 95% of the bootstrap over sentences, a point one seed.
+Learned gates close with zero and stand in the panels of every closing, thicker, so that each score is seen
+beside them. Colours are those of report/palette.py.
 """
 
 from collections.abc import Sequence
@@ -14,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from configs.scores import ZERO
-from report.bleu_heads_figure import SIZES
-from report.compare_groups import Compared, Group
-from report.compare_summary import trained
-from report.drawing import drawing, no_rows
-from report.palette import GREY, RULE, SOFT, look_of
+from headgates.configs.scores import ZERO
+from headgates.report.bleu_heads_figure import SIZES
+from headgates.report.compare_groups import Compared, Group
+from headgates.report.compare_summary import trained
+from headgates.report.drawing import drawing, no_rows
+from headgates.report.palette import GREY, RULE, SOFT, look_of
 
 PANEL = (4.6, 3.7)  # inches
 BASE: Any = {"color": GREY.light, "linestyle": (0, (1, 2)), "linewidth": 1.2, "zorder": 1}
@@ -28,7 +30,8 @@ CONTINUED: Any = {"color": GREY.light, "linestyle": (0, (5, 2)), "linewidth": 1.
 
 @dataclass(frozen=True)
 class Curve:
-    """A method in a panel. heads, mean, low, high: (points,), the most heads first; seeds: (heads, score) of every run."""
+    """A method in a panel. heads, mean, low, high: (points,), the most heads first; seeds: (heads, score) of
+    every run."""
 
     method: str
     learned: bool
@@ -68,7 +71,10 @@ def curves_of(compared: Compared, epochs: int, closing: str) -> list[Curve]:
     for group in compared.groups:
         if group.epochs == epochs and (group.learned or group.closing == closing):
             by_method.setdefault(group.method, []).append(group)
-    return [curve_of(method, groups) for method, groups in sorted(by_method.items(), key=lambda pair: (pair[1][0].learned, pair[0]))]
+    return [
+        curve_of(method, groups)
+        for method, groups in sorted(by_method.items(), key=lambda pair: (pair[1][0].learned, pair[0]))
+    ]
 
 
 def curve_of(method: str, groups: Sequence[Group]) -> Curve:
@@ -76,7 +82,9 @@ def curve_of(method: str, groups: Sequence[Group]) -> Curve:
     low, high = zip(*(group.interval for group in ordered), strict=True)
     seeds = [(point.row.heads_open, point.row.main.value) for group in ordered for point in group.points]
     means = [group.mean for group in ordered]
-    return Curve(method, ordered[0].learned, [group.heads for group in ordered], means, list(low), list(high), seeds)
+    return Curve(
+        method, ordered[0].learned, [group.heads for group in ordered], means, list(low), list(high), seeds
+    )
 
 
 def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: str) -> None:
@@ -96,7 +104,9 @@ def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: s
             axes.set_xlabel(f"open heads of {total} (fewer to the right)")
         handles = legend_handles([panel for row in rows for panel in row], compared)
         figure.legend(handles=handles, loc="outside lower center", ncols=int(size[0] / 2), handlelength=2.2)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=13)  # for the room that it takes; `drawing` writes it
+        figure.suptitle(
+            title, x=0.01, ha="left", fontsize=13
+        )  # for the room that it takes; `drawing` writes it
 
 
 def draw_panel(axes: Axes, panel: Panel, compared: Compared) -> None:
@@ -106,11 +116,22 @@ def draw_panel(axes: Axes, panel: Panel, compared: Compared) -> None:
     for curve in panel.curves:
         look = look_of(curve.method)
         colour, width, zorder = look.colour.light, 2.2 if curve.learned else 1.3, 5 if curve.learned else 3
-        axes.fill_between(curve.heads, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0, zorder=zorder - 1)
+        axes.fill_between(
+            curve.heads, curve.low, curve.high, color=colour, alpha=0.13, linewidth=0, zorder=zorder - 1
+        )
         axes.plot(curve.heads, curve.mean, color=colour, linestyle=look.line, linewidth=width, zorder=zorder)
         x, y = np.array(curve.seeds).T
         size = 0.75 * SIZES.get(look.marker, 6.5)
-        axes.plot(x, y, color=colour, marker=look.marker, markersize=size, linestyle="none", alpha=0.8, zorder=zorder + 1)
+        axes.plot(
+            x,
+            y,
+            color=colour,
+            marker=look.marker,
+            markersize=size,
+            linestyle="none",
+            alpha=0.8,
+            zorder=zorder + 1,
+        )
     axes.set_title(panel.title, fontsize=10, color=SOFT.light)
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
     axes.grid(True, color=RULE.light, linewidth=0.8)
@@ -125,7 +146,12 @@ def legend_handles(all_panels: Sequence[Panel], compared: Compared) -> list[Line
     handles = []
     for curve in sorted(curves.values(), key=lambda curve: (not curve.learned, curve.method)):
         look = look_of(curve.method)
-        marks: Any = {"color": look.colour.light, "marker": look.marker, "linestyle": look.line, "linewidth": 2.2 if curve.learned else 1.3}
+        marks: Any = {
+            "color": look.colour.light,
+            "marker": look.marker,
+            "linestyle": look.line,
+            "linewidth": 2.2 if curve.learned else 1.3,
+        }
         handles.append(Line2D([], [], label=curve.method, markersize=6, **marks))
     handles.append(Line2D([], [], label="base", **BASE))
     return handles + ([Line2D([], [], label="base-continued", **CONTINUED)] if compared.continued else [])

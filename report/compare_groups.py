@@ -1,8 +1,9 @@
-"""The numbers of a comparison: points that differ in their seed alone are one group, with a mean, a range, and an interval over sentences.
+"""The numbers of a comparison: points that differ in their seed alone are one group, with a mean, a range,
+and an interval over sentences.
 
-A group's score is the mean over its seeds. The paired bootstrap draws test sentences, the same for every group, and takes the mean over the
-seeds in each resample: the interval says how far the score depends on the sentences, the range over seeds how far on the luck of training.
-Letters: R resamples, N sentences.
+A group's score is the mean over its seeds. The paired bootstrap draws test sentences, the same for every
+group, and takes the mean over the seeds in each resample: the interval says how far the score depends on the
+sentences, the range over seeds how far on the luck of training. Letters: R resamples, N sentences.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ from itertools import groupby
 
 import numpy as np
 
-from configs.scores import ZERO
-from pruning.significance import Scored, interval, p_value
-from runfolder.row import Interval, ResultRow
-from tasks.metrics import Floats
+from headgates.analysis.significance import Scored, interval, p_value
+from headgates.configs.scores import ZERO
+from headgates.tasks.metrics import Floats
+from headgates.workbench.row import Interval, ResultRow
 
 RESAMPLES = 1000
 BASES = ("base", "base-continued")
@@ -23,8 +24,8 @@ BASES = ("base", "base-continued")
 
 @dataclass(frozen=True)
 class MadePoint:
-    """A finished point of a comparison: one run of a method, or of a base. asked: the heads it was told, None where lambda (`lam`) steers;
-    run: the name of its folder; scored: its outputs of the test set."""
+    """A finished point of a comparison: one run of a method, or of a base. asked: the heads it was told, None
+    where lambda (`lam`) steers; run: the name of its folder; scored: its outputs of the test set."""
 
     method: str
     epochs: int
@@ -44,7 +45,8 @@ class MadePoint:
 
     @property
     def loss(self) -> float | None:
-        """The validation loss of its best epoch, in nats per token; None where nothing was trained, or others trained it."""
+        """The validation loss of its best epoch, in nats per token; None where nothing was trained, or others
+        trained it."""
         stage = self.row.stage or {}
         return float(stage["losses"][stage["best_epoch"]]) if stage.get("losses") else None
 
@@ -65,12 +67,18 @@ class Difference:
 
 
 class Group:
-    """Points that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in each resample."""
+    """Points that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in
+    each resample."""
 
     def __init__(self, points: Sequence[MadePoint], counts: Floats):
         self.points, self.counts = list(points), counts
         first = points[0]
-        self.label, self.method, self.closing, self.epochs = first.label, first.method, first.closing, first.epochs
+        self.label, self.method, self.closing, self.epochs = (
+            first.label,
+            first.method,
+            first.closing,
+            first.epochs,
+        )
         self.asked, self.lam, self.learned = first.asked, first.lam, first.learned
 
     @property
@@ -107,7 +115,9 @@ class Group:
     def resampled(self) -> Floats:
         """(R,): the mean over seeds in each resample."""
         name, metric = self.points[0].scored.main_name, self.points[0].scored.metrics[0]
-        return np.mean([metric.resampled(self.counts @ point.scored.statistics[name]) for point in self.points], axis=0)
+        return np.mean(
+            [metric.resampled(self.counts @ point.scored.statistics[name]) for point in self.points], axis=0
+        )
 
     @property
     def interval(self) -> Interval:
@@ -123,7 +133,8 @@ class Group:
 
 
 class Compared:
-    """All groups of a comparison. points: those of methods; bases: the base, and the base trained on, of every seed and length."""
+    """All groups of a comparison. points: those of methods; bases: the base, and the base trained on, of
+    every seed and length."""
 
     def __init__(self, points: Sequence[MadePoint], bases: Sequence[MadePoint], counts: Floats):
         def key(point: MadePoint) -> tuple[int, str, int, float]:
@@ -141,14 +152,17 @@ class Compared:
     @property
     def labels(self) -> list[str]:
         """Learned methods first, then by name."""
-        return sorted({group.label for group in self.groups}, key=lambda label: (not self.is_learned(label), label))
+        return sorted(
+            {group.label for group in self.groups}, key=lambda label: (not self.is_learned(label), label)
+        )
 
     def is_learned(self, label: str) -> bool:
         return any(group.learned for group in self.groups if group.label == label)
 
     def reference(self, epochs: int) -> Group:
-        """What groups of so much training are compared with: the base, or, where training on lowers its validation loss, the base trained
-        on for as long. A base that others trained has no loss, and comes last."""
+        """What groups of so much training are compared with: the base, or, where training on lowers its
+        validation loss, the base trained on for as long. A base that others trained has no loss, and comes
+        last."""
         continued = self.continued.get(epochs)
         if continued is None:
             return self.base
@@ -157,15 +171,20 @@ class Compared:
 
     def at(self, epochs: int, heads: int) -> list[Group]:
         """The groups that were told this number of heads, the best first."""
-        return sorted((g for g in self.groups if g.epochs == epochs and g.asked == heads), key=lambda g: (-g.mean, g.label))
+        return sorted(
+            (g for g in self.groups if g.epochs == epochs and g.asked == heads),
+            key=lambda g: (-g.mean, g.label),
+        )
 
     def counts_asked(self, epochs: int) -> list[int]:
         """The numbers of heads that methods were told, the most first."""
-        return sorted({g.asked for g in self.groups if g.epochs == epochs and g.asked is not None}, reverse=True)
+        return sorted(
+            {g.asked for g in self.groups if g.epochs == epochs and g.asked is not None}, reverse=True
+        )
 
     def ranks(self, epochs: int) -> dict[str, float]:
-        """label -> its mean rank over the numbers of heads, 1 the best; equal scores share the mean of their ranks. Of the methods that
-        have a point at every number; the best first."""
+        """label -> its mean rank over the numbers of heads, 1 the best; equal scores share the mean of their
+        ranks. Of the methods that have a point at every number; the best first."""
         asked = self.counts_asked(epochs)
         tables = [{group.label: group.mean for group in self.at(epochs, heads)} for heads in asked]
         complete = [label for label in self.labels if tables and all(label in table for table in tables)]
@@ -175,4 +194,9 @@ class Compared:
                 better = sum(table[other] > table[label] for other in complete)
                 equal = sum(table[other] == table[label] for other in complete)
                 sums[label] += better + (equal + 1) / 2
-        return dict(sorted(((label, total / len(asked)) for label, total in sums.items()), key=lambda pair: (pair[1], pair[0])))
+        return dict(
+            sorted(
+                ((label, total / len(asked)) for label, total in sums.items()),
+                key=lambda pair: (pair[1], pair[0]),
+            )
+        )

@@ -1,15 +1,17 @@
-"""What a comparison says, in plain words written from its numbers: who is best where, what learning, closing and training add.
+"""What a comparison says, in plain words written from its numbers: who is best where, what learning, closing
+and training add.
 
-A lead is called one where the 95% interval of the paired difference leaves 0 out, else it is a tie. The best of several methods is chosen
-on the lines that it is measured on, which flatters it a little; the last sentence says so.
+A lead is called one where the 95% interval of the paired difference leaves 0 out, else it is a tie. The best
+of several methods is chosen on the lines that it is measured on, which flatters it a little; the last
+sentence says so.
 """
 
 from collections.abc import Iterable, Sequence
 from statistics import mean
 
-from configs.scores import ZERO
-from report.compare_groups import Compared, Difference, Group
-from report.terminal import interval_text
+from headgates.configs.scores import ZERO
+from headgates.report.compare_groups import Compared, Difference, Group
+from headgates.report.terminal import interval_text
 
 
 def summary(compared: Compared, *, metric: str) -> list[str]:
@@ -17,8 +19,15 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
     sentences = []
     for epochs in compared.all_epochs:
         sentences += [best_at(compared, epochs, heads, metric) for heads in compared.counts_asked(epochs)]
-        sentences += [learned_against_posthoc(compared, epochs, heads, metric) for heads in compared.counts_asked(epochs)]
-        sentences += [steered(group, compared, metric) for group in compared.groups if group.epochs == epochs and group.lam is not None]
+        sentences += [
+            learned_against_posthoc(compared, epochs, heads, metric)
+            for heads in compared.counts_asked(epochs)
+        ]
+        sentences += [
+            steered(group, compared, metric)
+            for group in compared.groups
+            if group.epochs == epochs and group.lam is not None
+        ]
         sentences += [ranked(compared, epochs)]
     sentences += closings(compared, metric)
     sentences += training(compared, metric)
@@ -27,7 +36,11 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
 
 
 def trained(epochs: int) -> str:
-    return "without training" if not epochs else f"with {epochs} {'epoch' if epochs == 1 else 'epochs'} of training"
+    return (
+        "without training"
+        if not epochs
+        else f"with {epochs} {'epoch' if epochs == 1 else 'epochs'} of training"
+    )
 
 
 def score(group: Group, metric: str) -> str:
@@ -44,7 +57,11 @@ def gap(difference: Difference) -> str:
 
 def words(difference: Difference, what: str, other: str) -> str:
     """`what` against `other`: ahead, behind or a tie, with the paired difference."""
-    verdict = {"ahead": f"{what} is ahead of {other}", "behind": f"{what} is behind {other}", "tie": f"{what} and {other} are a tie"}
+    verdict = {
+        "ahead": f"{what} is ahead of {other}",
+        "behind": f"{what} is behind {other}",
+        "tie": f"{what} and {other} are a tie",
+    }
     return f"{verdict[difference.verdict]}, {gap(difference)}"
 
 
@@ -62,7 +79,8 @@ def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
 
 
 def learned_against_posthoc(compared: Compared, epochs: int, heads: int, metric: str) -> str:
-    """The best learned gates against the best choice by a score with the same training; empty where one of them is missing."""
+    """The best learned gates against the best choice by a score with the same training; empty where one of
+    them is missing."""
     groups = compared.at(epochs, heads)
     learned, scores = ([group for group in groups if group.learned is kind] for kind in (True, False))
     if not learned or not scores:
@@ -85,7 +103,9 @@ def ranked(compared: Compared, epochs: int) -> str:
     ranks = compared.ranks(epochs)
     if len(ranks) < 2:
         return ""
-    return f"Mean rank {trained(epochs)}: {', '.join(f'{label} {rank:.2f}' for label, rank in ranks.items())}."
+    return (
+        f"Mean rank {trained(epochs)}: {', '.join(f'{label} {rank:.2f}' for label, rank in ranks.items())}."
+    )
 
 
 def closings(compared: Compared, metric: str) -> list[str]:
@@ -97,7 +117,9 @@ def closings(compared: Compared, metric: str) -> list[str]:
                 (group, other)
                 for group in compared.groups
                 for other in compared.at(epochs, group.asked or 0)
-                if group.closing == closing and group.epochs == epochs and (other.method, other.closing) == (group.method, ZERO)
+                if group.closing == closing
+                and group.epochs == epochs
+                and (other.method, other.closing) == (group.method, ZERO)
             ]
             if pairs:
                 sentences.append(f"{closing} in place of {ZERO}, {trained(epochs)}: {added(pairs, metric)}.")
@@ -117,8 +139,14 @@ def training(compared: Compared, metric: str) -> list[str]:
         ]
         if pairs:
             reference = compared.continued.get(epochs)
-            whole = f"; the base itself changes by {gap(reference.minus(compared.base))}" if reference is not None else ""
-            sentences.append(f"{trained(epochs).removeprefix('with ').capitalize()} adds {added(pairs, metric)}{whole}.")
+            whole = (
+                f"; the base itself changes by {gap(reference.minus(compared.base))}"
+                if reference is not None
+                else ""
+            )
+            sentences.append(
+                f"{trained(epochs).removeprefix('with ').capitalize()} adds {added(pairs, metric)}{whole}."
+            )
     return sentences
 
 
@@ -139,12 +167,18 @@ def called(difference: Difference) -> str:
 
 def counts_of(names: Iterable[str]) -> str:
     found = list(names)
-    return ", ".join(f"{found.count(name)} {name.removeprefix('a ')}" for name in ("better", "a tie", "worse") if name in found)
+    return ", ".join(
+        f"{found.count(name)} {name.removeprefix('a ')}"
+        for name in ("better", "a tie", "worse")
+        if name in found
+    )
 
 
 def caution(compared: Compared) -> str:
     """What the numbers cannot say."""
     seeds = max(len(group.points) for group in compared.groups) if compared.groups else 1
-    luck = "One seed says nothing of the luck of training. " if seeds == 1 and any(compared.all_epochs) else ""
+    luck = (
+        "One seed says nothing of the luck of training. " if seeds == 1 and any(compared.all_epochs) else ""
+    )
     chosen = "the best of several is chosen on the lines it is measured on, which flatters it"
     return f"{luck}Intervals are of test sentences and not adjusted for how many there are; {chosen}."

@@ -5,18 +5,19 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 
-from report.terminal import WIDTH, columns, interval_text, show
-from runfolder.convergence import EPOCHS
-from runfolder.folder import RunFolder
-from runfolder.row import ResultRow
-from tasks import task_of
+from headgates.report.terminal import WIDTH, columns, interval_text, show
+from headgates.tasks import task_of
+from headgates.workbench.convergence import EPOCHS
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import ResultRow
 
 WIDE = 120  # columns of a terminal, from which on there is room for all
 UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned its task
 
 
 def comparison_table(run: RunFolder) -> None:
-    """Print the rows of a run's result.json as a table, then the signature of the metric, and what the numbers cannot say."""
+    """Print the rows of a run's result.json as a table, then the signature of the metric, and what the
+    numbers cannot say."""
     rows, config = run.rows(), run.config()
     first, *others = (metric.title for metric in task_of(config).metrics)
     reference = str(run.read_json("result.json")["reference"])
@@ -41,24 +42,46 @@ def comparison_table(run: RunFolder) -> None:
 
 
 def cells(row: ResultRow, kinds: list[str], reference: str, *, wide: bool) -> list[str]:
-    """The cells of one system; in a narrow table the kinds share a cell. Its difference is left out where it is the reference, or was
-    compared with none."""
+    """The cells of one system; in a narrow table the kinds share a cell. Its difference is left out where it
+    is the reference, or was compared with none."""
     main, *others = row.measures.values()
     by_kind = [str(row.heads_by_kind[kind]) for kind in kinds]
-    first = [row.system, f"{row.heads_open}/{row.heads_total}", *(by_kind if wide else ["+".join(by_kind)]), f"{main.value:.2f}"]
+    first = [
+        row.system,
+        f"{row.heads_open}/{row.heads_total}",
+        *(by_kind if wide else ["+".join(by_kind)]),
+        f"{main.value:.2f}",
+    ]
     first += [interval_text(main.ci95, ".1f")] * wide + [f"{measure.value:.2f}" for measure in others]
     if row.system == reference or main.difference is None:
-        return [*first, "ref." if not wide else "reference", "", "", *([""] if main.p_mcnemar is not None else [])]
-    p_values = ["" if main.p_value is None else f"{main.p_value:.3f}", *([] if main.p_mcnemar is None else [f"{main.p_mcnemar:.3f}"])]
-    return [*first, f"{main.difference:+.2f}", interval_text(main.difference_ci95, "+.2f" if wide else "+.1f"), *p_values]
+        return [
+            *first,
+            "ref." if not wide else "reference",
+            "",
+            "",
+            *([""] if main.p_mcnemar is not None else []),
+        ]
+    p_values = [
+        "" if main.p_value is None else f"{main.p_value:.3f}",
+        *([] if main.p_mcnemar is None else [f"{main.p_mcnemar:.3f}"]),
+    ]
+    return [
+        *first,
+        f"{main.difference:+.2f}",
+        interval_text(main.difference_ci95, "+.2f" if wide else "+.1f"),
+        *p_values,
+    ]
 
 
 def warnings_of(rows: list[ResultRow], config: dict[str, Any], reference: str) -> list[str]:
-    """What a reader of the table must know: a reference that learned nothing, a warm-up longer than its stage, bases not converged."""
+    """What a reader of the table must know: a reference that learned nothing, a warm-up longer than its
+    stage, bases not converged."""
     lines = []
     value = next(row.main.value for row in rows if row.system == reference)
     if value < UNLEARNED:
-        lines.append(f"{reference} scores {value:.2f}: it has not learned the task, so the differences say nothing; train it for longer")
+        lines.append(
+            f"{reference} scores {value:.2f}: it has not learned the task, so the differences say nothing; train it for longer"
+        )
     for row in rows:
         stage = row.stage or {}
         group = "train" if row.system == "base" else "finetune"

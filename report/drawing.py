@@ -1,4 +1,5 @@
-"""What all figures share: their look, their two files, and numbers from the rows of a CSV file. Colours are in report/palette.py.
+"""What all figures share: their look, their two files, and numbers from the rows of a CSV file. Colours are
+in report/palette.py.
 
 The same rows give the same files: neither holds a date, a version or a machine.
 """
@@ -17,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from data.atomic_file import atomic_file
-from report.palette import SOFT
+from headgates.data.atomic_file import atomic_file
+from headgates.report.palette import SOFT
 
 Row = Mapping[str, Any]
 
@@ -33,22 +34,31 @@ LOOK: Any = {
     "legend.frameon": False,
     "svg.hashsalt": "headgates",
 }
-KIND_WORDS = {"enc-self": "encoder self-attention", "dec-self": "decoder self-attention", "cross": "cross attention"}
+KIND_WORDS = {
+    "enc-self": "encoder self-attention",
+    "dec-self": "decoder self-attention",
+    "cross": "cross attention",
+}
 DOTS_PER_INCH = 200
 WHITE_EDGE = [withStroke(linewidth=3, foreground="white")]  # around words that may stand on a line
 
 
 @contextmanager
 def drawing(path: str | Path, *, size: tuple[float, float], title: str) -> Iterator[Figure]:
-    """A figure that is written to `path`.png and `path`.svg when the block ends. `path` has no suffix; its dots stay."""
+    """A figure that is written to `path`.png and `path`.svg when the block ends. `path` has no suffix; its
+    dots stay."""
     path = Path(path)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # whatever the reader's own matplotlibrc says
         matplotlib.rcParams.update(LOOK)
-        figure = Figure(figsize=size, layout="constrained", facecolor="white")  # no pyplot: nothing global to close
+        figure = Figure(
+            figsize=size, layout="constrained", facecolor="white"
+        )  # no pyplot: nothing global to close
         yield figure
         if title:
-            figure.suptitle(fill(title, int(8.5 * size[0])), x=0.01, ha="left", fontsize=13)  # 8.5 letters an inch
+            figure.suptitle(
+                fill(title, int(8.5 * size[0])), x=0.01, ha="left", fontsize=13
+            )  # 8.5 letters an inch
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path.with_name(path.name + ".png")) as file:
             figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})

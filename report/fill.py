@@ -1,33 +1,44 @@
-"""Update `report.html` in run folders: `fit.py` brings gates and comparisons, `prune.py` curves and ablations, `analyze.py` roles,
-relevance and sentences.
+"""Update `report.html` in run folders: `fit.py` brings gates and comparisons, `prune.py` curves and
+ablations, `analyze.py` roles, relevance and sentences.
 
-Every update reads the folders again; results of analyses come from the cards.json of the last `analyze.py` on the same weights.
+Every update reads the folders again; results of analyses come from the cards.json of the last `analyze.py` on
+the same weights.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.analysed_model import AnalysedModel
-from configs.analyze import AnalyzeConfig
-from data import Corpus
-from models.progress import Report
-from report.page import write_page
-from report.report_data import report_data
-from report.terminal import interval_text
-from runfolder.folder import RunFolder
-from tasks import task_of
+from headgates.configs.analyze import AnalyzeConfig
+from headgates.data import Corpus
+from headgates.models.progress import Report
+from headgates.report.page import write_page
+from headgates.report.report_data import report_data
+from headgates.report.terminal import interval_text
+from headgates.tasks import task_of
+from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.folder import RunFolder
 
 PAGE = "report.html"
-FROM_ANALYSES = ("roles", "confidence", "lrp_share", "lrp_signed", "entropy", "offsets")  # on the card of a head
+FROM_ANALYSES = (
+    "roles",
+    "confidence",
+    "lrp_share",
+    "lrp_signed",
+    "entropy",
+    "offsets",
+)  # on the card of a head
 TABLES = ("survival", "tests", "correlations")
 
 
-def update_pages(run: RunFolder, report: Report, *, data_dir: str | None = None, corpus: Corpus | None = None) -> list[Path]:
-    """Write the pages of a finished run and of its base, with all finished runs on that base; return their paths.
+def update_pages(
+    run: RunFolder, report: Report, *, data_dir: str | None = None, corpus: Corpus | None = None
+) -> list[Path]:
+    """Write the pages of a finished run and of its base, with all finished runs on that base; return their
+    paths.
 
-    data_dir, corpus: those of the calling command, so that the text need not be found and read again. A page that cannot be made is
-    reported and raises nothing: a training that has ended must not fail for it."""
+    data_dir, corpus: those of the calling command, so that the text need not be found and read again. A page
+    that cannot be made is reported and raises nothing: a training that has ended must not fail for it."""
     try:
         config = AnalyzeConfig(sources=[str(run.path)], siblings=True, data_dir=data_dir)
         analysed = AnalysedModel.open(config, lambda text: None, corpus=corpus)
@@ -38,20 +49,26 @@ def update_pages(run: RunFolder, report: Report, *, data_dir: str | None = None,
 
 
 def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[RunFolder]) -> list[Path]:
-    """Write the page to each of these folders once and return the paths; the page of a run with gates opens with its own heads."""
+    """Write the page to each of these folders once and return the paths; the page of a run with gates opens
+    with its own heads."""
     folders = {run.path.resolve(): run for run in runs}
     for path, run in folders.items():
-        write_page({**data, "run": path.name, "opens_with": path.name, "result": result_sentence(run)}, run / PAGE)
+        write_page(
+            {**data, "run": path.name, "opens_with": path.name, "result": result_sentence(run)}, run / PAGE
+        )
     return [run / PAGE for run in folders.values()]
 
 
 def result_sentence(run: RunFolder) -> str | None:
-    """What came out of a run, in one sentence: text, languages, heads and score; None where it was never evaluated."""
+    """What came out of a run, in one sentence: text, languages, heads and score; None where it was never
+    evaluated."""
     own = next((row for row in run.rows() if row.system == run.own_system()), None)
     if own is None:
         return None
     config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
-    title = next((metric.title for metric in task_of(config).metrics if metric.name == own.metric), own.metric)
+    title = next(
+        (metric.title for metric in task_of(config).metrics if metric.name == own.metric), own.metric
+    )
     _, what = task_of(config).run_words(config)
     sentence = f"{corpus}, {what}: with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
     if own.main.difference is not None and own.system != own.reference:
@@ -72,11 +89,16 @@ def current_report_data(analysed: AnalysedModel) -> dict[str, Any]:
 
 
 def last_report_data(analysed: AnalysedModel) -> dict[str, Any]:
-    """The cards.json that analyze.py wrote of these weights, empty where there is none. Raises ValueError if the file is broken."""
+    """The cards.json that analyze.py wrote of these weights, empty where there is none. Raises ValueError if
+    the file is broken."""
     file = f"{analysed.results_folder}/cards.json"
     if not (analysed.folder / file).is_file():
         return {}
-    data: dict[str, Any] = analysed.folder.read_json(file, cure=f"`python analyze.py {analysed.folder.path} --fresh` makes it again")
-    if not all(isinstance(card, dict) and {"site", "head", *FROM_ANALYSES} <= card.keys() for card in data["heads"]):
+    data: dict[str, Any] = analysed.folder.read_json(
+        file, cure=f"`python analyze.py {analysed.folder.path} --fresh` makes it again"
+    )
+    if not all(
+        isinstance(card, dict) and {"site", "head", *FROM_ANALYSES} <= card.keys() for card in data["heads"]
+    ):
         raise analysed.folder.foreign(file, "a head has no card as analyze.py makes it")
     return data if data["settings"].get("weights") == analysed.weights else {}

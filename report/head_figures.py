@@ -1,5 +1,5 @@
-"""Figures of what heads do, each as PNG and SVG: maps of scores with role letters, and the heads that the runs leave open by role and layer
-(Voita et al. 2019, figures 1, 2, 7 and 8).
+"""Figures of what heads do, each as PNG and SVG: maps of scores with role letters, and the heads that the
+runs leave open by role and layer (Voita et al. 2019, figures 1, 2, 7 and 8).
 
 Roles can be told apart without colour too: by a letter in maps, by a hatch in bars."""
 
@@ -14,14 +14,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from analysis.analysed_model import AnalysedModel
-from analysis.correlations import BASE_LABEL, run_labels
-from analysis.roles import FAMILIES, Role
-from analysis.survival import NO_ROLE
-from gates import KINDS, HeadMap, HeadSite
-from report.drawing import KIND_WORDS, Row, drawing, no_rows
-from report.palette import KIND_COLOURS, ROLE_COLOURS, RULE, SHADES
-from runfolder.related import GateRun
+from headgates.analysis.roles import FAMILIES, Role
+from headgates.analysis.survival import NO_ROLE
+from headgates.gates import KINDS, HeadMap, HeadSite
+from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
+from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, RULE, SHADES
+from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.correlations import BASE_LABEL, run_labels
+from headgates.workbench.related import GateRun
 
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
 ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))
@@ -29,7 +29,9 @@ SCORE_WORDS = {"LRP share": "LRP share within the layer", "importance": "importa
 MOST_LABELS = 6  # under a bar: labels of more runs are turned
 
 
-def draw_all(analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]) -> list[Path]:
+def draw_all(
+    analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequence[Role], survival: Sequence[Row]
+) -> list[Path]:
     """Draw every figure for which there are data; return their paths, without a suffix."""
     name, folder = analysed.folder.path.resolve().name, analysed.folder / analysed.results_folder
     drawn = []
@@ -46,8 +48,11 @@ def draw_all(analysed: AnalysedModel, scores: Mapping[str, HeadMap], roles: Sequ
 # ---------------------------------------------------------------- maps
 
 
-def draw_maps(scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | Path, *, title: str = "") -> None:
-    """Draw a column of panels for each score, with a panel for each kind: layers down, heads across, the letters of its roles in each cell.
+def draw_maps(
+    scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | Path, *, title: str = ""
+) -> None:
+    """Draw a column of panels for each score, with a panel for each kind: layers down, heads across, the
+    letters of its roles in each cell.
 
     Raises ValueError without a score."""
     sites = {site for head_map in scores.values() for site in head_map}
@@ -66,20 +71,36 @@ def draw_maps(scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | 
                 axes = panels[down, across]
                 rows = {site: row for site, row in head_map.items() if site.kind == kind}
                 picture = draw_map(axes, rows, (layers[down], widest), top, letters)
-                axes.set_title(f"{KIND_WORDS[kind]}" if across == 0 else "", color=KIND_COLOURS[kind], fontsize=10)
+                axes.set_title(
+                    f"{KIND_WORDS[kind]}" if across == 0 else "", color=KIND_COLOURS[kind], fontsize=10
+                )
                 axes.set_ylabel("layer" if across == 0 else "")
             panels[-1, across].set_xlabel("head")
             figure.colorbar(
-                picture, ax=list(panels[:, across]), shrink=0.75, label=SCORE_WORDS.get(name, name), location="bottom", aspect=22
+                picture,
+                ax=list(panels[:, across]),
+                shrink=0.75,
+                label=SCORE_WORDS.get(name, name),
+                location="bottom",
+                aspect=22,
             )
         shown = [family for family in FAMILIES if any(role.family == family for role in roles)]
-        handles = [Patch(facecolor="none", edgecolor="none", label=f"{ROLE_LETTERS[family]}  {family}") for family in shown]
+        handles = [
+            Patch(facecolor="none", edgecolor="none", label=f"{ROLE_LETTERS[family]}  {family}")
+            for family in shown
+        ]
         if handles:
-            figure.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=0, handletextpad=0)
+            figure.legend(
+                handles=handles, loc="outside lower center", ncols=4, handlelength=0, handletextpad=0
+            )
 
 
 def draw_map(
-    axes: Axes, rows: Mapping[HeadSite, Tensor], size: tuple[int, int], top: float, letters: Mapping[tuple[HeadSite, int], str]
+    axes: Axes,
+    rows: Mapping[HeadSite, Tensor],
+    size: tuple[int, int],
+    top: float,
+    letters: Mapping[tuple[HeadSite, int], str],
 ) -> AxesImage:
     values = np.full(size, np.nan)  # (layers, heads)
     for site, row in rows.items():
@@ -88,7 +109,13 @@ def draw_map(
     for site in rows:
         for head in range(site.heads):
             dark = values[site.layer, head] < 0.55 * top
-            look: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": "white" if dark else "black", "fontweight": "bold"}
+            look: Any = {
+                "ha": "center",
+                "va": "center",
+                "fontsize": 8,
+                "color": "white" if dark else "black",
+                "fontweight": "bold",
+            }
             axes.text(head, site.layer, letters.get((site, head), ""), **look)
     for edges, line in ((range(1, size[1]), axes.axvline), (range(1, size[0]), axes.axhline)):
         for edge in edges:
@@ -100,7 +127,8 @@ def draw_map(
 
 
 def role_letters(roles: Sequence[Role]) -> dict[tuple[HeadSite, int], str]:
-    """Return the letters of the families of each head's roles; several roles of one family have one letter."""
+    """Return the letters of the families of each head's roles; several roles of one family have one
+    letter."""
     letters: dict[tuple[HeadSite, int], str] = {}
     for family in FAMILIES:
         for site, head in sorted({(role.site, role.head) for role in roles if role.family == family}):
@@ -112,20 +140,32 @@ def role_letters(roles: Sequence[Role]) -> dict[tuple[HeadSite, int], str]:
 
 
 def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> None:
-    """Draw the rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, divided by the roles of its open heads.
-    A head of several roles is divided among them. Raises ValueError without a row."""
+    """Draw the rows of `analysis.survival.survivors`: a panel for each kind, a bar for each run, divided by
+    the roles of its open heads. A head of several roles is divided among them. Raises ValueError without a
+    row."""
     if not rows:
         raise no_rows("survivor")
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     runs = list(dict.fromkeys(row["run"] for row in rows))
     roles = [role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role for row in rows)]
-    with drawing(path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6), title=title) as figure:
+    with drawing(
+        path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6), title=title
+    ) as figure:
         panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
         for axes, kind in zip(panels, kinds, strict=True):
             kind_rows = [row for row in rows if row["kind"] == kind]
             below = np.zeros(len(runs))
             for role in roles:
-                tall = np.array([sum(float(row["score"]) for row in kind_rows if (row["run"], row["role"]) == (run, role)) for run in runs])
+                tall = np.array(
+                    [
+                        sum(
+                            float(row["score"])
+                            for row in kind_rows
+                            if (row["run"], row["role"]) == (run, role)
+                        )
+                        for run in runs
+                    ]
+                )
                 axes.bar(range(len(runs)), tall, bottom=below, width=0.72, **patch_look(role))
                 below += tall
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
@@ -136,19 +176,29 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
 
 
 def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
-    """Draw the number of open heads in the base and in every run: a panel for each kind, a line for each layer.
+    """Draw the number of open heads in the base and in every run: a panel for each kind, a line for each
+    layer.
 
     Raises ValueError without a run."""
     if not runs:
         raise no_rows("run with gates")
     kinds = [kind for kind in KINDS if any(site.kind == kind for run in runs for site in run.open)]
-    with drawing(path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.4), title=title) as figure:
+    with drawing(
+        path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.4), title=title
+    ) as figure:
         panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
         for axes, kind in zip(panels, kinds, strict=True):
             for site in sorted({site for run in runs for site in run.open if site.kind == kind}):
                 layer = site.layer
-                tall = [site.heads, *(int(run.open[site].sum()) if site in run.open else site.heads for run in runs)]
-                look: Any = {"color": SHADES[layer % len(SHADES)].light, "marker": "os^Dv<>PX*"[layer % 10], "linewidth": 1.6}
+                tall = [
+                    site.heads,
+                    *(int(run.open[site].sum()) if site in run.open else site.heads for run in runs),
+                ]
+                look: Any = {
+                    "color": SHADES[layer % len(SHADES)].light,
+                    "marker": "os^Dv<>PX*"[layer % 10],
+                    "linewidth": 1.6,
+                }
                 axes.plot(range(len(tall)), tall, label=f"layer {layer}", **look)
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
             axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
@@ -161,7 +211,12 @@ def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -
 
 
 def patch_look(role: str) -> dict[str, Any]:
-    return {"facecolor": ROLE_COLOURS[role].light, "hatch": ROLE_HATCHES[role], "edgecolor": "white", "linewidth": 0.7}
+    return {
+        "facecolor": ROLE_COLOURS[role].light,
+        "hatch": ROLE_HATCHES[role],
+        "edgecolor": "white",
+        "linewidth": 0.7,
+    }
 
 
 def label_below(axes: Axes, labels: Sequence[str]) -> None:

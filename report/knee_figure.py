@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pruning.knee import SLACK
-from report.drawing import WHITE_EDGE, Row, column, drawing, no_rows
-from report.palette import GREY, look_of
-from tasks.metrics import Metric
+from headgates.analysis.knee import SLACK
+from headgates.report.drawing import WHITE_EDGE, Row, column, drawing, no_rows
+from headgates.report.palette import GREY, look_of
+from headgates.tasks.metrics import Metric
 
 
 def draw_knee(rows: Sequence[Row], path: str | Path, *, metric: Metric, limit: float, title: str) -> None:
-    """rows: those of curve.csv, heads_open, heads_total, drop, drop_bound, acceptable. limit: the accepted mean drop, in points. `path` has
-    no suffix: .png and .svg are added. Raises ValueError without a row."""
+    """rows: those of curve.csv, heads_open, heads_total, drop, drop_bound, acceptable. limit: the accepted
+    mean drop, in points. `path` has no suffix: .png and .svg are added. Raises ValueError without a row."""
     if not rows:
         raise no_rows("number of heads")
     ordered = sorted(rows, key=lambda row: int(row["heads_open"]))
@@ -19,12 +19,29 @@ def draw_knee(rows: Sequence[Row], path: str | Path, *, metric: Metric, limit: f
     colour = look_of("l0").colour.light
     with drawing(path, size=(7.6, 4.6), title=title) as figure:
         axes = figure.add_subplot()
-        axes.vlines(heads, drops, bounds, color=colour, linewidth=1.4, alpha=0.55, label="up to the one-sided 95% bound")
+        axes.vlines(
+            heads,
+            drops,
+            bounds,
+            color=colour,
+            linewidth=1.4,
+            alpha=0.55,
+            label="up to the one-sided 95% bound",
+        )
         axes.plot(heads, drops, color=colour, marker="o", label="mean")
-        for value, words in ((limit, f"accepted mean, {limit:g}"), (limit + SLACK, f"accepted bound, {limit + SLACK:g}")):
+        for value, words in (
+            (limit, f"accepted mean, {limit:g}"),
+            (limit + SLACK, f"accepted bound, {limit + SLACK:g}"),
+        ):
             axes.axhline(value, color=GREY.light, linestyle=(0, (3, 2)), linewidth=1)
             axes.annotate(
-                words, (1, value), xycoords=("axes fraction", "data"), xytext=(-2, 3), textcoords="offset points", ha="right", fontsize=9
+                words,
+                (1, value),
+                xycoords=("axes fraction", "data"),
+                xytext=(-2, 3),
+                textcoords="offset points",
+                ha="right",
+                fontsize=9,
             )
         if accepted := [row for row in ordered if str(row["acceptable"]) == "True"]:
             best = accepted[0]

@@ -1,7 +1,8 @@
 """The report page: one HTML file made of page.html, the styles, the scripts and the data of cards.json.
 
-The data stand in the page as JSON, without detail that no drawing shows, so that the page of 288 heads opens at once: attention weights are
-whole thousandths, gate paths have at most PATH_POINTS points with two decimals. NaN and infinity, which JSON lacks, become null.
+The data stand in the page as JSON, without detail that no drawing shows, so that the page of 288 heads opens
+at once: attention weights are whole thousandths, gate paths have at most PATH_POINTS points with two
+decimals. NaN and infinity, which JSON lacks, become null.
 """
 
 import json
@@ -12,8 +13,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from data.atomic_file import atomic_file
-from report.palette import css_variables, page_looks
+from headgates.data.atomic_file import atomic_file
+from headgates.report.palette import css_variables, page_looks
 
 HERE = Path(__file__).parent
 STYLES = ("page.css", "card.css")
@@ -27,7 +28,12 @@ SCRIPTS = (
     "tables.js",
     "page.js",
 )  # in the order they stand in the page
-OF_A_HEAD = ("site", "kind", "layer", "head")  # without these there is no page; the rest may be missing or null
+OF_A_HEAD = (
+    "site",
+    "kind",
+    "layer",
+    "head",
+)  # without these there is no page; the rest may be missing or null
 PATH_POINTS = 90
 
 
@@ -50,7 +56,10 @@ def page(data: Mapping[str, Any]) -> str:
             **data,
             "heads": [{**head, "gate_path": thin_paths(head.get("gate_path"))} for head in data["heads"]],
             "looks": page_looks([str(curve["name"]) for curve in data.get("curves") or []]),
-            "examples": [{**example, "weights": thousandths(example["weights"])} for example in data.get("examples") or []],
+            "examples": [
+                {**example, "weights": thousandths(example["weights"])}
+                for example in data.get("examples") or []
+            ],
         }
     )
     return Template(text_of("page.html")).substitute(
@@ -68,20 +77,27 @@ def text_of(*names: str) -> str:
 def check(data: Mapping[str, Any]) -> None:
     heads = data.get("heads") if isinstance(data, Mapping) else None
     if not isinstance(heads, list) or not heads:
-        raise ValueError("expected the cards.json of analyze.py, a dictionary with a list of `heads`; got no heads")
+        raise ValueError(
+            "expected the cards.json of analyze.py, a dictionary with a list of `heads`; got no heads"
+        )
     for number, head in enumerate(heads):
         missing = [key for key in OF_A_HEAD if not isinstance(head, Mapping) or head.get(key) is None]
         if missing:
-            raise ValueError(f"heads[{number}] lacks {', '.join(missing)}; every head says its site, kind, layer and number")
+            raise ValueError(
+                f"heads[{number}] lacks {', '.join(missing)}; every head says its site, kind, layer and number"
+            )
 
 
 def embedded(data: Any) -> str:
     """JSON that may stand in a script element: no `</script>`, no `<!--`."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace(
+        "<", "\\u003c"
+    )
 
 
 def json_ready(value: Any) -> Any:
-    """The value as JSON can hold it: None for NaN and infinity, lists for tuples, text for the keys of dictionaries."""
+    """The value as JSON can hold it: None for NaN and infinity, lists for tuples, text for the keys of
+    dictionaries."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -101,15 +117,27 @@ def thousandths(weights: Any) -> Any:
 
 
 def thin_paths(paths: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Gate paths {run: {"steps", "log_alpha"}} of at most PATH_POINTS points, with the first and the last. A single path needs no run."""
+    """Gate paths {run: {"steps", "log_alpha"}} of at most PATH_POINTS points, with the first and the last. A
+    single path needs no run."""
     if not paths:
         return None
     if "steps" in paths:
         paths = {"": paths}
-    return {run: thin(path["steps"], path["log_alpha"]) for run, path in paths.items() if path and path.get("steps")}
+    return {
+        run: thin(path["steps"], path["log_alpha"])
+        for run, path in paths.items()
+        if path and path.get("steps")
+    }
 
 
 def thin(steps: list[int], log_alpha: list[float]) -> dict[str, list[Any]]:
     last = len(steps) - 1
-    kept = range(len(steps)) if last < PATH_POINTS else [round(i * last / (PATH_POINTS - 1)) for i in range(PATH_POINTS)]
-    return {"steps": [steps[i] for i in kept], "log_alpha": [round(log_alpha[i], 2) if math.isfinite(log_alpha[i]) else None for i in kept]}
+    kept = (
+        range(len(steps))
+        if last < PATH_POINTS
+        else [round(i * last / (PATH_POINTS - 1)) for i in range(PATH_POINTS)]
+    )
+    return {
+        "steps": [steps[i] for i in kept],
+        "log_alpha": [round(log_alpha[i], 2) if math.isfinite(log_alpha[i]) else None for i in kept],
+    }

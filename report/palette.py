@@ -1,7 +1,9 @@
-"""The colours and markers of every figure and of the report page: of systems, ways to choose heads, kinds of attention and roles.
+"""The colours and markers of every figure and of the report page: of systems, ways to choose heads, kinds of
+attention and roles.
 
-The hues are Okabe and Ito's (2008), told apart by the colour-blind, dark enough that a thin line has a contrast of 3:1 on white; each has a
-lighter twin for dark paper, 3:1 on it. A system or method that is not named here gets a colour and marker from its name, always the same.
+The hues are Okabe and Ito's (2008), told apart by the colour-blind, dark enough that a thin line has a
+contrast of 3:1 on white; each has a lighter twin for dark paper, 3:1 on it. A system or method that is not
+named here gets a colour and marker from its name, always the same.
 """
 
 import colorsys
@@ -66,8 +68,15 @@ class Look:
 KIND_LOOKS = {"enc-self": Look(BLUE, "o"), "dec-self": Look(VERMILION, "s"), "cross": Look(GREEN, "^")}
 KIND_COLOURS = {kind: look.colour.light for kind, look in KIND_LOOKS.items()}
 # roles as analysis.roles and analysis.survival name them: importing those takes a second
-ROLE_COLOURS = {"positional": BLUE, "syntactic": GREEN, "rare words": VERMILION, "aligned": PINK, "no role": PALE}
-LOOKS = {  # a method has one colour, whether a curve or a system; what was trained on after it has another marker
+ROLE_COLOURS = {
+    "positional": BLUE,
+    "syntactic": GREEN,
+    "rare words": VERMILION,
+    "aligned": PINK,
+    "no role": PALE,
+}
+# a method has one colour, whether a curve or a system; what was trained on after it has another marker
+LOOKS = {
     "l0": Look(VERMILION, "o"),
     "l0-target": Look(OLIVE, "H"),
     "subset": Look(SKY, "p"),
@@ -106,8 +115,8 @@ def look_of(name: str) -> Look:
 
 
 def look_from_name(name: str) -> Look:
-    """Return a look for a name that has none: a colour from the part before -finetuned, and a marker and a line that show whether it was
-    fine-tuned. The same name always has the same look."""
+    """Return a look for a name that has none: a colour from the part before -finetuned, and a marker and a
+    line that show whether it was fine-tuned. The same name always has the same look."""
     method, finetuned, _ = name.partition("-finetuned")
     bits = zlib.crc32(method.encode())
     hue, shape = bits % 360 / 360, bits // 360 % 3
@@ -120,7 +129,8 @@ def from_hue(hue: float, lightness: float) -> str:
 
 
 def curve_looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return the looks of the curves in one figure: the method's, or where one method is drawn kind by kind, those of the kinds."""
+    """Return the looks of the curves in one figure: the method's, or where one method is drawn kind by kind,
+    those of the kinds."""
     looks = {}
     for name in names:
         kind = next((kind for kind in KIND_LOOKS if name == kind or name.endswith(f"-{kind}")), None)
@@ -130,9 +140,21 @@ def curve_looks(names: Sequence[str]) -> dict[str, Look]:
 
 
 def css_variables() -> str:
-    """The page's colours as CSS: --ink, --soft, ..., --positional, ..., and --l0 for the states of learned gates."""
-    roles = {"none" if role == "no role" else role.split()[0]: colour for role, colour in ROLE_COLOURS.items()}
-    colours = {**PAPER, "ink": INK, "soft": SOFT, "rule": RULE, "on": ON_MARK, **roles, "other": OLIVE, "l0": LOOKS["l0"].colour}
+    """The page's colours as CSS: --ink, --soft, ..., --positional, ..., and --l0 for the states of learned
+    gates."""
+    roles = {
+        "none" if role == "no role" else role.split()[0]: colour for role, colour in ROLE_COLOURS.items()
+    }
+    colours = {
+        **PAPER,
+        "ink": INK,
+        "soft": SOFT,
+        "rule": RULE,
+        "on": ON_MARK,
+        **roles,
+        "other": OLIVE,
+        "l0": LOOKS["l0"].colour,
+    }
     assert all(re.fullmatch(r"[\w-]+", name) for name in colours)
     return ":root {\n" + "".join(f"  --{name}: {colour.css};\n" for name, colour in colours.items()) + "}"
 
@@ -141,4 +163,7 @@ def page_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the look of every curve as the page's script needs it: colour, dashes and marker."""
     looks = curve_looks(names)
     dash = {name: " ".join(f"{length:g}" for length in look.dash) or "none" for name, look in looks.items()}
-    return {name: {"colour": look.colour.css, "dash": dash[name], "marker": look.marker} for name, look in looks.items()}
+    return {
+        name: {"colour": look.colour.css, "dash": dash[name], "marker": look.marker}
+        for name, look in looks.items()
+    }

@@ -1,6 +1,7 @@
 """Figures of pruning, each as PNG and SVG, drawn from the rows of the CSV files of curves and ablations.
 
-Legends stand outside the axes, so that they never cover a point. Numbers may be text, as a CSV reader gives them.
+Legends stand outside the axes, so that they never cover a point. Numbers may be text, as a CSV reader gives
+them.
 """
 
 import math
@@ -16,9 +17,19 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, no_rows, number
-from report.palette import BLACK, GREY, KIND_COLOURS, KIND_LOOKS, RULE, SOFT, YELLOW, Look, curve_looks
-from tasks.metrics import BLEU, Metric
+from headgates.report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, no_rows, number
+from headgates.report.palette import (
+    BLACK,
+    GREY,
+    KIND_COLOURS,
+    KIND_LOOKS,
+    RULE,
+    SOFT,
+    YELLOW,
+    Look,
+    curve_looks,
+)
+from headgates.tasks.metrics import BLEU, Metric
 
 SIGNIFICANT = 0.01  # the paper's level
 
@@ -37,9 +48,9 @@ def draw_curves(
 ) -> None:
     """Draw the metric on `split` against the share of closed heads (%), with the band of its 95% interval.
 
-    For a curve of several seeds the line is their mean, and the band reaches from the lowest to the highest seed. points: models beside the
-    curves, each with label, heads_open, heads_total, the metric and, if known, the ends of its interval: bleu, bleu_low and bleu_high.
-    Raises ValueError without a row."""
+    For a curve of several seeds the line is their mean, and the band reaches from the lowest to the highest
+    seed. points: models beside the curves, each with label, heads_open, heads_total, the metric and, if
+    known, the ends of its interval: bleu, bleu_low and bleu_high. Raises ValueError without a row."""
     drawn = {name: rows for name, rows in curves.items() if rows}
     if not drawn:
         raise no_rows("curve")
@@ -50,13 +61,23 @@ def draw_curves(
         draw_unpruned(axes, drawn, measured)
         for point in points:
             draw_point(axes, point, metric.name)
-        axes.set(xlim=(-1.5, 101.5), xlabel="heads closed (%)", ylabel=f"{metric.title}, {'validation' if split == 'valid' else split} set")
+        axes.set(
+            xlim=(-1.5, 101.5),
+            xlabel="heads closed (%)",
+            ylabel=f"{metric.title}, {'validation' if split == 'valid' else split} set",
+        )
         axes.set_xticks(range(0, 101, 10))
         from_zero(axes)
         axes.grid(True, color=RULE.light, linewidth=0.8)
         axes.set_title(band_text(drawn, measured), fontsize=9, color=SOFT.light)
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2 if max(map(len, labels)) > 20 else 3, handlelength=3.4)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=2 if max(map(len, labels)) > 20 else 3,
+            handlelength=3.4,
+        )
 
 
 def seeds_of(rows: Sequence[Row]) -> int:
@@ -66,8 +87,12 @@ def seeds_of(rows: Sequence[Row]) -> int:
 def band_text(curves: Mapping[str, Sequence[Row]], measured: str) -> str:
     """Return the words that explain the bands that are drawn."""
     several = any(seeds_of(rows) > 1 for rows in curves.values())
-    has_intervals = any(seeds_of(rows) == 1 and np.isfinite(column(rows, f"{measured}_low")).any() for rows in curves.values())
-    words = ["95% intervals"] * has_intervals + ["of several seeds, from the lowest to the highest around their mean"] * several
+    has_intervals = any(
+        seeds_of(rows) == 1 and np.isfinite(column(rows, f"{measured}_low")).any() for rows in curves.values()
+    )
+    words = ["95% intervals"] * has_intervals + [
+        "of several seeds, from the lowest to the highest around their mean"
+    ] * several
     return "bands: " + "; ".join(words) if words else ""
 
 
@@ -82,18 +107,28 @@ def draw_curve(axes: Axes, name: str, rows: Sequence[Row], measured: str, look: 
         low, high = (np.array([edge(each) for each in values]) for edge in (np.min, np.max))
         words = f"{name}, {seeds} seeds"
     else:
-        low, high = (np.array([column(group, f"{measured}_{edge}")[0] for group in groups]) for edge in ("low", "high"))
+        low, high = (
+            np.array([column(group, f"{measured}_{edge}")[0] for group in groups]) for edge in ("low", "high")
+        )
         words = name
     axes.fill_between(x, low, high, color=look.colour.light, alpha=0.15, linewidth=0, zorder=2)
-    style: dict[str, Any] = {"color": look.colour.light, "linestyle": look.line, "marker": look.marker if len(x) <= 30 else None}
+    style: dict[str, Any] = {
+        "color": look.colour.light,
+        "linestyle": look.line,
+        "marker": look.marker if len(x) <= 30 else None,
+    }
     axes.plot(x, means, markersize=5.5, linewidth=1.8, label=words, zorder=4, **style)
 
 
 def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], measured: str) -> None:
     """Draw a line at the value of the whole model, if the curves hold it and agree on it."""
-    starts = {number(row[measured]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0}
+    starts = {
+        number(row[measured]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0
+    }
     if len(starts) == 1:
-        axes.axhline(starts.pop(), color=GREY.light, linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1)
+        axes.axhline(
+            starts.pop(), color=GREY.light, linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1
+        )
 
 
 def draw_point(axes: Axes, point: Row, metric: str) -> None:
@@ -101,18 +136,29 @@ def draw_point(axes: Axes, point: Row, metric: str) -> None:
     low, high = number(point.get(f"{metric}_low")), number(point.get(f"{metric}_high"))
     if math.isfinite(low) and math.isfinite(high):
         axes.plot([x, x], [low, high], color=SOFT.light, linewidth=1.2, zorder=5)
-    axes.plot(x, y, marker="*", markersize=13, color=YELLOW, markeredgecolor=BLACK.light, linestyle="none", zorder=6)
-    axes.annotate(str(point["label"]), (x, y), (6, 7), textcoords="offset points", fontsize=9, path_effects=WHITE_EDGE, zorder=7)
+    axes.plot(
+        x, y, marker="*", markersize=13, color=YELLOW, markeredgecolor=BLACK.light, linestyle="none", zorder=6
+    )
+    axes.annotate(
+        str(point["label"]),
+        (x, y),
+        (6, 7),
+        textcoords="offset points",
+        fontsize=9,
+        path_effects=WHITE_EDGE,
+        zorder=7,
+    )
 
 
 # ---------------------------------------------------------------- one head removed at a time
 
 
 def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
-    """Draw how removing each head alone changes the metric: a panel for each kind, one below the other, with layers down and heads across.
+    """Draw how removing each head alone changes the metric: a panel for each kind, one below the other, with
+    layers down and heads across.
 
-    A cell has a frame if p < 0.01: solid if that holds after Holm's adjustment for all heads tested, else dashed. Raises ValueError without
-    a row."""
+    A cell has a frame if p < 0.01: solid if that holds after Holm's adjustment for all heads tested, else
+    dashed. Raises ValueError without a row."""
     if not rows:
         raise no_rows("row of an ablation")
     kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
@@ -134,20 +180,37 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU,
             picture = axes.imshow(values, norm=norm, cmap="PuOr", aspect="equal")
             for row in mine:
                 red, green, blue, _ = picture.to_rgba(number(row[difference]))
-                draw_cell(axes, row, number(row[difference]), dark=0.3 * red + 0.59 * green + 0.11 * blue < 0.5)
-            axes.set(xticks=range(heads), yticks=range(layers[kind]), ylabel="layer", xlim=(-0.6, heads - 0.4))
+                draw_cell(
+                    axes, row, number(row[difference]), dark=0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+                )
+            axes.set(
+                xticks=range(heads), yticks=range(layers[kind]), ylabel="layer", xlim=(-0.6, heads - 0.4)
+            )
             axes.set_ylim(layers[kind] - 0.4, -0.6)
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind])
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
         panels[-1].set_xlabel("head")
-        bar = figure.colorbar(picture, ax=panels, shrink=0.8, aspect=28, label=f"{metric.title} difference without the head")
+        bar = figure.colorbar(
+            picture, ax=panels, shrink=0.8, aspect=28, label=f"{metric.title} difference without the head"
+        )
         ticks = bar_ticks(norm)
         bar.set_ticks(ticks, labels=[f"{tick:+g}".replace("-", "−") if tick else "0" for tick in ticks])
         bar.ax.minorticks_off()
         frames = [
-            Patch(facecolor="none", edgecolor=BLACK.light, linewidth=2.0, label=f"p < {SIGNIFICANT}, Holm-adjusted"),
-            Patch(facecolor="none", edgecolor=BLACK.light, linewidth=1.2, linestyle=(0, (2, 1.5)), label=f"p < {SIGNIFICANT}, raw alone"),
+            Patch(
+                facecolor="none",
+                edgecolor=BLACK.light,
+                linewidth=2.0,
+                label=f"p < {SIGNIFICANT}, Holm-adjusted",
+            ),
+            Patch(
+                facecolor="none",
+                edgecolor=BLACK.light,
+                linewidth=1.2,
+                linestyle=(0, (2, 1.5)),
+                label=f"p < {SIGNIFICANT}, raw alone",
+            ),
         ]
         figure.legend(handles=frames, loc="outside lower center", ncols=2)
 
@@ -155,13 +218,32 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU,
 def draw_cell(axes: Axes, row: Row, difference: float, *, dark: bool) -> None:
     x, y = int(row["head"]), int(row["layer"])
     raw, holm = number(row.get("p_value")) < SIGNIFICANT, number(row.get("p_value_holm")) < SIGNIFICANT
-    text = "0" if abs(difference) < 0.005 else f"{difference:+.2f}" if abs(difference) < 9.95 else f"{difference:+.1f}"
+    text = (
+        "0"
+        if abs(difference) < 0.005
+        else f"{difference:+.2f}"
+        if abs(difference) < 9.95
+        else f"{difference:+.1f}"
+    )
     colour = "white" if dark else "black"
-    axes.text(x, y, text.replace("-", "−"), ha="center", va="center", fontsize=8, color=colour, fontweight="bold" if holm else "normal")
+    axes.text(
+        x,
+        y,
+        text.replace("-", "−"),
+        ha="center",
+        va="center",
+        fontsize=8,
+        color=colour,
+        fontweight="bold" if holm else "normal",
+    )
     if raw or holm:
         look: dict[str, Any] = {"linewidth": 2.0} if holm else {"linewidth": 1.2, "linestyle": (0, (2, 1.5))}
-        look["path_effects"] = [withStroke(linewidth=look["linewidth"] + 2, foreground="white")]  # to be seen on a dark cell
-        axes.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor="black", zorder=3, **look))
+        look["path_effects"] = [
+            withStroke(linewidth=look["linewidth"] + 2, foreground="white")
+        ]  # to be seen on a dark cell
+        axes.add_patch(
+            Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor="black", zorder=3, **look)
+        )
 
 
 def bar_ticks(norm: AsinhNorm) -> list[float]:
@@ -186,44 +268,65 @@ def draw_transfer(
     metric: Metric = BLEU,
     title: str = "",
 ) -> None:
-    """Draw each head's difference on one test set against that on another, coloured by kind, with the regression line.
+    """Draw each head's difference on one test set against that on another, coloured by kind, with the
+    regression line.
 
-    pairs: rows with kind, layer, head, and such differences as bleu_difference (on the first of `names`) and other_bleu_difference (on the
-    second). pearson, spearman: coefficient and p-value, or None if there is none. Raises ValueError without a pair."""
+    pairs: rows with kind, layer, head, and such differences as bleu_difference (on the first of `names`) and
+    other_bleu_difference (on the second). pearson, spearman: coefficient and p-value, or None if there is
+    none. Raises ValueError without a
+    pair."""
     if not pairs:
         raise no_rows("pair of differences")
     x, y = column(pairs, f"{metric.name}_difference"), column(pairs, f"other_{metric.name}_difference")
     correlations = {"Pearson r": pearson, "Spearman ρ": spearman}
     near = middle(x) & middle(y)
-    crowded = near.sum() > 2 and max(np.ptp(x) / (np.ptp(x[near]) or 1e-9), np.ptp(y) / (np.ptp(y[near]) or 1e-9)) > 4
+    crowded = (
+        near.sum() > 2
+        and max(np.ptp(x) / (np.ptp(x[near]) or 1e-9), np.ptp(y) / (np.ptp(y[near]) or 1e-9)) > 4
+    )
     with drawing(path, size=(11.6 if crowded else 6.4, 6.2), title=title) as figure:
         panels = figure.subplots(1, 2 if crowded else 1, squeeze=False)[0]
         for axes, shown in zip(panels, (np.full(len(x), True), near), strict=False):
             draw_differences(axes, pairs, x, y, shown)
-            axes.set(xlabel=f"{metric.title} difference without the head, {names[0]}", ylabel=f"the same, {names[1]}")
-        panels[0].set_title(", ".join(correlation_text(name, coefficient) for name, coefficient in correlations.items()), fontsize=10)
+            axes.set(
+                xlabel=f"{metric.title} difference without the head, {names[0]}",
+                ylabel=f"the same, {names[1]}",
+            )
+        panels[0].set_title(
+            ", ".join(correlation_text(name, coefficient) for name, coefficient in correlations.items()),
+            fontsize=10,
+        )
         if crowded:
             panels[1].set_title(f"enlarged: {near.sum()} of the {len(x)} heads, the same line", fontsize=10)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if crowded else 2)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if crowded else 2
+        )
 
 
 def middle(values: np.ndarray) -> np.ndarray:
-    """Return which values are no outliers: at most 1.5 times the range of the middle 80% away from the median."""
+    """Return which values are no outliers: at most 1.5 times the range of the middle 80% away from the
+    median."""
     low, centre, high = np.percentile(values, [10, 50, 90])
     return np.abs(values - centre) <= 1.5 * (high - low) + 1e-12
 
 
-def draw_differences(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> None:
+def draw_differences(
+    axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, shown: np.ndarray
+) -> None:
     """Draw the points of `shown` and the regression line of all points."""
     for kind, kind_look in KIND_LOOKS.items():
         mine = np.array([row["kind"] == kind for row in pairs]) & shown
         if mine.any():
             look: dict[str, Any] = {"color": kind_look.colour.light, "marker": kind_look.marker, "s": 42}
-            axes.scatter(x[mine], y[mine], label=KIND_WORDS[kind], zorder=4, linewidth=0.6, edgecolor="white", **look)
+            axes.scatter(
+                x[mine], y[mine], label=KIND_WORDS[kind], zorder=4, linewidth=0.6, edgecolor="white", **look
+            )
     if np.ptp(x) > 0:
         slope, start = np.polyfit(x, y, 1)
         ends = np.array([x[shown].min(), x[shown].max()])
-        axes.plot(ends, start + slope * ends, color=SOFT.light, linewidth=1.5, label="linear regression", zorder=3)
+        axes.plot(
+            ends, start + slope * ends, color=SOFT.light, linewidth=1.5, label="linear regression", zorder=3
+        )
     for line in (axes.axhline, axes.axvline):
         line(0, color=GREY.light, linewidth=0.9, zorder=1)
     axes.grid(True, color=RULE.light, linewidth=0.8)
@@ -232,11 +335,20 @@ def draw_differences(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndar
 
 
 def name_farthest(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, count: int = 3) -> None:
-    """Write kind and layer.head beside the `count` heads that matter most, on the side towards the middle, where there is room."""
+    """Write kind and layer.head beside the `count` heads that matter most, on the side towards the middle,
+    where there is room."""
     centre = (x.min() + x.max()) / 2
-    for i in np.argsort(-(np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)), kind="stable")[:count]:
+    for i in np.argsort(-(np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)), kind="stable")[
+        :count
+    ]:
         left = x[i] <= centre
-        look: dict[str, Any] = {"ha": "left" if left else "right", "va": "center", "fontsize": 8.5, "path_effects": WHITE_EDGE, "zorder": 5}
+        look: dict[str, Any] = {
+            "ha": "left" if left else "right",
+            "va": "center",
+            "fontsize": 8.5,
+            "path_effects": WHITE_EDGE,
+            "zorder": 5,
+        }
         words = f"{pairs[i]['kind']} {pairs[i]['layer']}.{pairs[i]['head']}"
         axes.annotate(words, (x[i], y[i]), (7 if left else -7, 0), textcoords="offset points", **look)
 
@@ -245,7 +357,9 @@ def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
     if coefficient is None or not math.isfinite(coefficient[0]):
         return f"{name}: none"
     value, p = coefficient
-    p_words = f"= {p:.3f}" if p >= 0.001 else f"< $10^{{{math.ceil(math.log10(p))}}}$" if p > 1e-300 else "≈ 0"
+    p_words = (
+        f"= {p:.3f}" if p >= 0.001 else f"< $10^{{{math.ceil(math.log10(p))}}}$" if p > 1e-300 else "≈ 0"
+    )
     return f"{name} = {value:.2f}".replace("-", "−") + f" (p {p_words})"
 
 
@@ -253,22 +367,27 @@ def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
 
 
 def draw_dynamics(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
-    """Draw the metric as % of the unpruned model's at the same epoch, a line for each share of closed heads. Below each epoch stands the
-    metric of the unpruned model.
+    """Draw the metric as % of the unpruned model's at the same epoch, a line for each share of closed heads.
+    Below each epoch stands the metric of the unpruned model.
 
-    rows: epoch, closed_share, and such metrics as valid_bleu and valid_bleu_relative (1 for the unpruned model). Raises ValueError without
-    a row."""
+    rows: epoch, closed_share, and such metrics as valid_bleu and valid_bleu_relative (1 for the unpruned
+    model). Raises ValueError without a row."""
     if not rows:
         raise no_rows("epoch's curve")
     epochs = sorted({int(row["epoch"]) for row in rows})
     shares = sorted({number(row["closed_share"]) for row in rows})
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(shares)))  # its light end is lost on white
+    colours = matplotlib.colormaps["viridis"](
+        np.linspace(0.0, 0.88, len(shares))
+    )  # its light end is lost on white
     at = {(int(row["epoch"]), number(row["closed_share"])): row for row in rows}
     with drawing(path, size=(8, 5.2), title=title) as figure:
         axes = figure.subplots()
         lines: list[Line2D] = []
         for share, colour, marker in zip(shares, colours, "osD^vPX<>*" * 10, strict=False):
-            relative = [100 * number(at.get((epoch, share), {}).get(f"valid_{metric.name}_relative")) for epoch in epochs]
+            relative = [
+                100 * number(at.get((epoch, share), {}).get(f"valid_{metric.name}_relative"))
+                for epoch in epochs
+            ]
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "linewidth": 1.7}
             lines += axes.plot(epochs, relative, label=f"{100 * share:.0f}%", **look)
         whole = [number(at.get((epoch, 0.0), {}).get(f"valid_{metric.name}")) for epoch in epochs]
@@ -287,4 +406,6 @@ def epoch_ticks(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int
         if not shown or epoch - shown[-1] >= (epochs[-1] - epochs[0]) / 14:
             shown.append(epoch)
     values = dict(zip(epochs, whole, strict=True))
-    return shown, [f"{epoch}\n{values[epoch]:.1f}" if math.isfinite(values[epoch]) else str(epoch) for epoch in shown]
+    return shown, [
+        f"{epoch}\n{values[epoch]:.1f}" if math.isfinite(values[epoch]) else str(epoch) for epoch in shown
+    ]

@@ -18,8 +18,11 @@ def interval_text(interval: tuple[float, float] | None, form: str = "+.2f") -> s
     return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
 
-def columns(title: str, words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
-    """Return a table of these rows, whose first columns (`words`) hold words and whose others (`figures`) hold numbers."""
+def columns(
+    title: str, words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]] = ()
+) -> Table:
+    """Return a table of these rows, whose first columns (`words`) hold words and whose others (`figures`)
+    hold numbers."""
     table = Table(title=title)
     for name in words:
         table.add_column(name, no_wrap=True)

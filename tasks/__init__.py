@@ -1,17 +1,19 @@
-"""What a model is trained for: its data, loss, metrics and evaluation. `task_of` gives the task of a configuration.
+"""What a model is trained for: its data, loss, metrics and evaluation. `task_of` gives the task of a
+configuration.
 
-A task is imported when it is asked for: metrics alone, which figures use, need neither torch nor Lightning."""
+A task is imported when it is asked for: metrics alone, which figures use, need neither torch nor
+Lightning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from configs.registry import imported
-from configs.tasks import TASKS
+from headgates.configs.registry import imported
+from headgates.configs.tasks import TASKS
 
 if TYPE_CHECKING:
-    from tasks.base import Task
+    from headgates.tasks.base import Task
 
 
 def task_named(name: str) -> Task:

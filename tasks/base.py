@@ -1,4 +1,5 @@
-"""What a task has to offer, and nothing that fit.py, prune.py or a score needs beside it. A new task is one file like translation.py."""
+"""What a task has to offer, and nothing that fit.py, prune.py or a score needs beside it. A new task is one
+file like translation.py."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,12 +9,12 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from configs.schema import FitConfig
-from data import Corpus
-from data.corpus import TranslationData
-from data.parallel import ParallelText, read_pairs
-from data.ranks import shared_out
-from tasks.metrics import Metric
+from headgates.configs.schema import FitConfig
+from headgates.data import Corpus
+from headgates.data.corpus import TranslationData
+from headgates.data.parallel import ParallelText, read_pairs
+from headgates.data.ranks import shared_out
+from headgates.tasks.metrics import Metric
 
 
 class Predictor(Protocol):
@@ -42,8 +43,9 @@ class Validator(nn.Module):
 class Task(ABC):
     """Data, loss, metrics and evaluation of what a model is trained for.
 
-    metrics: the first decides what is better. Texts have source and target lines (a class's name is a target line too). A batch counts the
-    units that its loss is a sum over: `target_tokens` in it, `step_tokens` in the whole optimiser step."""
+    metrics: the first decides what is better. Texts have source and target lines (a class's name is a target
+    line too). A batch counts the units that its loss is a sum over: `target_tokens` in it, `step_tokens` in
+    the whole optimiser step."""
 
     metrics: ClassVar[tuple[Metric, ...]]
     unit: ClassVar[str] = "target tokens"  # what a batch counts, in words
@@ -52,32 +54,44 @@ class Task(ABC):
 
     @abstractmethod
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
-        """The text of a configuration (the mapping that config.yaml holds). Raises ValueError where it is not there."""
+        """The text of a configuration (the mapping that config.yaml holds). Raises ValueError where it is not
+        there."""
 
     def other_text(self, settings: Mapping[str, Any], place: str, own: Corpus) -> tuple[str, ParallelText]:
-        """The name and the test lines of another corpus, for a run of these settings and the text `own`. Raises ValueError where it is not
-        there, or is not of the run's kind."""
+        """The name and the test lines of another corpus, for a run of these settings and the text `own`.
+        Raises ValueError where it is not there, or is not of the run's kind."""
         files: dict[str, Any] = {"train_files": [], "valid_files": [], "test_files": []}
         found = self.load_text({**settings, **files, "data": place})
         return found.name, found.test
 
-    def other_files(self, settings: Mapping[str, Any], source: str, reference: str) -> tuple[str, ParallelText]:
+    def other_files(
+        self, settings: Mapping[str, Any], source: str, reference: str
+    ) -> tuple[str, ParallelText]:
         """The same for two aligned files; the name is that of the source file and its folder."""
         path = Path(source)
         name = f"{path.resolve().parent.name}-{path.name.removesuffix('.gz').removesuffix('.' + str(settings.get('src')))}"
         return name, read_pairs(source, reference, skip_empty=False)
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
-        """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to de."""
-        text = "files" if settings.get("train_files") else Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
-        return f"{text}-{settings.get('src')}-{settings.get('tgt')}", f"{settings.get('src')} to {settings.get('tgt')}"
+        """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to
+        de."""
+        text = (
+            "files"
+            if settings.get("train_files")
+            else Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
+        )
+        return (
+            f"{text}-{settings.get('src')}-{settings.get('tgt')}",
+            f"{settings.get('src')} to {settings.get('tgt')}",
+        )
 
     def made_of(self, config: FitConfig) -> dict[str, Any]:
         """What a new base depends on beside the text and the settings that all tasks have: plain values."""
         return {}
 
     def heads_by_kind(self, config: FitConfig) -> dict[str, int] | None:
-        """Kind of attention -> heads of the model of a configuration; None where only the model itself says."""
+        """Kind of attention -> heads of the model of a configuration; None where only the model itself
+        says."""
         return None
 
     @abstractmethod
@@ -90,32 +104,40 @@ class Task(ABC):
 
     @abstractmethod
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Predictor:
-        """A trained model in evaluation mode; settings: the run's config.yaml. Raises ValueError at a broken file."""
+        """A trained model in evaluation mode; settings: the run's config.yaml. Raises ValueError at a broken
+        file."""
 
     @abstractmethod
     def describe(self, model: Any) -> dict[str, Any]:
-        """What a checkpoint holds beside the weights, so that `load_predictor` can build the model: plain values."""
+        """What a checkpoint holds beside the weights, so that `load_predictor` can build the model: plain
+        values."""
 
     @abstractmethod
     def save_model(self, path: Path, predictor: Predictor) -> None:
         """Write a model without gates, heads removed or not, so that `load_predictor` reads it."""
 
     @abstractmethod
-    def data(self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0) -> TranslationData:
-        """Batches of a text, in the tokenizer of a folder. train_sentences: the first so many training pairs, 0 for those of settings."""
+    def data(
+        self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0
+    ) -> TranslationData:
+        """Batches of a text, in the tokenizer of a folder. train_sentences: the first so many training pairs,
+        0 for those of settings."""
 
     @abstractmethod
     def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
 
     def drawn(self, model: Any, batch: Any, generator: torch.Generator) -> Any:
-        """The batch with targets drawn from what the model says of each, so that squared gradients of its loss make the true Fisher
-        information; the batch as it is, where a task does not draw. generator: on the CPU."""
+        """The batch with targets drawn from what the model says of each, so that squared gradients of its
+        loss make the true Fisher information; the batch as it is, where a task does not draw. generator: on
+        the CPU."""
         return batch
 
-    def distilled_loss(self, model: Any, teacher: Any, batch: Any, *, smoothing: float, weight: float, temperature: float) -> Tensor:
-        """Nats, summed over the batch's units: (1 - weight) `loss` + weight temperature^2 KL(teacher || model), both softened by the
-        temperature. Raises ValueError where the task does not say."""
+    def distilled_loss(
+        self, model: Any, teacher: Any, batch: Any, *, smoothing: float, weight: float, temperature: float
+    ) -> Tensor:
+        """Nats, summed over the batch's units: (1 - weight) `loss` + weight temperature^2 KL(teacher ||
+        model), both softened by the temperature. Raises ValueError where the task does not say."""
         raise ValueError(f"{type(self).__name__} has no distillation; leave --distill.weight at 0")
 
     @abstractmethod
@@ -134,9 +156,11 @@ class Task(ABC):
         """What `predict` depends on beside the model, as result.json records it."""
 
     def top_logits(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
-        """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding. Raises ValueError where the
-        task does not say."""
-        raise ValueError(f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its heads")
+        """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding.
+        Raises ValueError where the task does not say."""
+        raise ValueError(
+            f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its heads"
+        )
 
 
 @torch.no_grad()

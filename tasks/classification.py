@@ -1,7 +1,8 @@
-"""Classification: cross-entropy per sentence, accuracy. A Hugging Face encoder is fine-tuned, as BERT in Michel et al. 2019.
+"""Classification: cross-entropy per sentence, accuracy. A Hugging Face encoder is fine-tuned, as BERT in
+Michel et al. 2019.
 
-The loss of a step is the sum over its sentences, or pairs of sentences, of the cross-entropy of the label, divided by their number: lambda
-is nats per sentence, per expected open head."""
+The loss of a step is the sum over its sentences, or pairs of sentences, of the cross-entropy of the label,
+divided by their number: lambda is nats per sentence, per expected open head."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,16 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import SumMetric
 
-from configs.schema import FitConfig, ModelConfig
-from data import Corpus
-from data.batch import Batch
-from data.corpus import TranslationData
-from data.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
-from data.label_batches import LabelledData
-from data.labelled import labelled_corpus, labels_of, other_labelled
-from data.parallel import ParallelText
-from data.vocab import load_vocabs
-from models.classifier import (
+from headgates.bridges.classifier import (
     Classifier,
     Labeller,
     describe,
@@ -33,8 +25,17 @@ from models.classifier import (
     new_classifier,
     save_classifier,
 )  # fmt: skip
-from tasks.base import Task, Validator, draw_targets
-from tasks.metrics import ACCURACY
+from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
+from headgates.configs.schema import FitConfig, ModelConfig
+from headgates.data import Corpus
+from headgates.data.batch import Batch
+from headgates.data.corpus import TranslationData
+from headgates.data.label_batches import LabelledData
+from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
+from headgates.data.parallel import ParallelText
+from headgates.data.vocab import load_vocabs
+from headgates.tasks.base import Task, Validator, draw_targets
+from headgates.tasks.metrics import ACCURACY
 
 
 class LabelValidator(Validator):
@@ -71,7 +72,9 @@ class Classification(Task):
     def other_text(self, settings: Mapping[str, Any], place: str, own: Corpus) -> tuple[str, ParallelText]:
         return other_labelled(place, like=own.train)
 
-    def other_files(self, settings: Mapping[str, Any], source: str, reference: str) -> tuple[str, ParallelText]:
+    def other_files(
+        self, settings: Mapping[str, Any], source: str, reference: str
+    ) -> tuple[str, ParallelText]:
         raise ValueError(
             "--also-files takes a text and its translation; give labelled text with --also: a file, .tsv or .jsonl, or a folder"
         )
@@ -90,7 +93,11 @@ class Classification(Task):
 
     def new_predictor(self, folder: Path, config: FitConfig) -> Labeller:
         source_vocab, labels = vocabs_of(folder)
-        return Labeller(new_classifier(encoder_folder(encoder_of(config)), len(labels), source_vocab.specials), source_vocab, labels)
+        return Labeller(
+            new_classifier(encoder_folder(encoder_of(config)), len(labels), source_vocab.specials),
+            source_vocab,
+            labels,
+        )
 
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Labeller:
         return Labeller(load_classifier(checkpoint), *vocabs_of(folder))
@@ -101,7 +108,9 @@ class Classification(Task):
     def save_model(self, path: Path, predictor: Any) -> None:
         save_classifier(path, predictor.model)
 
-    def data(self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0) -> TranslationData:
+    def data(
+        self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0
+    ) -> TranslationData:
         source_vocab, labels = vocabs_of(folder)
         text = settings["text"]
         return LabelledData(
@@ -115,19 +124,25 @@ class Classification(Task):
         )
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
-        return F.cross_entropy(model(batch.source), batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
+        return F.cross_entropy(
+            model(batch.source), batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum"
+        )
 
     @torch.no_grad()
     def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
         targets = draw_targets(model(batch.source), generator)  # (B,)
         return replace(batch, target_out=torch.cat([targets[:, None], batch.target_out[:, 1:]], dim=1))
 
-    def distilled_loss(self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+    def distilled_loss(
+        self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float
+    ) -> Tensor:
         with torch.no_grad():
             dense = F.log_softmax(teacher(batch.source) / temperature, dim=-1)
         logits = model(batch.source)
         own = F.cross_entropy(logits, batch.target_out[:, 0], label_smoothing=smoothing, reduction="sum")
-        divergence = F.kl_div(F.log_softmax(logits / temperature, dim=-1), dense, log_target=True, reduction="sum")
+        divergence = F.kl_div(
+            F.log_softmax(logits / temperature, dim=-1), dense, log_target=True, reduction="sum"
+        )
         return (1 - weight) * own + weight * temperature**2 * divergence
 
     def validator(self, model: Classifier) -> LabelValidator:
@@ -144,19 +159,29 @@ class Classification(Task):
 
 
 def encoder_of(config: FitConfig) -> str:
-    """The encoder that a base is made of. Raises ValueError where there is none, or settings of our own model are given with it."""
+    """The encoder that a base is made of. Raises ValueError where there is none, or settings of our own model
+    are given with it."""
     if config.encoder is None:
-        raise ValueError("--task classify needs --encoder: the folder of a Hugging Face encoder such as BERT, or its name on the hub")
+        raise ValueError(
+            "--task classify needs --encoder: the folder of a Hugging Face encoder such as BERT, or its name on the hub"
+        )
     if config.model != ModelConfig():
-        raise ValueError("--model.* are of the translation model; --task classify takes an encoder as it is, so leave them out")
+        raise ValueError(
+            "--model.* are of the translation model; --task classify takes an encoder as it is, so leave them out"
+        )
     if config.freeze_decoder:
-        raise ValueError("--freeze-decoder is for translation models; an encoder has no decoder, so leave it out")
+        raise ValueError(
+            "--freeze-decoder is for translation models; an encoder has no decoder, so leave it out"
+        )
     return config.encoder
 
 
 def vocabs_of(folder: Path) -> tuple[EncoderVocab, LabelVocab]:
-    """The tokenizer and the labels of a run folder. Raises ValueError where it holds those of another task."""
+    """The tokenizer and the labels of a run folder. Raises ValueError where it holds those of another
+    task."""
     source_vocab, labels = load_vocabs(folder)
     if not isinstance(source_vocab, EncoderVocab) or not isinstance(labels, LabelVocab):
-        raise ValueError(f"{folder} holds the vocabularies of a translation model; expected a run of --task classify")
+        raise ValueError(
+            f"{folder} holds the vocabularies of a translation model; expected a run of --task classify"
+        )
     return source_vocab, labels

@@ -1,7 +1,8 @@
-"""What a metric of a task is: sentence statistics that are summed, and the score of their sum. BLEU and chrF, by sacreBLEU; accuracy.
+"""What a metric of a task is: sentence statistics that are summed, and the score of their sum. BLEU and chrF,
+by sacreBLEU; accuracy.
 
-A corpus score is a function of sums over sentences, so that a bootstrap resamples rows of statistics and scores nothing anew.
-Letters: R resamples, N sentences, M statistics of a sentence.
+A corpus score is a function of sums over sentences, so that a bootstrap resamples rows of statistics and
+scores nothing anew. Letters: R resamples, N sentences, M statistics of a sentence.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +20,12 @@ Floats = NDArray[np.float64]
 class Metric:
     """A score of outputs against references, higher is better.
 
-    title: as tables call it. statistics(outputs, references): (N, M), whole numbers. score(sums): the score of summed statistics (M,), to
-    the last digit as its own library gives it. resampled(sums): the same (R,) for many sums (R, M) at once. signature: what made it.
-    right_or_wrong: statistics are 1 where the line is right, and 1; then McNemar's test is given beside the bootstrap."""
+    title: as tables call it. statistics(outputs, references): (N, M), whole numbers. score(sums): the score
+    of summed statistics (M,), to the last digit as its own library gives it. resampled(sums): the same (R,)
+    for many sums (R, M) at once. signature: what made it. right_or_wrong: statistics are 1 where the line is
+    right, and 1; then McNemar's
+    test is given beside the
+    bootstrap."""
 
     name: str
     title: str
@@ -37,12 +41,16 @@ class Metric:
 
 def bleu_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
     """(N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams."""
-    return np.array(SacreBLEU(force=True)._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64)
+    return np.array(
+        SacreBLEU(force=True)._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
+    )
 
 
 def chrf_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
     """(N, 18): hypothesis, reference and matching n-grams, 6 orders."""
-    return np.array(SacreCHRF()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64)
+    return np.array(
+        SacreCHRF()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
+    )
 
 
 def resampled_bleu(stats: Floats) -> Floats:
@@ -60,7 +68,8 @@ def resampled_bleu(stats: Floats) -> Floats:
 
 
 def resampled_chrf(stats: Floats) -> Floats:
-    """chrF2 (R,) of summed statistics (R, 18): the F2 of precision and recall averaged over the orders that occur."""
+    """chrF2 (R,) of summed statistics (R, 18): the F2 of precision and recall averaged over the orders that
+    occur."""
     hypothesis, reference, match = stats[:, 0::3], stats[:, 1::3], stats[:, 2::3]
     both = (hypothesis > 0) & (reference > 0)
     orders = np.maximum(both.sum(axis=1), 1)
@@ -98,7 +107,9 @@ CHRF = Metric(
 
 def right_lines(outputs: Sequence[str], references: Sequence[str]) -> Floats:
     """(N, 2): 1 where the line is its reference, else 0; and 1."""
-    return np.array([[ours == theirs, 1] for ours, theirs in zip(outputs, references, strict=True)], dtype=np.float64)
+    return np.array(
+        [[ours == theirs, 1] for ours, theirs in zip(outputs, references, strict=True)], dtype=np.float64
+    )
 
 
 ACCURACY = Metric(

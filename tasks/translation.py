@@ -1,6 +1,7 @@
 """Translation: label-smoothed cross-entropy per target token, BLEU and chrF of beam search.
 
-The loss of a step is the sum over its target tokens, padding left out, of the cross-entropy, divided by their number.
+The loss of a step is the sum over its target tokens, padding left out, of the cross-entropy, divided by their
+number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +14,19 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.text import Perplexity
 
-from configs.fields import to_dict
-from configs.schema import FitConfig, read_search
-from data import Corpus, load_corpus
-from data.batch import Batch
-from data.corpus import TranslationData, make_vocabs
-from data.vocab import load_vocabs
-from models.checkpoint import architecture, load_model, save_model
-from models.distillation import distilled_cross_entropy
-from models.loss import linear_cross_entropy
-from models.transformer import Transformer
-from models.translator import Translator, check_size
-from tasks.base import Task, Validator, draw_targets
-from tasks.metrics import BLEU, CHRF
+from headgates.configs.fields import to_dict
+from headgates.configs.schema import FitConfig, read_search
+from headgates.data import Corpus, load_corpus
+from headgates.data.batch import Batch
+from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.data.vocab import load_vocabs
+from headgates.models.checkpoint import architecture, load_model, save_model
+from headgates.models.distillation import distilled_cross_entropy
+from headgates.models.loss import linear_cross_entropy
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator, check_size
+from headgates.tasks.base import Task, Validator, draw_targets
+from headgates.tasks.metrics import BLEU, CHRF
 
 
 class TranslationValidator(Validator):
@@ -35,7 +36,9 @@ class TranslationValidator(Validator):
         super().__init__()
         padding = model.target_specials.padding
         self.perplexity = Perplexity(ignore_index=padding)
-        self.accuracy = MulticlassAccuracy(model.target_vocab, ignore_index=padding, average="micro", validate_args=False)
+        self.accuracy = MulticlassAccuracy(
+            model.target_vocab, ignore_index=padding, average="micro", validate_args=False
+        )
 
     def update(self, model: Any, batch: Batch) -> None:
         logits = model(batch.source, batch.target_in)
@@ -69,18 +72,28 @@ class Translation(Task):
         return {"enc-self": model.encoder_layers * model.heads, "dec-self": own, "cross": cross}
 
     def prepare_folder(self, folder: Path, corpus: Corpus, config: FitConfig) -> None:
-        make_vocabs(corpus, folder, size=config.text.vocab_size, joint=config.text.joint, pairs=config.text.vocab_pairs)
+        make_vocabs(
+            corpus,
+            folder,
+            size=config.text.vocab_size,
+            joint=config.text.joint,
+            pairs=config.text.vocab_pairs,
+        )
 
     def new_predictor(self, folder: Path, config: FitConfig) -> Translator:
         source_vocab, target_vocab = load_vocabs(folder)
         source, target = source_vocab.specials, target_vocab.specials
-        model = Transformer(config.model, len(source_vocab), len(target_vocab), source_specials=source, target_specials=target)
+        model = Transformer(
+            config.model, len(source_vocab), len(target_vocab), source_specials=source, target_specials=target
+        )
         return Translator(model, source_vocab, target_vocab, config.search)
 
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Translator:
         model = load_model(checkpoint)
         vocabs = load_vocabs(folder, model.source_specials, model.target_specials)
-        for side, pieces, vocab in zip(("source", "target"), (model.source_vocab, model.target_vocab), vocabs, strict=True):
+        for side, pieces, vocab in zip(
+            ("source", "target"), (model.source_vocab, model.target_vocab), vocabs, strict=True
+        ):
             check_size(side, pieces, vocab)
         return Translator(model, *vocabs, read_search(settings.get("search", {}), folder))
 
@@ -90,7 +103,9 @@ class Translation(Task):
     def save_model(self, path: Path, predictor: Any) -> None:
         save_model(path, predictor.model)
 
-    def data(self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0) -> TranslationData:
+    def data(
+        self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0
+    ) -> TranslationData:
         source_vocab, target_vocab = load_vocabs(folder)
         text = settings["text"]
         return TranslationData(
@@ -107,7 +122,9 @@ class Translation(Task):
         memory, bias = model.encode(batch.source)
         hidden = model.decode(memory, bias, batch.target_in)
         output, padding = model.output, model.target_specials.padding
-        return linear_cross_entropy(hidden, output.weight, batch.target_out, padding=padding, smoothing=smoothing, bias=output.bias)
+        return linear_cross_entropy(
+            hidden, output.weight, batch.target_out, padding=padding, smoothing=smoothing, bias=output.bias
+        )
 
     @torch.no_grad()
     def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
@@ -115,14 +132,26 @@ class Translation(Task):
         padding = model.target_specials.padding
         logits = model(batch.source, batch.target_in)
         logits[..., padding] = -torch.inf
-        return replace(batch, target_out=batch.target_out.where(batch.target_out == padding, draw_targets(logits, generator)))
+        return replace(
+            batch,
+            target_out=batch.target_out.where(batch.target_out == padding, draw_targets(logits, generator)),
+        )
 
-    def distilled_loss(self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float) -> Tensor:
+    def distilled_loss(
+        self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float
+    ) -> Tensor:
         with torch.no_grad():
             dense = teacher.decode(*teacher.encode(batch.source), batch.target_in)
         hidden = model.decode(*model.encode(batch.source), batch.target_in)
-        how: Any = {"padding": model.target_specials.padding, "smoothing": smoothing, "weight": weight, "temperature": temperature}
-        return distilled_cross_entropy((hidden, model.output), (dense, teacher.output), batch.target_out, **how)
+        how: Any = {
+            "padding": model.target_specials.padding,
+            "smoothing": smoothing,
+            "weight": weight,
+            "temperature": temperature,
+        }
+        return distilled_cross_entropy(
+            (hidden, model.output), (dense, teacher.output), batch.target_out, **how
+        )
 
     def validator(self, model: Any) -> TranslationValidator:
         return TranslationValidator(model)

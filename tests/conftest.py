@@ -9,11 +9,21 @@ from types import ModuleType
 import pytest
 import torch
 
-WORLDS = ["small_model", "hugging_face", "tiny_language", "translators", "dense_model", "runs", "planted", "tiny_encoder"]
+WORLDS = [
+    "small_model",
+    "hugging_face",
+    "tiny_language",
+    "translators",
+    "dense_model",
+    "runs",
+    "planted",
+    "tiny_encoder",
+]
 pytest_plugins = [f"tests.worlds.{name}" for name in WORLDS]
 
 
-# What `make check` leaves to `make test`: tests that train runs, export, draw, start processes or a browser, or ask for what does.
+# What `make check` leaves to `make test`: tests that train runs, export, draw, start processes or a browser,
+# or ask for what does.
 SLOW_FILES = (
     "tests/analysis/test_parses.py", "tests/analysis/test_planted.py", "tests/analysis/test_special_tokens.py", "tests/benchmarks/",
     "tests/data/test_toy_corpus.py", "tests/gates/test_compiled.py", "tests/gates/test_examples.py", "tests/gates/test_families.py",
@@ -51,10 +61,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def locks_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test waits for a run that its user is making: locks lie in a cache folder of the session's. What others keep there stays found."""
+    """No test waits for a run that its user is making: locks lie in a cache folder of the session's. What
+    others keep there stays found."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     with pytest.MonkeyPatch.context() as patch:
-        for name, folder in {"MPLCONFIGDIR": "matplotlib", "PLAYWRIGHT_BROWSERS_PATH": "ms-playwright", "HF_HOME": "huggingface"}.items():
+        for name, folder in {
+            "MPLCONFIGDIR": "matplotlib",
+            "PLAYWRIGHT_BROWSERS_PATH": "ms-playwright",
+            "HF_HOME": "huggingface",
+        }.items():
             if name not in os.environ and (cache / folder).is_dir():
                 patch.setenv(name, str(cache / folder))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -63,7 +78,8 @@ def locks_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True, scope="session")
 def same_number_of_threads_in_processes() -> Iterator[None]:
-    """Sums are the same on every machine only with the same number of threads: one here, and one in every process that a test starts."""
+    """Sums are the same on every machine only with the same number of threads: one here, and one in every
+    process that a test starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         yield

@@ -1,15 +1,16 @@
-"""One model twice: with the special tokens numbered as in our vocabularies, and otherwise. Both must say the same of the same text."""
+"""One model twice: with the special tokens numbered as in our vocabularies, and otherwise. Both must say the
+same of the same text."""
 
 import random
 
 import torch
 from torch import Tensor
 
-from configs.schema import ModelConfig, SearchConfig
-from data.batch import Batch, collate
-from data.special_tokens import SpecialTokens
-from models.transformer import Transformer
-from models.translator import Translator
+from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.data.batch import Batch, collate
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
 
 SOURCE_VOCAB, TARGET_VOCAB = 23, 19
 OTHERWISE = {
@@ -18,18 +19,29 @@ OTHERWISE = {
     "decoder starts with the padding": SpecialTokens(padding=7, beginning=7, end=0, unknown=1),  # as Marian
     "decoder starts with the end": SpecialTokens(padding=1, beginning=2, end=2, unknown=3),  # as fairseq
 }
-PAIRS = [([7, 5, 11, 4, 9, 13], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12, 4, 3, 17], [6]), ([21], []), ([9, 9], [12, 3, 16, 5, 6])]
+PAIRS = [
+    ([7, 5, 11, 4, 9, 13], [5, 7]),
+    ([8, 6, 22], [18, 4, 9, 11]),
+    ([12, 4, 3, 17], [6]),
+    ([21], []),
+    ([9, 9], [12, 3, 16, 5, 6]),
+]
 LINES = [" ".join(map(str, source)) for source, _ in PAIRS] + ["", "20 19 18 17 16 15 14 13", "6 6 6"]
 
 
 class Numbers:
-    """A vocabulary whose lines are numbers as in ours ("3 5"), and whose ids are others: number i has the id ids[i]."""
+    """A vocabulary whose lines are numbers as in ours ("3 5"), and whose ids are others: number i has the id
+    ids[i]."""
 
     path = "numbers"
 
     def __init__(self, size: int, specials: SpecialTokens):
         self.specials = specials
-        free = [i for i in range(size) if i not in (specials.padding, specials.beginning, specials.end, specials.unknown)]
+        free = [
+            i
+            for i in range(size)
+            if i not in (specials.padding, specials.beginning, specials.end, specials.unknown)
+        ]
         if specials != SpecialTokens():
             random.Random(1).shuffle(free)
         self.ids = [specials.padding, specials.beginning, specials.end, specials.unknown, *free][:size]
@@ -44,7 +56,8 @@ class Numbers:
         return [" ".join(str(self.ids.index(i)) for i in ids) for ids in ids_list]
 
     def rows(self, table: Tensor, winner: int) -> Tensor:
-        """The rows of our numbers under their ids. Where two numbers share an id, it is that of `winner`; an id of no number has row 0."""
+        """The rows of our numbers under their ids. Where two numbers share an id, it is that of `winner`; an
+        id of no number has row 0."""
         moved = table[:1].repeat(len(table), 1)
         moved[self.ids] = table
         moved[self.ids[winner]] = table[winner]
@@ -52,11 +65,19 @@ class Numbers:
 
 
 def twins(specials: SpecialTokens, seed: int = 20) -> tuple[Translator, Translator]:
-    """A random model with our ids, and the same with `specials` and its pieces numbered anyhow. Padding and beginning have next to no
-    probability, for where they share an id there is one token that could be produced instead."""
+    """A random model with our ids, and the same with `specials` and its pieces numbered anyhow. Padding and
+    beginning have next to no probability, for where they share an id there is one token that could be
+    produced instead."""
     torch.manual_seed(seed)
     config = ModelConfig(
-        d_model=21, heads=3, ffn=13, encoder_layers=2, decoder_layers=2, dropout=0.0, attention_dropout=0.0, embeddings="separate"
+        d_model=21,
+        heads=3,
+        ffn=13,
+        encoder_layers=2,
+        decoder_layers=2,
+        dropout=0.0,
+        attention_dropout=0.0,
+        embeddings="separate",
     )
     ours = Transformer(config, SOURCE_VOCAB, TARGET_VOCAB)
     with torch.no_grad():
@@ -67,7 +88,9 @@ def twins(specials: SpecialTokens, seed: int = 20) -> tuple[Translator, Translat
         ours.output.weight[:, 0] = 0.0
         ours.output.weight[:2] = 0.0
         ours.output.weight[:2, 0] = -1.0
-    theirs = Transformer(config, SOURCE_VOCAB, TARGET_VOCAB, source_specials=specials, target_specials=specials)
+    theirs = Transformer(
+        config, SOURCE_VOCAB, TARGET_VOCAB, source_specials=specials, target_specials=specials
+    )
     source, target = Numbers(SOURCE_VOCAB, specials), Numbers(TARGET_VOCAB, specials)
     state = ours.state_dict()
     state["source_embedding.weight"] = source.rows(state["source_embedding.weight"], winner=2)
@@ -84,4 +107,9 @@ def batches(translator: Translator, pairs: list = PAIRS, size: int = 3) -> list[
     source, target = translator.source_vocab, translator.target_vocab
     own = [([source.ids[i] for i in left], [target.ids[i] for i in right]) for left, right in pairs]
     starts = range(0, len(own), size)
-    return [collate(own[i : i + size], list(range(i, min(i + size, len(own)))), 1, source.specials, target.specials) for i in starts]
+    return [
+        collate(
+            own[i : i + size], list(range(i, min(i + size, len(own)))), 1, source.specials, target.specials
+        )
+        for i in starts
+    ]

@@ -1,4 +1,5 @@
-"""analyze.py as its user meets it: a tiny toy run, all that lies in its folder afterwards, the second call, and what is refused and how."""
+"""analyze.py as its user meets it: a tiny toy run, all that lies in its folder afterwards, the second call,
+and what is refused and how."""
 
 import json
 import re
@@ -9,13 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-import analyze
-import prune
-from data.toy import to_conllu, toy_pairs
-from gates import HeadMap
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
-from runfolder.table import read_table, write_table
+from headgates.commands import analyze, prune
+from headgates.data.toy import to_conllu, toy_pairs
+from headgates.gates import HeadMap
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
+from headgates.workbench.table import read_table, write_table
 
 ROOT = Path(__file__).parents[1]
 FEW = ["--sentences", "29"]
@@ -26,7 +26,7 @@ PARTS = ["confidence", "lrp", "positions", "syntax", "rare", "alignment"]
 @pytest.fixture
 def analyze_here(called, monkeypatch):
     """analyze_here(words...) -> (exit code, stdout, stderr)."""
-    monkeypatch.setattr("report.drawing.DOTS_PER_INCH", 40)
+    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
     return called(analyze)
 
 
@@ -39,7 +39,11 @@ def assert_one_line(error: str, *words: str) -> None:
 def ablation_rows() -> list[dict]:
     sites = ["encoder.0.enc-self", "decoder.0.dec-self", "decoder.0.cross"]
     numbers = {"bleu_difference": -0.5, "p_value": 0.25, "p_sacrebleu": 0.125, "p_value_holm": 1.0}
-    return [{"site": site, "kind": site.split(".")[2], "layer": 0, "head": head, **numbers} for site in sites for head in range(2)]
+    return [
+        {"site": site, "kind": site.split(".")[2], "layer": 0, "head": head, **numbers}
+        for site in sites
+        for head in range(2)
+    ]
 
 
 def page_data(run: RunFolder) -> dict:
@@ -50,7 +54,9 @@ def page_data(run: RunFolder) -> dict:
 # ---------------------------------------------------------------- what lies there afterwards
 
 
-def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_call_reads_them(base, gated, analyze_here):
+def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_call_reads_them(
+    base, gated, analyze_here
+):
     write_table(base, "ablation/one.csv", ablation_rows())
     code, out, error = analyze_here(base.path, "--siblings", *FEW)
     assert code == 0, error
@@ -61,10 +67,14 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
         assert about["settings"]["sentences"] == 29
         for head_map in about["head_maps"].values():
             assert HeadMap.from_json(head_map).heads_total in (2, HEADS)
-    assert HeadMap.from_json(json.loads((place / "lrp.json").read_text())["head_maps"]["share"]).sum() == pytest.approx(3)  # three layers
+    assert HeadMap.from_json(
+        json.loads((place / "lrp.json").read_text())["head_maps"]["share"]
+    ).sum() == pytest.approx(3)  # three layers
     assert len(read_table(base, "analysis/base/syntax.csv")) == 4 * 2 * 2  # labels, directions, heads
     survival = read_table(base, "analysis/base/survival.csv")
-    assert [row["heads_open"] for row in survival if row["kind"] == "all" and row["run"] == "base"] == [HEADS] * 5
+    assert [row["heads_open"] for row in survival if row["kind"] == "all" and row["run"] == "base"] == [
+        HEADS
+    ] * 5
     best = read_table(base, "analysis/base/nearest.csv")
     assert [row["family"] for row in best] == ["positional", "syntactic", "rare words", "aligned"]
     assert f"report: {base / 'report.html'}" in out
@@ -74,14 +84,23 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     assert "relations and the head that finds them best" in out
     assert "do heads with a role survive longer?" in out
 
-    cards = json.loads((place / "cards.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    cards = json.loads(
+        (place / "cards.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON")
+    )
     assert (cards["run"], cards["base"], cards["system"]) == (base.path.name, base.path.name, "base")
     assert len(cards["heads"]) == HEADS
     history = np.load(gated / "gates_history.npz")
     first = cards["heads"][0]
-    assert (first["site"], first["kind"], first["layer"], first["head"]) == ("encoder.0.enc-self", "enc-self", 0, 0)
+    assert (first["site"], first["kind"], first["layer"], first["head"]) == (
+        "encoder.0.enc-self",
+        "enc-self",
+        0,
+        0,
+    )
     assert first["gate_path"][gated.path.name]["steps"] == history["steps"].tolist()
-    assert first["gate_path"][gated.path.name]["log_alpha"] == pytest.approx(history["log_alpha"][:, 0].tolist(), abs=1e-3)
+    assert first["gate_path"][gated.path.name]["log_alpha"] == pytest.approx(
+        history["log_alpha"][:, 0].tolist(), abs=1e-3
+    )
     assert first["ablation"] == {"difference": -0.5, "p_value": 0.25, "p_value_holm": 1.0}
     assert 0 < first["confidence"] <= 1
     assert 0 <= first["lrp_share"] <= 1
@@ -100,7 +119,11 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
         assert len(example["produced"]) == target
         shapes = {site: np.array(weights).shape for site, weights in example["weights"].items()}
         cross, own = (2, target, source), (2, target, target)
-        assert shapes == {"encoder.0.enc-self": (2, source, source), "decoder.0.dec-self": own, "decoder.0.cross": cross}
+        assert shapes == {
+            "encoder.0.enc-self": (2, source, source),
+            "decoder.0.dec-self": own,
+            "decoder.0.cross": cross,
+        }
         assert np.array(example["weights"]["decoder.0.cross"]).sum(2) == pytest.approx(1, abs=0.02)  # rounded
 
     before = {path: path.stat().st_mtime_ns for path in place.glob("*.json") if path.name != "cards.json"}
@@ -112,7 +135,9 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     assert {path: path.stat().st_mtime_ns for path in before} == before
     again = json.loads((place / "cards.json").read_text())
     assert json.dumps({key: again[key] for key in again if key != "made"}) == words
-    code, out, _ = analyze_here(base.path, *FEW, "--what", "confidence,rare", "--rare-rank", "20")  # other settings: done anew, those alone
+    code, out, _ = analyze_here(
+        base.path, *FEW, "--what", "confidence,rare", "--rare-rank", "20"
+    )  # other settings: done anew, those alone
     assert code == 0
     assert "confidence: there already" in out
     assert "rare: one pass over 29 pairs of valid" in out
@@ -131,16 +156,23 @@ def test_a_system_of_the_run_itself_is_analysed_in_its_own_folder_and_kind_by_ki
     assert "agreement" in gated.read_json("analysis/l0/alignment.json")["head_maps"]
 
 
-def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(gated, analyze_here, monkeypatch):
-    for threshold in ("analysis.roles.THRESHOLD", "analysis.roles.RARE_SHARE"):
+def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(
+    gated, analyze_here, monkeypatch
+):
+    for threshold in ("headgates.analysis.roles.THRESHOLD", "headgates.analysis.roles.RARE_SHARE"):
         monkeypatch.setattr(threshold, 0.0)  # every head has a role
-    monkeypatch.setattr("models.progress.EVERY", 0.0)
+    monkeypatch.setattr("headgates.models.progress.EVERY", 0.0)
     xi = gated.systems()["l0"]["xi"]
     first = next(iter(xi))
     gated.add_system("l0", gated / "best.pt", {**xi, first: [0.0, 1.0]})
-    code, out, error = analyze_here(gated.path, "--system", "l0", "--what", "positions,lrp", "--examples", "0", "--sentences", "290")
+    code, out, error = analyze_here(
+        gated.path, "--system", "l0", "--what", "positions,lrp", "--examples", "0", "--sentences", "290"
+    )
     assert code == 0, error
-    roles = {(head["site"], head["head"]): head["roles"] for head in gated.read_json("analysis/l0/cards.json")["heads"]}
+    roles = {
+        (head["site"], head["head"]): head["roles"]
+        for head in gated.read_json("analysis/l0/cards.json")["heads"]
+    }
     assert (roles[first, 0], roles[first, 1] != []) == ([], True)
     assert re.search(r"^lrp: \d+ of 290, at most about \d+ s left$", out, flags=re.MULTILINE)
 
@@ -152,18 +184,28 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
     assert code == 0, error
     assert "left out: lrp starts at the words of translations" in out
     rows = base.read_json("analysis/base-trees/syntax.json")
-    assert rows["settings"] | {"split": "text", "sentences": 23, "kinds": ["enc-self"], "parses": "conllu:trees.conllu"} == rows["settings"]
+    assert (
+        rows["settings"]
+        | {"split": "text", "sentences": 23, "kinds": ["enc-self"], "parses": "conllu:trees.conllu"}
+        == rows["settings"]
+    )
     gold = read_table(base, "analysis/base-trees/syntax.csv")
-    code, _, error = analyze_here(base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--out", "gold")
+    code, _, error = analyze_here(
+        base.path, "--text", trees, "--parses", "gold", "--what", "syntax", "--out", "gold"
+    )
     assert code == 0, error
-    assert read_table(base, "analysis/gold/syntax.csv") == gold  # the toy language's own trees are those of the file
+    assert (
+        read_table(base, "analysis/gold/syntax.csv") == gold
+    )  # the toy language's own trees are those of the file
     cards = base.read_json("analysis/base-trees/cards.json")
     assert {head["kind"] for head in cards["heads"]} == {"enc-self"}
     code, _, error = analyze_here(base.path, "--text", trees, "--what", "lrp")
     assert_one_line(error, "--text has none")
 
 
-def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_translates_them(base, analyze_here, tmp_path):
+def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_translates_them(
+    base, analyze_here, tmp_path
+):
     lines = tmp_path / "mine.en"
     lines.write_text("the old dog sees a cat .\n\nthe dog sleeps .\na cat sees the dog .\nthe cat sleeps .\n")
     code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines, *FEW)
@@ -177,7 +219,9 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_transl
     for example in examples:
         shape = (2, len(example["produced"]), len(example["source"]))
         assert np.array(example["weights"]["decoder.0.cross"]).shape == shape
-    assert base.read_json("analysis/base/confidence.json")["settings"]["split"] == "valid"  # what is counted stays what it was
+    assert (
+        base.read_json("analysis/base/confidence.json")["settings"]["split"] == "valid"
+    )  # what is counted stays what it was
     lines.write_text("a cat .\n" * 51)
     code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines)
     assert code == 1
@@ -185,7 +229,9 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_transl
 
 
 def test_what_cannot_be_counted_is_left_out_unless_it_was_asked_for(base, analyze_here):
-    code, out, error = analyze_here(base.path, "--sentences", "1", "--rare-rank", "700", "--examples", "0", "--lrp-aggregation", "sum")
+    code, out, error = analyze_here(
+        base.path, "--sentences", "1", "--rare-rank", "700", "--examples", "0", "--lrp-aggregation", "sum"
+    )
     assert code == 0, error
     assert "left out: rare: none of the 1 sentences" in out
     assert "survival is counted over runs with gates" in out
@@ -197,7 +243,9 @@ def test_what_cannot_be_counted_is_left_out_unless_it_was_asked_for(base, analyz
 # ---------------------------------------------------------------- what is refused
 
 
-def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(base, gated, runs, analyze_here):
+def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(
+    base, gated, runs, analyze_here
+):
     other = Path(shutil.copytree(base.path, runs / "other"))
     settings = yaml.safe_load((other / "config.yaml").read_text())
     (other / "config.yaml").write_text(yaml.safe_dump({**settings, "run_hash": "0123456789ab"}))
@@ -218,7 +266,10 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(ba
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--what", "syntax", "--labels", "nsubjj"], ["no word of the parses has the label 'nsubjj'", "did you mean"]),
+        (
+            ["--what", "syntax", "--labels", "nsubjj"],
+            ["no word of the parses has the label 'nsubjj'", "did you mean"],
+        ),
         (["--what", "rare", "--kinds", "cross"], ["rare looks at enc-self attention", "add enc-self"]),
         (["--parses", "trees.conllu"], ["cannot get parses from 'trees.conllu'"]),
         (["--system", "l1"], ["has no system 'l1'"]),
@@ -253,7 +304,11 @@ def test_flags_that_cannot_go_together_are_refused_before_anything_is_loaded(ana
 def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_here, called):
     before = page_data(gated)  # fit.py wrote it
     assert before["opens_with"] == gated.path.name
-    assert [state["run"] for state in before["states"]] == [gated.path.name] == [state["run"] for state in page_data(base)["states"]]
+    assert (
+        [state["run"] for state in before["states"]]
+        == [gated.path.name]
+        == [state["run"] for state in page_data(base)["states"]]
+    )
     assert (before["curves"], [head["confidence"] for head in before["heads"]]) == ([], [None] * HEADS)
     prune_here = called(prune)
     quick = ("--valid-sentences", "5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
@@ -267,7 +322,9 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     assert [head["roles"] for head in data["heads"]] == [[]] * HEADS
     assert len(data["examples"]) == 3  # attention can be looked at before anything is analysed
 
-    code, out, error = analyze_here(gated.path, "--what", "confidence,positions", "--sentences", "29", "--examples", "2")
+    code, out, error = analyze_here(
+        gated.path, "--what", "confidence,positions", "--sentences", "29", "--examples", "2"
+    )
     assert code == 0, error
     assert f"report: {gated / 'report.html'}" in out
     assert page_data(gated)["opens_with"] == gated.path.name
@@ -277,14 +334,19 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     code, out, error = prune_here(base.path, "--by", "weight-norm", *quick[:6])
     assert code == 0, error
     data = page_data(base)
-    assert {curve["name"] for curve in data["curves"] if not curve.get("trained")} == {"gradient", "weight-norm"}
+    assert {curve["name"] for curve in data["curves"] if not curve.get("trained")} == {
+        "gradient",
+        "weight-norm",
+    }
     assert [head["confidence"] for head in data["heads"]] == confidence
     assert len(data["examples"]) == 2
 
 
 def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, called):
     base.write_text("analysis/base/cards.json", "{")
-    code, out, error = called(prune)(base.path, "--by", "weight-norm", "--test-sentences", "7", "--valid-sentences", "5", "--step", "0.5")
+    code, out, error = called(prune)(
+        base.path, "--by", "weight-norm", "--test-sentences", "7", "--valid-sentences", "5", "--step", "0.5"
+    )
     assert code == 0, error
     assert "no report page: " in out
     assert "analyze.py" in out

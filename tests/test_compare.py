@@ -1,4 +1,5 @@
-"""compare.py as its user meets it: two counts and an epoch on a tiny base, the same command again, what is refused and how."""
+"""compare.py as its user meets it: two counts and an epoch on a tiny base, the same command again, what is
+refused and how."""
 
 import csv
 import json
@@ -8,10 +9,18 @@ from pathlib import Path
 
 import pytest
 
-import compare
-from runfolder.folder import RunFolder
-from runfolder.table import read_table
-from tests.lightning_modules.offline_run import fragments, of, records, run_record, summary, table, without_login
+from headgates.commands import compare
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.table import read_table
+from tests.lightning_modules.offline_run import (
+    fragments,
+    of,
+    records,
+    run_record,
+    summary,
+    table,
+    without_login,
+)
 
 POINTS = 2 + 3  # without training: greedy at two counts; with an epoch: the same, and l0
 
@@ -31,11 +40,25 @@ def nothing_starts(monkeypatch):
             raise AssertionError(f"started {words}")
         return start(words, *rest, **options)
 
-    monkeypatch.setattr("sweeps.jobs.subprocess.Popen", popen)
+    monkeypatch.setattr("headgates.workbench.sweeps.jobs.subprocess.Popen", popen)
 
 
 def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, runs, monkeypatch):
-    words = (base.path, "--runs", runs, "--methods", "l0,greedy", "--lambdas", 2.0, "--heads", "4,2", "--finetune", "0,1", "--jobs", 2)
+    words = (
+        base.path,
+        "--runs",
+        runs,
+        "--methods",
+        "l0,greedy",
+        "--lambdas",
+        2.0,
+        "--heads",
+        "4,2",
+        "--finetune",
+        "0,1",
+        "--jobs",
+        2,
+    )
     code, out, error = compare_here(*words, "--threads", 1)
     assert (code, error) == (0, ""), out + error
     folder = RunFolder(runs / "compare-toy-en-de-none-s1")
@@ -51,7 +74,9 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         assert (float(row["bleu"]), int(row["heads_open"])) == (made.main.value, made.heads_open)
         assert row["p_value"], "every number has its test"
         assert key not in told or int(row["heads_open"]) == int(row["heads_asked"])
-    assert len({json.dumps(RunFolder(runs / row["run"]).rows()[0].evaluation) for row in rows.values()}) == 1, "the same test lines"
+    assert (
+        len({json.dumps(RunFolder(runs / row["run"]).rows()[0].evaluation) for row in rows.values()}) == 1
+    ), "the same test lines"
     for name in ("compare.png", "compare.svg", "compare.md"):
         assert (folder / name).stat().st_size > 1000
     content = json.loads((folder / "compare.json").read_text())
@@ -71,16 +96,25 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         return start(words, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("sweeps.jobs.subprocess.Popen", popen)
+        patch.setattr("headgates.workbench.sweeps.jobs.subprocess.Popen", popen)
         result = RunFolder(runs / trained).read_json("result.json")
-        RunFolder(runs / trained).write_json("result.json", result | {"finished": False})  # stopped before its end
+        RunFolder(runs / trained).write_json(
+            "result.json", result | {"finished": False}
+        )  # stopped before its end
         code, out, error = compare_here(*words)
         assert (code, error) == (0, "")
         assert f"{POINTS} points at 4, 2 of 6 heads, 1 of them to make" in out
-    assert ["greedy-finetuned" in word for words in started for word in words if "--systems" in word] == [True]
-    monkeypatch.setattr("protocol.comparison.Comparison.make_here", lambda *_: pytest.fail("made again"))
-    monkeypatch.setattr("sweeps.jobs.subprocess.Popen", lambda words, *_, **__: pytest.fail(f"started {words}"))
-    monkeypatch.setattr("runfolder.provenance.commit", lambda: "0123abc")
+    assert ["greedy-finetuned" in word for words in started for word in words if "--systems" in word] == [
+        True
+    ]
+    monkeypatch.setattr(
+        "headgates.workbench.comparison.Comparison.make_here", lambda *_: pytest.fail("made again")
+    )
+    monkeypatch.setattr(
+        "headgates.workbench.sweeps.jobs.subprocess.Popen",
+        lambda words, *_, **__: pytest.fail(f"started {words}"),
+    )
+    monkeypatch.setattr("headgates.workbench.provenance.commit", lambda: "0123abc")
     code, out, error = compare_here(*words)
     assert (code, error) == (0, "")
     assert "0 of them to make" in out
@@ -88,7 +122,7 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
 
 
 def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch):
-    from protocol.comparison import Comparison
+    from headgates.workbench.comparison import Comparison
 
     make = Comparison.make_here
 
@@ -98,11 +132,26 @@ def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch
         make(self, planned)
 
     monkeypatch.setattr(Comparison, "make_here", make_here)
-    words = (base.path, "--runs", runs, "--methods", "greedy", "--heads", "4,2", "--finetune", 0, "--name", "own")
+    words = (
+        base.path,
+        "--runs",
+        runs,
+        "--methods",
+        "greedy",
+        "--heads",
+        "4,2",
+        "--finetune",
+        0,
+        "--name",
+        "own",
+    )
     code, out, error = compare_here(*words)
     assert (code, error) == (1, "")
     assert "1 of 2 points have no run; the same command tries them again" in out
-    assert "- no run: method greedy, heads 4, epochs 0, seed 1: the disk is full" in (runs / "compare-own/compare.md").read_text()
+    assert (
+        "- no run: method greedy, heads 4, epochs 0, seed 1: the disk is full"
+        in (runs / "compare-own/compare.md").read_text()
+    )
     monkeypatch.setattr(Comparison, "make_here", make)
     assert compare_here(*words)[0] == 0
     assert "no run" not in (runs / "compare-own/compare.md").read_text()
@@ -114,11 +163,16 @@ def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--heads", "9,2"], "--heads: cannot keep 9 of 6 heads of enc-self, dec-self, cross; give a smaller number"),
+        (
+            ["--heads", "9,2"],
+            "--heads: cannot keep 9 of 6 heads of enc-self, dec-self, cross; give a smaller number",
+        ),
         (["--kinds", "cross", "--heads", 3], "cannot keep 3 of 2 heads of cross"),
     ],
 )
-def test_what_the_base_cannot_have_is_one_line_before_anything_starts(compare_here, base, runs, nothing_starts, words, part):
+def test_what_the_base_cannot_have_is_one_line_before_anything_starts(
+    compare_here, base, runs, nothing_starts, words, part
+):
     code, out, error = compare_here(base.path, "--runs", runs, "--methods", "greedy", *words)
     assert (code, out) == (1, "")
     (line,) = error.strip().splitlines()
@@ -140,7 +194,9 @@ def test_a_folder_of_other_settings_is_refused(compare_here, base, runs, nothing
     folder = runs / "compare-toy-en-de-none-s1"
     folder.mkdir()
     (folder / "fit.yaml").write_text("base_hash: another\n")
-    code, _, error = compare_here(base.path, "--runs", runs, "--methods", "greedy", "--heads", 2, "--finetune", 0)
+    code, _, error = compare_here(
+        base.path, "--runs", runs, "--methods", "greedy", "--heads", 2, "--finetune", 0
+    )
     assert code == 1
     assert f"{folder} holds a comparison with other settings" in error
 
@@ -169,21 +225,44 @@ def test_help_begins_with_examples(compare_here):
 
 def test_wandb_has_the_comparison_beside_its_runs(compare_here, base, runs, tmp_path):
     pytest.importorskip("wandb")
-    words = (base.path, "--runs", runs, "--methods", "greedy", "--heads", "4,2", "--finetune", 0, "--logger", "wandb", "--name", "followed")
+    words = (
+        base.path,
+        "--runs",
+        runs,
+        "--methods",
+        "greedy",
+        "--heads",
+        "4,2",
+        "--finetune",
+        0,
+        "--logger",
+        "wandb",
+        "--name",
+        "followed",
+    )
     with without_login(tmp_path):
         code, out, error = compare_here(*words)
     assert (code, error) == (0, ""), out
     folder = RunFolder(runs / "compare-followed")
     found = records(folder)
-    assert {row["run"] for row in table(folder, found, "points")} == {row["run"] for row in read_table(folder, "compare.csv")}
+    assert {row["run"] for row in table(folder, found, "points")} == {
+        row["run"] for row in read_table(folder, "compare.csv")
+    }
     assert summary(found)["summary"].split("\n") == folder.read_json("compare.json")["summary"]
     assert summary(found)["figure._type"] == "image-file"
     run = run_record(folder)
     assert (run["display_name"], run["job_type"]) == ("compare-followed", "comparison")
-    assert run["run_group"] == run_record(RunFolder(runs / table(folder, found, "points")[1]["run"]))["run_group"]
+    assert (
+        run["run_group"]
+        == run_record(RunFolder(runs / table(folder, found, "points")[1]["run"]))["run_group"]
+    )
     assert f"wandb sync {folder.path}" in out
     # where the file of an artifact lies, so that `wandb sync` finds it, stays here
-    lies = [entry["local_path"].encode() for record in of("artifact", found) for entry in record["manifest"]["contents"]]
+    lies = [
+        entry["local_path"].encode()
+        for record in of("artifact", found)
+        for entry in record["manifest"]["contents"]
+    ]
     secret = [str(runs.parent), str(tmp_path), str(Path(__file__).parents[1]), socket.gethostname()]
     (fragment,) = fragments(folder)
     for path in (fragment, *(path for path in (fragment.parent / "files").rglob("*") if path.is_file())):

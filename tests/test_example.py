@@ -1,5 +1,5 @@
-"""examples/toy_run is a finished run that opens everywhere: small, in half precision, with nothing of the machine that made it; and
-examples/make.py makes such a folder or leaves the old one alone."""
+"""examples/toy_run is a finished run that opens everywhere: small, in half precision, with nothing of the
+machine that made it; and examples/make.py makes such a folder or leaves the old one alone."""
 
 import re
 import shutil
@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-import prune
-import translate
-from analysis.analysed_model import AnalysedModel
-from analysis.analyses import ANALYSES, analysis_settings, stored_result
-from configs.analyze import AnalyzeConfig
-from data import load_corpus
-from data.vocab import Vocab
 from examples import make as make_example
-from models.checkpoint import load_model, save_file
-from pruning.significance import score
-from runfolder.folder import RunFolder, dense_run, find_runs
-from runfolder.source import open_source
-from runfolder.table import read_table
+from headgates.analysis.significance import score
+from headgates.commands import prune, translate
+from headgates.configs.analyze import AnalyzeConfig
+from headgates.data import load_corpus
+from headgates.data.vocab import Vocab
+from headgates.models.checkpoint import load_model, save_file
+from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.analyses import ANALYSES, analysis_settings, stored_result
+from headgates.workbench.folder import RunFolder, dense_run, find_runs
+from headgates.workbench.source import open_source
+from headgates.workbench.table import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples/toy_run"
@@ -34,7 +33,11 @@ def gated(runs: Path) -> RunFolder:
 
 
 def state(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -76,7 +79,11 @@ def test_the_example_is_small_and_holds_a_gated_run_and_its_base():
 
 
 def test_the_example_names_no_place_of_the_machine_that_made_it():
-    text = {name: content.decode() for name, content in state(EXAMPLE).items() if Path(name).suffix not in (".pt", ".npz", ".model")}
+    text = {
+        name: content.decode()
+        for name, content in state(EXAMPLE).items()
+        if Path(name).suffix not in (".pt", ".npz", ".model")
+    }
     assert len(text) > 20
     assert {name: found[0] for name, content in text.items() if (found := PLACES.search(content))} == {}
     for run in find_runs(EXAMPLE):
@@ -118,11 +125,15 @@ def test_what_prune_and_analyze_left_is_of_these_weights(runs):
     base = dense_run(gated(runs))
     analysed = AnalysedModel.open(AnalyzeConfig(sources=[str(base.path)], siblings=True), lambda text: None)
     assert [run.folder.path for run in analysed.gate_runs] == [gated(runs).path]
-    assert [name for name in ANALYSES if stored_result(analysed, name, analysis_settings(analysed, name)) is None] == ["positions"]
+    assert [
+        name for name in ANALYSES if stored_result(analysed, name, analysis_settings(analysed, name)) is None
+    ] == ["positions"]
     assert len(read_table(base, "ablation/one.csv")) == 48
     (curve,) = base.path.glob("curves/gradient*.csv")
     assert [row["heads_closed"] for row in read_table(base, f"curves/{curve.name}")] == [0, 12, 24, 36, 48]
-    assert base.read_json(f"curves/{curve.stem}.json")["command"].startswith(f"python prune.py {base.path.name} --by gradient --step 0.25 ")
+    assert base.read_json(f"curves/{curve.stem}.json")["command"].startswith(
+        f"python prune.py {base.path.name} --by gradient --step 0.25 "
+    )
 
 
 def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatch):
@@ -130,7 +141,9 @@ def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatc
     Path("in.txt").write_text("The old dog sees a cat.\n")
     code, out, error = called(translate)(gated(runs).path, "--input", "in.txt", "--quiet")
     assert (code, out) == (0, "Der alte Hund sieht eine Katze.\n"), error
-    code, out, error = called(prune)(gated(runs).path, "--by", "weight-norm", "--step", "1", "--valid-sentences", 5, "--test-sentences", 5)
+    code, out, error = called(prune)(
+        gated(runs).path, "--by", "weight-norm", "--step", "1", "--valid-sentences", 5, "--test-sentences", 5
+    )
     assert code == 0, error
     assert list((dense_run(gated(runs)) / "curves").glob("weight-norm*.csv"))
 
@@ -142,9 +155,14 @@ def test_a_copy_of_a_copy_is_the_same_but_for_where_it_lies(few, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     make(few, Path("out"))
     before, after = state(few), state(tmp_path / "out")
-    assert set(before) - set(after) == {name for name in before if name.split("/")[1] in ("analysis", "curves", "ablation")}
+    assert set(before) - set(after) == {
+        name for name in before if name.split("/")[1] in ("analysis", "curves", "ablation")
+    }
     changed = {name for name in after if after[name] != before[name]}
-    assert {Path(name).name for name in changed} <= {"config.yaml", "best.pt"}  # best.pt: its zip archive has a time
+    assert {Path(name).name for name in changed} <= {
+        "config.yaml",
+        "best.pt",
+    }  # best.pt: its zip archive has a time
     for run in find_runs(tmp_path / "out"):
         assert run.config() == RunFolder(few / run.path.name).config() | {
             "runs": "out",
@@ -156,18 +174,32 @@ def test_a_copy_of_a_copy_is_the_same_but_for_where_it_lies(few, tmp_path, monke
 def test_whole_weights_and_vocabularies_become_smaller_and_steps_are_said_once(few, tmp_path):
     base = dense_run(gated(few))
     whole = load_model(base / "best.pt")
-    save_file(base / "best.pt", {**torch.load(base / "best.pt", weights_only=True), "model": whole.state_dict()})
+    save_file(
+        base / "best.pt", {**torch.load(base / "best.pt", weights_only=True), "model": whole.state_dict()}
+    )
     corpus = load_corpus("toy")
-    Vocab.train([*corpus.train.sources, *corpus.train.targets], size=len(Vocab.load(base / "vocab.model")), path=base / "vocab.model")
+    Vocab.train(
+        [*corpus.train.sources, *corpus.train.targets],
+        size=len(Vocab.load(base / "vocab.model")),
+        path=base / "vocab.model",
+    )
     rows = (base / "metrics.csv").read_text().splitlines()
     middle = rows[2].split(",")
     again = [",".join([middle[0], str(int(middle[1]) + more), *middle[2:]]) for more in (1, 2, 3)]
     (base / "metrics.csv").write_text("\n".join([*rows[:3], *again, *rows[3:]]) + "\n")
     make(few, tmp_path / "out")
-    assert state(tmp_path / "out")[f"{base.path.name}/vocab.model"] == state(EXAMPLE)[f"{base.path.name}/vocab.model"]
-    assert state(tmp_path / "out")[f"{base.path.name}/metrics.csv"] == state(EXAMPLE)[f"{base.path.name}/metrics.csv"]
+    assert (
+        state(tmp_path / "out")[f"{base.path.name}/vocab.model"]
+        == state(EXAMPLE)[f"{base.path.name}/vocab.model"]
+    )
+    assert (
+        state(tmp_path / "out")[f"{base.path.name}/metrics.csv"]
+        == state(EXAMPLE)[f"{base.path.name}/metrics.csv"]
+    )
     halves = load_model(tmp_path / "out" / base.path.name / "best.pt").state_dict()
-    assert all(torch.equal(halves[name], tensor.half().float()) for name, tensor in whole.state_dict().items())
+    assert all(
+        torch.equal(halves[name], tensor.half().float()) for name, tensor in whole.state_dict().items()
+    )
 
 
 def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_left_out(few, tmp_path):
@@ -177,7 +209,10 @@ def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_l
         "    path.parent.mkdir(parents=True, exist_ok=True)\n    path.write_text('seen')\n"
     )
     kept = [f"{base}/curves/{name}" for name in ("some.csv", "some.json")]
-    made_again = [f"{base}/{name}" for name in ("curves/some.png", "report.html", "analysis/base/cards.json", "ablation/one.npz")]
+    made_again = [
+        f"{base}/{name}"
+        for name in ("curves/some.png", "report.html", "analysis/base/cards.json", "ablation/one.npz")
+    ]
     looks = []
 
     def look(name: str, config: dict) -> list[list[str]]:
@@ -203,7 +238,10 @@ def unfinish(runs: Path) -> None:
 
 
 def name_a_place(runs: Path) -> None:
-    gated(runs).write_text("config.yaml", (gated(runs) / "config.yaml").read_text().replace("data_dir: null", "data_dir: /data/here"))
+    gated(runs).write_text(
+        "config.yaml",
+        (gated(runs) / "config.yaml").read_text().replace("data_dir: null", "data_dir: /data/here"),
+    )
 
 
 def leave_the_base(runs: Path) -> None:

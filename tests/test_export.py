@@ -1,4 +1,5 @@
-"""export.py as its user meets it: the plain command, what it refuses and how, and that exporters do not flood the terminal."""
+"""export.py as its user meets it: the plain command, what it refuses and how, and that exporters do not flood
+the terminal."""
 
 import os
 import re
@@ -10,20 +11,34 @@ import pytest
 import torch
 import yaml
 
-import export
-from configs.schema import ModelConfig, SearchConfig
-from data.vocab import Vocab, load_vocabs
-from gates import HeadMap, find_sites, remove
-from models.checkpoint import load_model, save_model
-from models.formats import FORMATS, Format, open_exported, read_about
-from models.transformer import Transformer
-from models.translator import Translator
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
+from headgates.bridges.formats import FORMATS, Format, open_exported, read_about
+from headgates.commands import export
+from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.data.vocab import Vocab, load_vocabs
+from headgates.gates import HeadMap, find_sites, remove
+from headgates.models.checkpoint import load_model, save_model
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ["the dog sleeps .", "a big cat sees the small dog .", "dogs sleep .", "the cat sleeps .", "a dog sees .", "cats sleep ."]
-TARGETS = ["der Hund schläft .", "eine Katze sieht den Hund .", "Hunde schlafen .", "die Katze schläft .", "ein Hund sieht .", "Katzen ."]
+SOURCES = [
+    "the dog sleeps .",
+    "a big cat sees the small dog .",
+    "dogs sleep .",
+    "the cat sleeps .",
+    "a dog sees .",
+    "cats sleep .",
+]
+TARGETS = [
+    "der Hund schläft .",
+    "eine Katze sieht den Hund .",
+    "Hunde schlafen .",
+    "die Katze schläft .",
+    "ein Hund sieht .",
+    "Katzen .",
+]
 
 
 @pytest.fixture
@@ -40,9 +55,13 @@ def run(tmp_path) -> RunFolder:
     folder.write_text("config.yaml", yaml.safe_dump(settings))
     vocab = Vocab.train(SOURCES + TARGETS, size=61, path=folder / "vocab.model")
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(d_model=22, heads=2, ffn=13, encoder_layers=1, decoder_layers=1), len(vocab), len(vocab)).eval()
+    model = Transformer(
+        ModelConfig(d_model=22, heads=2, ffn=13, encoder_layers=1, decoder_layers=1), len(vocab), len(vocab)
+    ).eval()
     save_model(folder / "best.pt", model)
-    closed = HeadMap({site: [True, False] if site.kind != "cross" else [False, True] for site in find_sites(model)})
+    closed = HeadMap(
+        {site: [True, False] if site.kind != "cross" else [False, True] for site in find_sites(model)}
+    )
     folder.add_system("base", folder / "best.pt", None)
     folder.add_system("l0", folder / "best.pt", closed.map(lambda row: (~row).double()).to_json())
     remove(model, closed)
@@ -64,7 +83,9 @@ def broken(translator: Translator, folder: Path) -> None:
 
 
 def open_checkpoint(folder: Path) -> Translator:
-    return Translator(load_model(folder / "model.pt"), *load_vocabs(folder), SearchConfig(**read_about(folder)["search"]))
+    return Translator(
+        load_model(folder / "model.pt"), *load_vocabs(folder), SearchConfig(**read_about(folder)["search"])
+    )
 
 
 @pytest.fixture
@@ -94,22 +115,49 @@ def test_the_plain_command_writes_the_system_without_its_closed_heads(run, expor
     folder = run / "exported/l0-removed-torch"
     assert "tiny-en-de-l0-s1: l0-removed to torch, checked on 6 sentences" in out
     assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
-    assert re.search(rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$", out, re.MULTILINE)
+    assert re.search(
+        rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$",
+        out,
+        re.MULTILINE,
+    )
     about = read_about(folder)
-    assert {"run": "tiny-en-de-l0-s1", "system": "l0-removed", "format": "torch", "seed": 1}.items() <= about.items()
+    assert {
+        "run": "tiny-en-de-l0-s1",
+        "system": "l0-removed",
+        "format": "torch",
+        "seed": 1,
+    }.items() <= about.items()
     assert {"command", "commit", "device", "versions", "date"} <= about.keys()
-    assert about["architecture"]["heads"] == {"encoder.0.enc-self": 1, "decoder.0.dec-self": 1, "decoder.0.cross": 1}
-    assert open_exported(folder).translate(SOURCES) == open_source(run.path, "l0").translator.translate(SOURCES)
+    assert about["architecture"]["heads"] == {
+        "encoder.0.enc-self": 1,
+        "decoder.0.dec-self": 1,
+        "decoder.0.cross": 1,
+    }
+    assert open_exported(folder).translate(SOURCES) == open_source(run.path, "l0").translator.translate(
+        SOURCES
+    )
 
 
 def test_onnx_comes_with_no_words_but_ours(run):
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     words = [sys.executable, str(ROOT / "export.py"), str(run.path), "--to", "onnx", "--threads", "1"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False, env={**os.environ, "COLUMNS": "140"})
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+        check=False,
+        env={**os.environ, "COLUMNS": "140"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 5
-    assert set(read_about(run / "exported/l0-removed-onnx")["files"]) == {"encoder.onnx", "decoder.onnx", "vocab.model"}
+    assert set(read_about(run / "exported/l0-removed-onnx")["files"]) == {
+        "encoder.onnx",
+        "decoder.onnx",
+        "vocab.model",
+    }
 
 
 def test_a_masked_system_loses_its_heads_and_says_what_it_said(run, export_here, soon, tmp_path):
@@ -156,7 +204,10 @@ def test_a_failed_parity_check_is_one_line_and_leaves_no_folder(run, export_here
 def test_an_unknown_format_names_the_nearest(run, export_here):
     code, _, error = export_here(run.path, "--to", "onyx")
     assert code == 2
-    assert "--to: expected one of torch, onnx, ct2, hf, fairseq, marian, got 'onyx' (did you mean 'onnx'?)" in error
+    assert (
+        "--to: expected one of torch, onnx, ct2, hf, fairseq, marian, got 'onyx' (did you mean 'onnx'?)"
+        in error
+    )
 
 
 def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
@@ -174,14 +225,19 @@ def test_a_report_of_nothing_is_refused(run, export_here, words):
 
 
 def test_the_report_gets_the_settings(run, export_here, monkeypatch):
-    from speed import report as speed_report
+    from headgates.report.speed import report as speed_report
 
     asked = []
     monkeypatch.setattr(speed_report, "report", asked.append)
     code, _, error = export_here(run.path, "--report", "speed", "--beams", "1", "--quick")
     assert code == 0, error
     (config,) = asked
-    assert (config.source, config.beams, config.quick, config.batch_sizes) == (str(run.path), [1], True, [1, 4, 16, 64])
+    assert (config.source, config.beams, config.quick, config.batch_sizes) == (
+        str(run.path),
+        [1],
+        True,
+        [1, 4, 16, 64],
+    )
 
 
 def test_a_system_that_the_run_lacks_names_the_nearest(run, export_here):

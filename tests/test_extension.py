@@ -1,5 +1,7 @@
-"""The extension table of the house: a gate, a score, a task and a source are each added in the files that the table names, and nowhere
-else, to a copy of the checkout; then they train, prune, evaluate and are shown by the scripts as a user calls them."""
+"""The extension table of the house: a gate, a score, a task and a source are each added in the files that the
+table names, and nowhere else, to a copy of the checkout; then they train, prune, evaluate and are shown by
+the scripts as a user calls
+them."""
 
 import json
 import os
@@ -12,7 +14,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("gates", "data", "configs", "models", "tasks", "runfolder", "analysis", "pruning", "report", "lightning_modules", "protocol")
+ROOMS = (
+    "gates",
+    "data",
+    "configs",
+    "models",
+    "tasks",
+    "runfolder",
+    "analysis",
+    "pruning",
+    "report",
+    "lightning_modules",
+    "protocol",
+)
 SCRIPTS = ("fit.py", "prune.py", "analyze.py", "translate.py")
 
 NEW_FILES = {
@@ -42,7 +56,7 @@ class TopHeads(HeadGate):
     "analysis/value_norm.py": '''
 """The norm of a head's values: a score of weights alone."""
 
-from gates import HeadMap, find_sites
+from headgates.gates import HeadMap, find_sites
 
 
 def value_norm(model, batches=()):
@@ -57,9 +71,9 @@ import random
 import numpy as np
 import torch.nn.functional as F
 
-from data.parallel import Corpus, ParallelText
-from tasks.metrics import Metric
-from tasks.translation import Translation
+from headgates.data.parallel import Corpus, ParallelText
+from headgates.tasks.metrics import Metric
+from headgates.tasks.translation import Translation
 
 RIGHT = Metric(
     "right",
@@ -92,11 +106,11 @@ class Reversal(Translation):
 
 from pathlib import Path
 
-from configs.source import ForeignOptions
-from models.checkpoint import load_model
-from models.foreign import Converted, ForeignModel
-from data.vocab import load_vocabs
-from models.translator import Translator
+from headgates.configs.source import ForeignOptions
+from headgates.models.checkpoint import load_model
+from headgates.bridges.foreign import Converted, ForeignModel
+from headgates.data.vocab import load_vocabs
+from headgates.models.translator import Translator
 
 
 def read(place: str, options: ForeignOptions) -> ForeignModel:
@@ -128,9 +142,11 @@ METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_
             None,
         )
     ],
-    "configs/scores.py": [('SCORES["value-norm"] = Score("analysis.value_norm:value_norm", "value-norm", 8)\n', None)],
-    "configs/tasks.py": [('TASKS["reversal"] = "tasks.reversal:Reversal"\n', None)],
-    "configs/source.py": [('SOURCES["folder"] = "models.folder_source:read"\n', None)],
+    "configs/scores.py": [
+        ('SCORES["value-norm"] = Score("headgates.analysis.value_norm:value_norm", "value-norm", 8)\n', None)
+    ],
+    "configs/tasks.py": [('TASKS["reversal"] = "headgates.tasks.reversal:Reversal"\n', None)],
+    "configs/source.py": [('SOURCES["folder"] = "headgates.models.folder_source:read"\n', None)],
 }
 TINY = ("--config", "configs/toy_tiny.yaml", "--threads", "1")
 
@@ -169,10 +185,17 @@ for words in json.loads(sys.argv[1]):
 
 def call(root: Path, *commands: Sequence[object]) -> list[str]:
     """What each of some scripts prints; all must end well."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(root / "cache"), "PYTHONPATH": str(root)}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "XDG_CACHE_HOME": str(root / "cache"),
+        "PYTHONPATH": str(root),
+    }
     words = json.dumps([[str(word) for word in command] for command in commands])
     streams = {"capture_output": True, "text": True, "encoding": "utf-8"}
-    done = subprocess.run([sys.executable, "-c", CALLS, words], cwd=root, env=environment, check=False, **streams)
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, words], cwd=root, env=environment, check=False, **streams
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split("\x1e")[: len(commands)]
 
@@ -181,7 +204,20 @@ def call(root: Path, *commands: Sequence[object]) -> list[str]:
 def compared(extended) -> tuple[Path, str]:
     """A run of the new task, with the new gates and the new score beside them; what fit.py printed."""
     systems = "base,base-continued,top,top-removed,value-norm,value-norm-finetuned"
-    words = ("--task", "reversal", "--gate", "top", "--heads", "4", "--gates.spread", "0.2", "--gates.settle", "0", "--systems", systems)
+    words = (
+        "--task",
+        "reversal",
+        "--gate",
+        "top",
+        "--heads",
+        "4",
+        "--gates.spread",
+        "0.2",
+        "--gates.settle",
+        "0",
+        "--systems",
+        systems,
+    )
     (printed,) = call(extended, ["fit.py", *TINY, *words, "--data", "toy"])
     (run,) = extended.glob("runs/*-top-4-*")
     return run, printed
@@ -190,22 +226,50 @@ def compared(extended) -> tuple[Path, str]:
 def test_a_new_gate_trains_closes_heads_and_is_compared_under_its_own_rows(compared):
     run, printed = compared
     rows = {row["system"]: row for row in json.loads((run / "result.json").read_text())["rows"]}
-    assert list(rows) == ["base", "base-continued", "top", "top-removed", "value-norm", "value-norm-finetuned"]
-    assert rows["top"]["heads_open"] == rows["top-removed"]["heads_open"] == rows["value-norm"]["heads_open"] == 4
+    assert list(rows) == [
+        "base",
+        "base-continued",
+        "top",
+        "top-removed",
+        "value-norm",
+        "value-norm-finetuned",
+    ]
+    assert (
+        rows["top"]["heads_open"]
+        == rows["top-removed"]["heads_open"]
+        == rows["value-norm"]["heads_open"]
+        == 4
+    )
     assert rows["top-removed"]["parameters"] < rows["top"]["parameters"]
     assert "top-removed" in printed
 
 
 def test_the_options_and_the_steering_of_a_new_gate_are_part_of_what_a_run_is_found_by(extended, compared):
-    again = ("--task", "reversal", "--gate", "top", "--gates.settle", "0", "--systems", "base,base-continued,top", "--data", "toy")
+    again = (
+        "--task",
+        "reversal",
+        "--gate",
+        "top",
+        "--gates.settle",
+        "0",
+        "--systems",
+        "base,base-continued,top",
+        "--data",
+        "toy",
+    )
     settings = [
         ("--heads", "4", "--name", "other-systems"),
         ("--heads", "4", "--gates.spread", "0.3", "--name", "other-spread"),
         ("--heads", "3"),
     ]
     call(extended, *(["fit.py", *TINY, *again, *setting] for setting in settings))
-    hashes = {path.parent.name: path.read_text().split("run_hash: ")[1].split()[0] for path in extended.glob("runs/*/config.yaml")}
-    assert len(set(hashes.values())) == len(hashes) == 6  # a base, its continuation, and four settings of the gates
+    hashes = {
+        path.parent.name: path.read_text().split("run_hash: ")[1].split()[0]
+        for path in extended.glob("runs/*/config.yaml")
+    }
+    assert (
+        len(set(hashes.values())) == len(hashes) == 6
+    )  # a base, its continuation, and four settings of the gates
 
 
 def test_a_new_task_is_measured_by_its_own_metric_in_files_tables_and_curves(extended, compared):
@@ -215,17 +279,24 @@ def test_a_new_task_is_measured_by_its_own_metric_in_files_tables_and_curves(ext
     assert "bleu" not in row
     assert "% right" in printed
     assert "BLEU" not in printed
-    assert any("val/right" in line for line in (run.parent / "toy-en-de-none-s1/metrics.csv").read_text().splitlines()[:1])
+    assert any(
+        "val/right" in line
+        for line in (run.parent / "toy-en-de-none-s1/metrics.csv").read_text().splitlines()[:1]
+    )
 
 
 def test_a_new_score_orders_heads_in_prune_py_and_has_a_row_in_fit_py(extended, compared):
     run, _ = compared
-    (printed,) = call(extended, ["prune.py", run, "--by", "value-norm,gradient", "--step", "0.5", "--threads", "1"])
+    (printed,) = call(
+        extended, ["prune.py", run, "--by", "value-norm,gradient", "--step", "0.5", "--threads", "1"]
+    )
     base = run.parent / "toy-en-de-none-s1"
     assert (base / "scores/value-norm.json").is_file()
     head = (base / "curves/value-norm-step0.5.csv").read_text().splitlines()[0]
     assert "test_right" in head
-    assert not [column for column in head.split(",") if "bleu" in column and not column.endswith("p_sacrebleu")]
+    assert not [
+        column for column in head.split(",") if "bleu" in column and not column.endswith("p_sacrebleu")
+    ]
     assert "value-norm" in printed
 
 

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import analyze
-import export
-import prune
-from configs.source import SourceOptions
-from data import load_corpus
-from models.formats import open_exported
-from runfolder.source import open_source
+from headgates.bridges.formats import open_exported
+from headgates.commands import analyze, export, prune
+from headgates.configs.source import SourceOptions
+from headgates.data import load_corpus
+from headgates.workbench.source import open_source
 
 ROOT = Path(__file__).parents[1]
 FIXTURE = ROOT / "../shared/fixtures/fairseq/tiny_full"
@@ -24,7 +22,8 @@ pytestmark = pytest.mark.skipif(not FIXTURE.is_dir(), reason="needs ../shared/fi
 
 @pytest.fixture
 def text(tmp_path, monkeypatch) -> str:
-    """Its test set as binarised training, validation and test text; what scripts write goes into the same folder."""
+    """Its test set as binarised training, validation and test text; what scripts write goes into the same
+    folder."""
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
     monkeypatch.chdir(tmp_path)
     folder = shutil.copytree(FIXTURE / "binarized", tmp_path / "bin")
@@ -37,9 +36,20 @@ def text(tmp_path, monkeypatch) -> str:
 def test_translate_says_what_fairseq_generate_said(tmp_path):
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
     lines = (FIXTURE / "test.raw.en").read_text().split("\n")[:3]
-    expected = [json.loads(line)["hyps"][0]["text"] for line in (FIXTURE / "generate_beam5.jsonl").read_text().splitlines()[:3]]
+    expected = [
+        json.loads(line)["hyps"][0]["text"]
+        for line in (FIXTURE / "generate_beam5.jsonl").read_text().splitlines()[:3]
+    ]
     words = [sys.executable, str(ROOT / "translate.py"), f"fairseq:{FIXTURE.resolve()}/checkpoint_best.pt"]
-    done = subprocess.run(words, input="\n".join(lines) + "\n", capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+    done = subprocess.run(
+        words,
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == expected
 
@@ -49,22 +59,30 @@ def test_its_heads_are_pruned_and_looked_at_and_it_goes_out_as_it_came_in(text, 
     few = ["--sentences", "11", "--valid-sentences", "5", "--test-sentences", "5"]
     code, _, error = called(prune)(SOURCE, *options, "--by", "gradient", "--step", "0.5", *few)
     assert code == 0, error
-    code, _, error = called(analyze)(SOURCE, *options, "--what", "confidence,lrp", "--sentences", "5", "--examples", "1")
+    code, _, error = called(analyze)(
+        SOURCE, *options, "--what", "confidence,lrp", "--sentences", "5", "--examples", "1"
+    )
     assert code == 0, error
     (run,) = (tmp_path / "runs").iterdir()
     assert list(run.glob("curves/gradient*.csv"))
     assert (run / "report.html").is_file()
-    code, out, error = called(export)(SOURCE, *options, "--to", "fairseq", "--sentences", "5", "--out", tmp_path / "out")
+    code, out, error = called(export)(
+        SOURCE, *options, "--to", "fairseq", "--sentences", "5", "--out", tmp_path / "out"
+    )
     assert code == 0, error
     assert "identical translations, beam 5: 5 of 5" in out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "checkpoint.pt", "dict.en.txt", "dict.de.txt", "bpe.codes.en", "bpe.codes.de", "export.json",
     }  # fmt: skip
     for language in ("en", "de"):
-        assert (tmp_path / f"out/dict.{language}.txt").read_bytes() == (FIXTURE / f"dict.{language}.txt").read_bytes()
+        assert (tmp_path / f"out/dict.{language}.txt").read_bytes() == (
+            FIXTURE / f"dict.{language}.txt"
+        ).read_bytes()
     corpus = load_corpus(text)
     lines = corpus.test.sources[:7], corpus.test.targets[:7]
-    back = open_source(f"fairseq:{tmp_path}/out/checkpoint.pt", options=SourceOptions(runs=str(tmp_path / "runs")))
+    back = open_source(
+        f"fairseq:{tmp_path}/out/checkpoint.pt", options=SourceOptions(runs=str(tmp_path / "runs"))
+    )
     expected = open_source(run).translator.score(*lines)
     assert back.translator.score(*lines) == expected == open_exported(tmp_path / "out").score(*lines)
 
@@ -72,9 +90,14 @@ def test_its_heads_are_pruned_and_looked_at_and_it_goes_out_as_it_came_in(text, 
 def test_text_without_the_split_that_is_needed_is_one_line(called, tmp_path, monkeypatch):
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
     monkeypatch.chdir(tmp_path)
-    code, _, error = called(prune)(SOURCE, "--data", f"fairseq:{FIXTURE}/binarized", "--by", "gradient", "--threads", "1")
+    code, _, error = called(prune)(
+        SOURCE, "--data", f"fairseq:{FIXTURE}/binarized", "--by", "gradient", "--threads", "1"
+    )
     assert code == 1
-    assert error.strip().splitlines()[-1] == "prune.py: error: binarized has no valid text, which is needed here; it has test"
+    assert (
+        error.strip().splitlines()[-1]
+        == "prune.py: error: binarized has no valid text, which is needed here; it has test"
+    )
 
 
 def test_a_broken_checkpoint_is_one_line_and_leaves_no_run(called, tmp_path, monkeypatch):

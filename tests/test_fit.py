@@ -1,4 +1,5 @@
-"""fit.py as its user meets it: the tiny toy run from end to end, what it refuses and how, an interrupt, and the second call."""
+"""fit.py as its user meets it: the tiny toy run from end to end, what it refuses and how, an interrupt, and
+the second call."""
 
 import os
 import re
@@ -12,11 +13,11 @@ import pytest
 import torch
 import yaml
 
-import fit
-from data import load_corpus
-from gates import HeadMap
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
+from headgates.commands import fit
+from headgates.data import load_corpus
+from headgates.gates import HeadMap
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
 
 ROOT = Path(__file__).parents[1]
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
@@ -34,7 +35,9 @@ def environment() -> dict[str, str]:
 
 
 def call(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=600, cwd=ROOT, env=environment())
+    return subprocess.run(
+        command(*words), capture_output=True, text=True, timeout=600, cwd=ROOT, env=environment()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +68,24 @@ def test_the_loss_falls_below_a_stated_number(run):
 
 
 def test_the_run_folder_holds_what_the_house_promises(run, runs):
-    files = ("config.yaml", "command.txt", "best.pt", "last.pt", "gates.json", "metrics.csv", "gates_history.npz", "result.json")
+    files = (
+        "config.yaml",
+        "command.txt",
+        "best.pt",
+        "last.pt",
+        "gates.json",
+        "metrics.csv",
+        "gates_history.npz",
+        "result.json",
+    )
     for path in (*files, "report.html"):
         assert (run / path).is_file(), path
     assert {path.stem for path in (run / "hypotheses").iterdir()} == set(SYSTEMS)
-    assert sorted(path.name for path in runs.iterdir()) == ["toy-en-de-continued-s1", "toy-en-de-l0-0.01-s1", "toy-en-de-none-s1"]
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "toy-en-de-continued-s1",
+        "toy-en-de-l0-0.01-s1",
+        "toy-en-de-none-s1",
+    ]
     assert not [path for path in runs.rglob("*") if "part" in path.name.split(".")]
     config = run.config()
     assert (config["data"], config["lambda"], config["gate"]) == ("toy", 0.01, "l0")
@@ -89,7 +105,11 @@ def test_the_table_shows_every_system_with_the_numbers_of_result_json(first, run
 
 
 def test_nothing_but_our_own_words_reaches_the_terminal(first):
-    noise = [line for line in first.stderr.splitlines() if "Warning" in line or "Traceback" in line or "litlogger" in line]
+    noise = [
+        line
+        for line in first.stderr.splitlines()
+        if "Warning" in line or "Traceback" in line or "litlogger" in line
+    ]
     assert noise == []
 
 
@@ -98,8 +118,22 @@ def test_each_row_has_its_scores_signatures_intervals_and_p_values(run):
     assert [row["system"] for row in result["rows"]] == SYSTEMS
     assert {"command", "commit", "seed", "device", "versions", "data"} <= result.keys()
     for row in result["rows"]:
-        assert {"bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_ci95", "bleu_difference", "bleu_difference_ci95"} <= row.keys()
-        assert {"heads_by_kind", "parameters", "sentences_per_second", "p_value_vs_reference", "p_value_vs_base"} <= row.keys()
+        assert {
+            "bleu",
+            "chrf",
+            "bleu_signature",
+            "chrf_signature",
+            "bleu_ci95",
+            "bleu_difference",
+            "bleu_difference_ci95",
+        } <= row.keys()
+        assert {
+            "heads_by_kind",
+            "parameters",
+            "sentences_per_second",
+            "p_value_vs_reference",
+            "p_value_vs_base",
+        } <= row.keys()
         assert 0 < row["p_value_vs_base"] <= 1
 
 
@@ -119,7 +153,9 @@ def test_every_system_loads_from_plain_tensors_and_translates_as_fit_did(run):
     sources = load_corpus("toy", src="en", tgt="de").test.sources[:23]
     for system in SYSTEMS:
         again = open_source(run.path, system).translator.translate(sources)
-        assert "".join(line + "\n" for line in again) == (run / f"hypotheses/{system}.txt").read_text(), system
+        assert "".join(line + "\n" for line in again) == (run / f"hypotheses/{system}.txt").read_text(), (
+            system
+        )
 
 
 # ---------------------------------------------------------------- called in this process
@@ -138,7 +174,7 @@ def untrained(monkeypatch):
     def run_stage(name, *_, **__):
         raise AssertionError(f"trained {name}")
 
-    monkeypatch.setattr("protocol.experiment.run_stage", run_stage)
+    monkeypatch.setattr("headgates.workbench.experiment.run_stage", run_stage)
 
 
 def assert_one_line(error: str, *words: str) -> None:
@@ -184,7 +220,17 @@ def test_an_unknown_key_in_the_yaml_names_the_nearest_and_exits_with_2(fit_here,
 def test_help_says_every_flag(fit_here):
     code, out, _ = fit_here("--help")
     assert code == 0
-    for flag in ("--lambda", "--gate", "--base", "--kinds", "--freeze-decoder", "--data-dir", "--resume", "--logger", "--precision"):
+    for flag in (
+        "--lambda",
+        "--gate",
+        "--base",
+        "--kinds",
+        "--freeze-decoder",
+        "--data-dir",
+        "--resume",
+        "--logger",
+        "--precision",
+    ):
         assert flag in out
 
 
@@ -197,15 +243,31 @@ def text(tmp_path):
     folder = tmp_path / "text"
     folder.mkdir()
     for split, start, count in (("train", 0, 61), ("valid", 61, 11), ("test", 72, 7)):
-        lines = [" ".join("abcdefg"[(i // 7**k) % 7] * 2 for k in range(4)) for i in range(start, start + count)]
+        lines = [
+            " ".join("abcdefg"[(i // 7**k) % 7] * 2 for k in range(4)) for i in range(start, start + count)
+        ]
         (folder / f"{split}.xx").write_text("".join(line + "\n" for line in lines))
         (folder / f"{split}.yy").write_text("".join(line.upper() + "\n" for line in lines))
     return folder
 
 
 def small(folder: Path, runs: Path) -> list[str]:
-    flags = {"data": folder, "src": "xx", "tgt": "yy", "runs": runs, "gate": "none", "text.vocab-size": 37, "text.max-tokens": 67}
-    flags |= {"model.d-model": 14, "model.heads": 7, "model.ffn": 11, "model.encoder-layers": 1, "model.decoder-layers": 1}
+    flags = {
+        "data": folder,
+        "src": "xx",
+        "tgt": "yy",
+        "runs": runs,
+        "gate": "none",
+        "text.vocab-size": 37,
+        "text.max-tokens": 67,
+    }
+    flags |= {
+        "model.d-model": 14,
+        "model.heads": 7,
+        "model.ffn": 11,
+        "model.encoder-layers": 1,
+        "model.decoder-layers": 1,
+    }
     flags |= {"train.epochs": 2, "train.bleu-sentences": 0, "search.beam": 2, "precision": "32"}
     return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
 
@@ -234,7 +296,9 @@ def empty_the_training_text(folder: Path) -> str:
     return "train"
 
 
-@pytest.mark.parametrize("damage", [drop_a_line, break_the_encoding, remove_a_language, empty_the_training_text])
+@pytest.mark.parametrize(
+    "damage", [drop_a_line, break_the_encoding, remove_a_language, empty_the_training_text]
+)
 def test_bad_text_is_one_line_and_leaves_no_run_behind(text, tmp_path, fit_here, damage):
     word = damage(text)
     code, _, error = fit_here(*small(text, tmp_path / "runs"))
@@ -259,7 +323,9 @@ def test_empty_lines_are_skipped_in_training_and_kept_in_the_test_set(text, tmp_
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_loss_that_is_not_a_number_is_one_line_with_what_to_change(text, tmp_path, fit_here):
-    code, _, error = fit_here(*small(text, tmp_path / "runs"), "--train.lr", "1e30", "--train.clip", "0", "--train.epochs", "5")
+    code, _, error = fit_here(
+        *small(text, tmp_path / "runs"), "--train.lr", "1e30", "--train.clip", "0", "--train.epochs", "5"
+    )
     assert code == 1
     assert_one_line(error, "the loss is nan", "lower", "lr")
 
@@ -306,7 +372,18 @@ def test_an_interrupt_leaves_whole_files_and_says_how_to_go_on(text, tmp_path, s
 
 
 def test_two_processes_train_a_base_and_settled_gates(tmp_path):
-    flags = ["--devices", "2", "--systems", "base,l0", "--train.epochs", "1", "--finetune.epochs", "2", "--gates.settle", "0.5"]
+    flags = [
+        "--devices",
+        "2",
+        "--systems",
+        "base,l0",
+        "--train.epochs",
+        "1",
+        "--finetune.epochs",
+        "2",
+        "--gates.settle",
+        "0.5",
+    ]
     few = ["--text.train-sentences", "101", "--test-sentences", "5", "--threads", "1"]
     done = call(*TINY, *flags, *few, "--runs", str(tmp_path))
     assert done.returncode == 0, done.stderr

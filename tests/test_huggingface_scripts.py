@@ -1,4 +1,5 @@
-"""The scripts on a tiny random Hugging Face folder, with a text of four lines: what they make is an ordinary run."""
+"""The scripts on a tiny random Hugging Face folder, with a text of four lines: what they make is an ordinary
+run."""
 
 import json
 
@@ -6,13 +7,14 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 
-import analyze
-import compare
-import fit
-import prune
-import translate
+from headgates.commands import analyze, compare, fit, prune, translate
 
-PAIRS = [("the dog sleeps .", "der Hund schläft ."), ("a big cat", "eine Katze"), ("dogs sleep", "Hunde schlafen"), ("the cat", "Katze")]
+PAIRS = [
+    ("the dog sleeps .", "der Hund schläft ."),
+    ("a big cat", "eine Katze"),
+    ("dogs sleep", "Hunde schlafen"),
+    ("the cat", "Katze"),
+]
 
 
 @pytest.fixture
@@ -34,12 +36,26 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     code, _, error = called(prune)(source, "--by", "gradient", "--step", "0.5", *words, "--threads", "1")
     assert code == 0, error
     runs = sorted((tmp_path / "runs").iterdir())
-    assert [run.name.startswith("hf-tiny-marian") for run in runs] == [True, True]  # without a text, and with it
+    assert [run.name.startswith("hf-tiny-marian") for run in runs] == [
+        True,
+        True,
+    ]  # without a text, and with it
     (base,) = (run for run in runs if (run / "scores/gradient.json").is_file())
-    code, _, error = called(analyze)(source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1")
+    code, _, error = called(analyze)(
+        source, "--what", "confidence,lrp", "--examples", "1", *words, "--threads", "1"
+    )
     assert code == 0, error
     assert {path.stem for path in (base / "analysis/base").glob("*.json")} >= {"confidence", "lrp"}
-    few = ("--finetune.epochs", "1", "--finetune.bleu-sentences", "0", "--systems", "base,l0,l0-removed,greedy", "--name", "gated")
+    few = (
+        "--finetune.epochs",
+        "1",
+        "--finetune.bleu-sentences",
+        "0",
+        "--systems",
+        "base,l0,l0-removed,greedy",
+        "--name",
+        "gated",
+    )
     code, _, error = called(fit)("--base", source, "--gate", "l0", *few, *words, "--threads", "1")
     assert code == 0, error
     rows = json.loads((tmp_path / "runs/gated/result.json").read_text())["rows"]
@@ -47,16 +63,32 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     assert (tmp_path / "runs/gated/report.html").is_file()
 
 
-def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(hf_folder, text, tmp_path, called, monkeypatch):
+def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
+    hf_folder, text, tmp_path, called, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     source, words = f"hf:{hf_folder('marian')}", ("--data", text, "--src", "en", "--tgt", "de")
     (tmp_path / "few.yaml").write_text("finetune: {bleu_sentences: 0}\n")
-    few = ("--methods", "greedy,random", "--heads", "3", "--finetune", "0,1", "--fit", "few.yaml", "--threads", "1")
+    few = (
+        "--methods",
+        "greedy,random",
+        "--heads",
+        "3",
+        "--finetune",
+        "0,1",
+        "--fit",
+        "few.yaml",
+        "--threads",
+        "1",
+    )
     code, out, error = called(compare)(source, *words, *few)
     assert code == 0, out + error
     (folder,) = (tmp_path / "runs").glob("compare-*")
     groups = json.loads((folder / "compare.json").read_text())["groups"]
-    assert [(group["method"], group["heads"]) for group in groups if group["epochs"] == 0][1:] == [("greedy", 3), ("random", 3)]
+    assert [(group["method"], group["heads"]) for group in groups if group["epochs"] == 0][1:] == [
+        ("greedy", 3),
+        ("random", 3),
+    ]
     (base,) = (tmp_path / "runs").glob("hf-*")
     assert len(list(base.glob("evaluations/*/row.json"))) == 1, "not once for each run"
     assert [out.count(f"\n{name}: ") for name in ("base", "greedy", "random")] == [1, 1, 1]

@@ -1,4 +1,5 @@
-"""Scripts interrupted before they began, and fit.py killed with no word of warning (kill -9): no traceback, no process that trains on."""
+"""Scripts interrupted before they began, and fit.py killed with no word of warning (kill -9): no traceback,
+no process that trains on."""
 
 import os
 import signal
@@ -27,7 +28,14 @@ def test_an_interrupt_while_a_script_is_imported_is_one_line(script, tmp_path):
     (tmp_path / "jsonargparse.py").write_text(INTERRUPTED)  # the first package that takes time
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     words = [sys.executable, str(ROOT / f"{script}.py"), "nothing"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith(f"{script}.py: interrupted; ")
     assert done.stderr.count("\n") == 1
@@ -36,7 +44,15 @@ def test_an_interrupt_while_a_script_is_imported_is_one_line(script, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists a process's children on Linux alone")
 def test_no_process_of_two_devices_outlives_the_one_that_started_it(tmp_path):
-    flags = ["--config", str(ROOT / "configs/toy_tiny.yaml"), *FEW, "--devices", "2", "--train.epochs", "2000"]
+    flags = [
+        "--config",
+        str(ROOT / "configs/toy_tiny.yaml"),
+        *FEW,
+        "--devices",
+        "2",
+        "--train.epochs",
+        "2000",
+    ]
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "fit.py"), *flags, "--gate", "none", "--runs", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -48,7 +64,9 @@ def test_no_process_of_two_devices_outlives_the_one_that_started_it(tmp_path):
     )
     assert process.stdout is not None
     assert any("epoch 1 of 2000" in line for line in process.stdout)
-    children = [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    children = [
+        int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ]
     process.kill()
     process.wait()
     left = [child for child in children if not ended(child)]

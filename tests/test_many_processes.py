@@ -1,7 +1,8 @@
-"""fit.py, prune.py and analyze.py by several processes: started by --devices, by torchrun, and by a torchrun on each of two nodes.
+"""fit.py, prune.py and analyze.py by several processes: started by --devices, by torchrun, and by a torchrun
+on each of two nodes.
 
-They have the losses, rows and files of one process that accumulates as much, say everything once, and end; what fails ends all, in one
-line."""
+They have the losses, rows and files of one process that accumulates as much, say everything once, and end;
+what fails ends all, in one line."""
 
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runfolder.folder import RunFolder
+from headgates.workbench.folder import RunFolder
 from tests.worlds.killed import left_of
 from tests.worlds.ranks import free_port
 
@@ -35,13 +36,18 @@ EXACT = [
 
 
 def start(*words: str, **environment: str) -> subprocess.Popen[str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "TORCHELASTIC"))}
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "TORCHELASTIC"))
+    }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(words, **pipes, text=True, cwd=ROOT, env={**own, **environment}, start_new_session=True)
+    return subprocess.Popen(
+        words, **pipes, text=True, cwd=ROOT, env={**own, **environment}, start_new_session=True
+    )
 
 
 def end(*processes: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
-    """Exit code, stdout and stderr of each; whatever still runs after LIMIT is killed, with all that it started."""
+    """Exit code, stdout and stderr of each; whatever still runs after LIMIT is killed, with all that it
+    started."""
     try:
         said = [process.communicate(timeout=LIMIT) for process in processes]
         return [(process.returncode, *each) for process, each in zip(processes, said, strict=True)]
@@ -61,7 +67,16 @@ def launched(way: str, words: list[str]) -> list[tuple[int, str, str]]:
         return end(start(sys.executable, *words, "--devices", "2", "--strategy", "fsdp"))
     if way == "torchrun":
         return end(start(*TORCHRUN, "--standalone", "--nproc-per-node", "2", *words))
-    meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    meeting = [
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_port()),
+    ]
     return end(*(start(*TORCHRUN, *meeting, "--node-rank", str(node), *words) for node in range(2)))
 
 
@@ -75,7 +90,9 @@ def flags(tiny_flags: list[str]) -> list[str]:
 def one(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the runs of one process that accumulates the batches of two."""
     runs = tmp_path_factory.mktemp("one")
-    ((code, _, error),) = launched("one", [*flags, "--train.accumulate", "2", "--finetune.accumulate", "2", "--runs", str(runs)])
+    ((code, _, error),) = launched(
+        "one", [*flags, "--train.accumulate", "2", "--finetune.accumulate", "2", "--runs", str(runs)]
+    )
     assert code == 0, error
     return runs
 
@@ -90,16 +107,27 @@ def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in one.iterdir())
     for folder in map(RunFolder, sorted(one.iterdir())):
         twin = RunFolder(tmp_path / folder.path.name)
-        assert sorted(path.name for path in twin.path.iterdir()) == sorted(path.name for path in folder.path.iterdir())
+        assert sorted(path.name for path in twin.path.iterdir()) == sorted(
+            path.name for path in folder.path.iterdir()
+        )
         assert twin.run_hash() == folder.run_hash()
         for ours, theirs in zip(twin.rows(), folder.rows(), strict=True):
             assert (ours.system, ours.heads_open) == (theirs.system, theirs.heads_open)
             assert ours.main.value == pytest.approx(theirs.main.value, abs=1e-6)
             if theirs.stage:
                 assert ours.stage["losses"] == pytest.approx(theirs.stage["losses"], abs=2e-5)
-        weights = [torch.load(run / "best.pt", weights_only=True)["model"] for run in (twin, folder) if (run / "best.pt").is_file()]
-        if weights and way == "fsdp":  # a key's bias shifts all scores alike: its gradient is rounding, and so is where Adam takes it
-            weights = [{name: weight for name, weight in each.items() if not name.endswith("k_proj.bias")} for each in weights]
+        weights = [
+            torch.load(run / "best.pt", weights_only=True)["model"]
+            for run in (twin, folder)
+            if (run / "best.pt").is_file()
+        ]
+        if (
+            weights and way == "fsdp"
+        ):  # a key's bias shifts all scores alike: its gradient is rounding, and so is where Adam takes it
+            weights = [
+                {name: weight for name, weight in each.items() if not name.endswith("k_proj.bias")}
+                for each in weights
+            ]
         if weights:
             torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-5)
 
@@ -120,10 +148,18 @@ def test_scores_and_analyses_by_two_processes_are_those_of_one(one, tmp_path):
         for way in ("one", "torchrun"):
             done = launched(way, [str(ROOT / f"{script}.py"), str(base), *words])
             assert done[0][0] == 0, done
-            found.append({path.relative_to(base): path.read_text() for path in sorted(base.rglob("*.csv")) if "metrics" not in path.name})
+            found.append(
+                {
+                    path.relative_to(base): path.read_text()
+                    for path in sorted(base.rglob("*.csv"))
+                    if "metrics" not in path.name
+                }
+            )
         assert found[0].keys() == found[1].keys()
         for name, text in found[0].items():
-            for ours, theirs in zip(found[1][name].replace("\n", ",").split(","), text.replace("\n", ",").split(","), strict=True):
+            for ours, theirs in zip(
+                found[1][name].replace("\n", ",").split(","), text.replace("\n", ",").split(","), strict=True
+            ):
                 assert ours == theirs or float(ours) == pytest.approx(float(theirs), abs=1e-4), name
 
 
@@ -141,7 +177,9 @@ def test_what_the_first_refuses_ends_all_with_one_line(way, flags, tmp_path):
 
 
 def test_what_all_refuse_is_told_once(flags, tmp_path):
-    ((code, _, error),) = launched("torchrun", [*flags, "--data", str(tmp_path / "nowhere"), "--runs", str(tmp_path / "runs")])
+    ((code, _, error),) = launched(
+        "torchrun", [*flags, "--data", str(tmp_path / "nowhere"), "--runs", str(tmp_path / "runs")]
+    )
     assert code != 0
     assert error.count("fit.py: error: ") == 1, error
     assert "nowhere" in error
@@ -156,7 +194,10 @@ def test_a_flag_that_nobody_knows_is_told_once(flags):
 def test_more_processes_than_the_machine_has_are_refused(flags, tmp_path):
     ((code, _, error),) = end(start(sys.executable, *flags, "--devices", "9999", "--runs", str(tmp_path)))
     assert (code, error.count("\n")) == (1, 1), error
-    assert "--devices 9999: expected at most one process for each GPU, or CPU core without any; this machine has" in error
+    assert (
+        "--devices 9999: expected at most one process for each GPU, or CPU core without any; this machine has"
+        in error
+    )
 
 
 def test_nodes_that_nobody_starts_are_refused(flags, tmp_path):
@@ -179,8 +220,20 @@ def test_a_run_goes_on_with_as_many_processes_as_it_began_with(one, flags, tmp_p
 
 
 def test_two_processes_that_are_killed_within_an_epoch_end_as_if_they_were_not(flags, tmp_path):
-    """All at once by kill -9, as a machine goes down, after the third and the eighth checkpoint; with dropout, which draws by rank."""
-    words = [*flags, "--model.dropout", "0.1", "--systems", "base,l0", "--checkpoint-steps", "2", "--devices", "2", "--resume"]
+    """All at once by kill -9, as a machine goes down, after the third and the eighth checkpoint; with
+    dropout, which draws by rank."""
+    words = [
+        *flags,
+        "--model.dropout",
+        "0.1",
+        "--systems",
+        "base,l0",
+        "--checkpoint-steps",
+        "2",
+        "--devices",
+        "2",
+        "--resume",
+    ]
     ((code, _, error),) = launched("one", [*words, "--runs", str(tmp_path / "whole")])
     assert code == 0, error
     within = []
@@ -194,19 +247,27 @@ def test_two_processes_that_are_killed_within_an_epoch_end_as_if_they_were_not(f
                 time.sleep(0.002)
         finally:
             end_at_once(process)
-        within += [torch.load(path, weights_only=True)["global_step"] for path in existing(tmp_path / "killed")]
+        within += [
+            torch.load(path, weights_only=True)["global_step"] for path in existing(tmp_path / "killed")
+        ]
     ((code, _, error),) = launched("one", [*words, "--runs", str(tmp_path / "killed")])
     assert code == 0, error
     whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
     assert whole.keys() == killed.keys()
     assert [path for path in whole if whole[path] != killed[path]] == []
     batches = json.loads(next((tmp_path / "whole").glob("*-none-*/stage.json")).read_text())["steps"]
-    assert any(step % (batches // 2) for step in within)  # of two epochs: not every kill was at the end of one
+    assert any(
+        step % (batches // 2) for step in within
+    )  # of two epochs: not every kill was at the end of one
 
 
 def existing(runs: Path) -> list[Path]:
     """The checkpoints of runs that are not finished."""
-    return [path for path in runs.glob("*/last.pt") if path.is_file() and not (path.parent / "result.json").is_file()]
+    return [
+        path
+        for path in runs.glob("*/last.pt")
+        if path.is_file() and not (path.parent / "result.json").is_file()
+    ]
 
 
 def end_at_once(process: subprocess.Popen[str]) -> None:
@@ -217,7 +278,17 @@ def end_at_once(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel lists a process's children on Linux alone")
 def test_a_process_that_is_killed_ends_the_others_with_one_line(flags, tmp_path):
-    process = start(sys.executable, *flags, "--devices", "2", "--train.epochs", "3000", "--runs", str(tmp_path), PYTHONUNBUFFERED="1")
+    process = start(
+        sys.executable,
+        *flags,
+        "--devices",
+        "2",
+        "--train.epochs",
+        "3000",
+        "--runs",
+        str(tmp_path),
+        PYTHONUNBUFFERED="1",
+    )
     try:
         assert process.stdout is not None
         assert any("epoch 1 of 3000" in line for line in process.stdout)

@@ -1,10 +1,10 @@
-"""A model of Marian's with an SSRU decoder is a run like any other: curves, ablations by drafts, relevance."""
+"""A model of Marian's with an SSRU decoder is a run like any other: curves, ablations by drafts,
+relevance."""
 
 import pytest
 
-import analyze
-import prune
-from tests.models.test_marian import keys
+from headgates.commands import analyze, prune
+from tests.bridges.test_marian import keys
 from tests.worlds.marian_models import SSRU, write_marian
 
 LINES = ["the dog sleeps", "a cat sees the dog", "cat", "no cat sleeps", "a dog", "the cat sees no dog"]
@@ -17,7 +17,9 @@ def words(tmp_path) -> list[object]:
     text.mkdir()
     for part in ("train", "valid", "test"):
         for side in ("en", "de"):
-            (text / f"{part}.{side}").write_text("\n".join(f"{line} {(part == 'test' and 'a') or ''}".strip() for line in LINES) + "\n")
+            (text / f"{part}.{side}").write_text(
+                "\n".join(f"{line} {(part == 'test' and 'a') or ''}".strip() for line in LINES) + "\n"
+            )
     path = write_marian(tmp_path / "student", **keys(SSRU))
     return [f"marian:{path}", "--data", text, "--src", "en", "--tgt", "de", "--runs", tmp_path / "runs"]
 
@@ -27,7 +29,9 @@ def test_its_heads_are_scored_and_closed(called, words, tmp_path):
     assert code == 0, error
     (run,) = (tmp_path / "runs").glob("marian-*")
     (table,) = run.rglob("*one*.csv")
-    kinds = [line.split(",")[0].rsplit(".", 1)[-1] for line in table.read_text(encoding="utf-8").splitlines()[1:]]
+    kinds = [
+        line.split(",")[0].rsplit(".", 1)[-1] for line in table.read_text(encoding="utf-8").splitlines()[1:]
+    ]
     assert (kinds.count("enc-self"), kinds.count("cross"), kinds.count("dec-self")) == (6, 6, 0)
 
 

@@ -1,5 +1,5 @@
-"""Every number in the answers of docs/measured.md is computed here from the file that its row names; those in the text and the tables of
-README.md and results/README.md too, in tests/test_measured_text.py."""
+"""Every number in the answers of docs/measured.md is computed here from the file that its row names; those in
+the text and the tables of README.md and results/README.md too, in tests/test_measured_text.py."""
 
 import json
 import re
@@ -10,14 +10,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = [
-    line.strip("| \n").split(" | ") for line in (ROOT / "docs/measured.md").read_text(encoding="utf-8").splitlines() if "results/" in line
+    line.strip("| \n").split(" | ")
+    for line in (ROOT / "docs/measured.md").read_text(encoding="utf-8").splitlines()
+    if "results/" in line
 ]
-ANSWERS = {re.search(r"results/([\w-]+)", where)[1]: answer for _, answer, where in (row for row in ROWS if len(row) == 3)}
+ANSWERS = {
+    re.search(r"results/([\w-]+)", where)[1]: answer
+    for _, answer, where in (row for row in ROWS if len(row) == 3)
+}
 RATIO_SUM, ALPHA_BETA_SUM, GRADIENT_SUM = "ratio sum", "alpha-beta sum", "gradient sum"
 
 
 def records(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (ROOT / f"results/{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (ROOT / f"results/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def spread(numbers: dict[str, float], form: str = ".2f") -> str:
@@ -25,7 +32,10 @@ def spread(numbers: dict[str, float], form: str = ".2f") -> str:
 
 
 def training_speed() -> list[str]:
-    one, two = ({**each["runs"][0], "threads": each["threads"]} for each in records("training_speed")[-1]["measurements"])
+    one, two = (
+        {**each["runs"][0], "threads": each["threads"]}
+        for each in records("training_speed")[-1]["measurements"]
+    )
     bf16 = f"{one['ratio_to_bf16']['median']:.2f} and {two['ratio_to_bf16']['median']:.2f}"
     return [
         f"{spread(one['ratio_to_fp32'])} on one thread",
@@ -42,7 +52,12 @@ def rounds(name: str) -> str:
 
 def gate_overhead() -> list[str]:
     toy, multi30k = (size["ratio"] for size in records("gate_overhead")[-1]["sizes"])
-    return [f"{spread(toy, '.3f')} at the toy size", f"{spread(multi30k, '.3f')} at the Multi30k size", rounds("gate_overhead"), "30k"]
+    return [
+        f"{spread(toy, '.3f')} at the toy size",
+        f"{spread(multi30k, '.3f')} at the Multi30k size",
+        rounds("gate_overhead"),
+        "30k",
+    ]
 
 
 def ablation_speed() -> list[str]:
@@ -50,21 +65,43 @@ def ablation_speed() -> list[str]:
     assert one["different_translations"] == two["different_translations"] == 0
     changed = f"{two['changed_share']:.0%}"
     parts = f"{len(two['loop_seconds'])} and {len(one['loop_seconds'])} parts"
-    return [f"{spread(two['ratio'], '.1f')} on two", f"{spread(one['ratio'], '.1f')} on one", f"{two['translations']:,}", changed, parts]
+    return [
+        f"{spread(two['ratio'], '.1f')} on two",
+        f"{spread(one['ratio'], '.1f')} on one",
+        f"{two['translations']:,}",
+        changed,
+        parts,
+    ]
 
 
 def importance_cost() -> list[str]:
-    medians = [ratio["median"] for row in records("importance_cost")[-1]["measured"] for ratio in row["ratio"].values()]
+    medians = [
+        ratio["median"]
+        for row in records("importance_cost")[-1]["measured"]
+        for ratio in row["ratio"].values()
+    ]
     return [f"{min(medians):.2f} to {max(medians):.2f}", "1,000 and 4,000", rounds("importance_cost"), "30k"]
 
 
 def removal_speed() -> list[str]:
-    by_batch = {row["batch"]: row for row in records("removal_speed")[-1]["measured"] if (row["size"], row["work"]) == ("base", "scoring")}
+    by_batch = {
+        row["batch"]: row
+        for row in records("removal_speed")[-1]["measured"]
+        if (row["size"], row["work"]) == ("base", "scoring")
+    }
     shares = [f"{by_batch[batch]['share_of_ideal']['median']:.2f} at" for batch in (64, 16, 1)]
     single = by_batch[64]["share_of_ideal"]
     times = [f"{by_batch[batch]['dense_over_removed']['median']:.2f}" for batch in (64, 16, 1)]
     single_text = f"single rounds {single['lowest']:.2f} to {single['highest']:.2f}"
-    return [*shares, "batch 64", "at 16", "at 1", single_text, f"{times[0]}, {times[1]} and {times[2]}", rounds("removal_speed")]
+    return [
+        *shares,
+        "batch 64",
+        "at 16",
+        "at 1",
+        single_text,
+        f"{times[0]}, {times[1]} and {times[2]}",
+        rounds("removal_speed"),
+    ]
 
 
 def beam_speed() -> list[str]:
@@ -84,7 +121,10 @@ def lrp_cost() -> list[str]:
             ("gradient", GRADIENT_SUM, ".2f"),
         )
     ]
-    most = [max(sizes[f"{rule} step"]["median"] for sizes in by_step) for rule in ("ratio", "alpha-beta", "gradient")]
+    most = [
+        max(sizes[f"{rule} step"]["median"] for sizes in by_step)
+        for rule in ("ratio", "alpha-beta", "gradient")
+    ]
     counted = [f"{rounds('lrp_cost')}", f"{records('lrp_cost')[0]['rounds']} rounds"]
     return [*texts, f"{most[0]:.1f}, {most[1]:.0f} and {most[2]:.1f} times", *counted]
 
@@ -95,7 +135,14 @@ def lrp_agreement() -> list[str]:
         rows = {(row["first"], row["second"]): row for row in measured["rows"] if row["kind"] == "all"}
         steps = [rows[f"{rule} step", f"{rule} sum"] for rule in ("ratio", "gradient", "alpha-beta")]
         texts += [f"{row['spearman']:.2f}".lstrip("0") for row in steps] + [f"({steps[0]['heads']} heads)"]
-        largest = max(largest, *(row["largest_difference"] for row in rows.values() if row["first"].split()[0] == row["second"].split()[0]))
+        largest = max(
+            largest,
+            *(
+                row["largest_difference"]
+                for row in rows.values()
+                if row["first"].split()[0] == row["second"].split()[0]
+            ),
+        )
     return [*texts, f"{largest:.2f}", "30k"]
 
 
@@ -111,18 +158,31 @@ def fuzz() -> list[str]:
     record = records("fuzz")[-1]
     fine, refused, *defects = record["all"].values()
     assert fine + refused + sum(defects) == record["cases"]
-    return [f"{record['cases']:,} files", f"{fine} read", f"{refused:,} refused in one line", f"{sum(defects)} tracebacks, hangs"]
+    return [
+        f"{record['cases']:,} files",
+        f"{fine} read",
+        f"{refused:,} refused in one line",
+        f"{sum(defects)} tracebacks, hangs",
+    ]
 
 
 def repair_cost() -> list[str]:
     record = records("repair_cost")[-1]
     toy, real = record["measured"]
     assert (toy["size"], real["size"]) == ("toy", "multi30k")
-    assert [real["ratio"][way]["median"] <= record["aim"] for way in ("repair", "stream", "values")] == [True, False, False]
+    assert [real["ratio"][way]["median"] <= record["aim"] for way in ("repair", "stream", "values")] == [
+        True,
+        False,
+        False,
+    ]
     ways = [f"{spread(real['ratio'][way], '.1f')}" for way in ("repair", "stream", "values")]
-    small = "{:.1f}, {:.1f} and {:.1f}".format(*(toy["ratio"][way]["median"] for way in ("repair", "stream", "values")))
+    small = "{:.1f}, {:.1f} and {:.1f}".format(
+        *(toy["ratio"][way]["median"] for way in ("repair", "stream", "values"))
+    )
     held = [sorted(real["peak_mb"]["values"].items(), key=lambda each: int(each[0]))[end] for end in (0, -1)]
-    memory = f"{held[0][1]:.0f} MB for {int(held[0][0]):,} sentences, {held[1][1]:.0f} for {int(held[1][0]):,}"
+    memory = (
+        f"{held[0][1]:.0f} MB for {int(held[0][0]):,} sentences, {held[1][1]:.0f} for {int(held[1][0]):,}"
+    )
     return [
         f"`repair` {ways[0]}, `stream` {ways[1]}, `values` {ways[2]} times as long",
         f"{small} at the toy size",
@@ -134,7 +194,10 @@ def repair_cost() -> list[str]:
 def decoding_peers() -> list[str]:
     record = records("decoding_peers")[-1]
     rows = [row for each in record["measurements"] for row in each["rows"]]
-    over = {peer: [row["over"][peer]["median"] for row in rows] for peer in ("HF generate", "CTranslate2", "CTranslate2 int8")}
+    over = {
+        peer: [row["over"][peer]["median"] for row in rows]
+        for peer in ("HF generate", "CTranslate2", "CTranslate2 int8")
+    }
     reached = [ratio for ratio in over["CTranslate2"] if ratio >= record["aim"]["at_least"]]
     assert {(row["beam"], row["batch"]) for row in rows} == {(1, 16), (1, 64), (5, 16), (5, 64)}
     hf, fp32, int8 = (f"{min(found):.2f} to {max(found):.2f}" for found in over.values())
@@ -144,7 +207,11 @@ def decoding_peers() -> list[str]:
 
 def big_corpus() -> list[str]:
     record = records("big_corpus")[-1]
-    above, few, second = record["private_mb_above_model"], record["model"]["seconds"], record["second"]["seconds"]
+    above, few, second = (
+        record["private_mb_above_model"],
+        record["model"]["seconds"],
+        record["second"]["seconds"],
+    )
     assert record["pairs"] == 10_000_000
     assert max(above.values()) < record["aims"]["private_mb"]
     assert record["throughput"]["slower"]["median"] < record["aims"]["slower"]

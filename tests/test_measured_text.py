@@ -1,8 +1,8 @@
-"""Every number in the text and the tables of README.md, results/README.md and docs/sources-marian.md is computed here from the files in
-results/.
+"""Every number in the text and the tables of README.md, results/README.md and docs/sources-marian.md is
+computed here from the files in results/.
 
-A section of a page has a function that returns the pieces of text in which its numbers stand. A number that stands in none of them, or a
-piece that the page lacks, fails the test, which says both."""
+A section of a page has a function that returns the pieces of text in which its numbers stand. A number that
+stands in none of them, or a piece that the page lacks, fails the test, which says both."""
 
 import re
 from typing import Any
@@ -10,8 +10,28 @@ from typing import Any
 import pytest
 
 from tests.test_measured import records, stale
-from tests.worlds.recorded import MAIN, RESULTS, ROOT, STUDENT, STUDENT_CURVE, TOY, below_one, compared_points, loss, read, runs, size
-from tests.worlds.recorded_text import best_of, encoder_points, fine_tuned_encoder, same_training, trained_points, without_training
+from tests.worlds.recorded import (
+    MAIN,
+    RESULTS,
+    ROOT,
+    STUDENT,
+    STUDENT_CURVE,
+    TOY,
+    below_one,
+    compared_points,
+    loss,
+    read,
+    runs,
+    size,
+)
+from tests.worlds.recorded_text import (
+    best_of,
+    encoder_points,
+    fine_tuned_encoder,
+    same_training,
+    trained_points,
+    without_training,
+)
 
 EARLIER = "multi30k-en-de-one-tail"
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six")
@@ -47,7 +67,9 @@ def readme() -> list[str]:
         f"Michel et al.'s order loses {size(theirs['difference'], 1)}.",
         f"The best are at {half['difference']:+.1f} BLEU with half of the heads",
         f"(chrF loses {trained['base', 72]['chrf'] - half['chrf']:.1f}),",
-        "22 of 24 encoder heads close at {difference:+.2f} BLEU, and".format(**encoder_points()["greedy-stream", 2]),
+        "22 of 24 encoder heads close at {difference:+.2f} BLEU, and".format(
+            **encoder_points()["greedy-stream", 2]
+        ),
         f"{encoder_points()['greedy-stream', 2]['chrf'] - trained['base', 72]['chrf']:+.1f} chrF",
         f"{quarter['difference']:+.1f} with a quarter and {eighth['difference']:+.1f} with an eighth",
         f"gates of exactly K heads lost {size(exact, 1)} more than greedy",
@@ -127,7 +149,8 @@ def single_heads() -> list[str]:
 
 
 def of_michel(place: str, name: str) -> tuple[str, list[float], float]:
-    """What 20% of the heads cost in BLEU, Pearson's r with every other text, and how far the order by gradient is ahead of ablation's."""
+    """What 20% of the heads cost in BLEU, Pearson's r with every other text, and how far the order by
+    gradient is ahead of ablation's."""
     folder = RESULTS / place / name
 
     def curve(pattern: str) -> dict[float, dict[str, str]]:
@@ -137,7 +160,11 @@ def of_michel(place: str, name: str) -> tuple[str, list[float], float]:
     gradient, ablation = curve("gradient-v*.csv"), curve("ablation-v*.csv")
     transfers = (read(str(path.relative_to(RESULTS))) for path in folder.glob("ablation/transfer-*.json"))
     shared = [transfer["correlations"]["all"]["pearson"][0] for transfer in transfers]
-    ahead = [float(gradient[share]["test_bleu"]) - float(ablation[share]["test_bleu"]) for share in gradient if 0 < share < 1]
+    ahead = [
+        float(gradient[share]["test_bleu"]) - float(ablation[share]["test_bleu"])
+        for share in gradient
+        if 0 < share < 1
+    ]
     return size(float(gradient[0.2]["test_bleu_difference"]), 1), shared, sum(ahead) / len(ahead)
 
 
@@ -149,9 +176,14 @@ def what_heads_do() -> list[str]:
     place = f"roles-{MAIN}/base"
     (role,) = read(f"{place}/roles.csv")
     nearest = {row["family"]: row for row in read(f"{place}/nearest.csv")}
-    nsubj = max((row for row in read(f"{place}/syntax-best.csv") if row["label"] == "nsubj"), key=lambda row: float(row["accuracy"]))
+    nsubj = max(
+        (row for row in read(f"{place}/syntax-best.csv") if row["label"] == "nsubj"),
+        key=lambda row: float(row["accuracy"]),
+    )
     rho = {(row["first"], row["second"], row["kind"]): row for row in read(f"{place}/correlations.csv")}
-    open_kinds = {row["kind"]: row["heads_open"] for row in read(f"{place}/survival.csv") if row["run"] == "λ 0.03"}
+    open_kinds = {
+        row["kind"]: row["heads_open"] for row in read(f"{place}/survival.csv") if row["run"] == "λ 0.03"
+    }
     toy = read("roles-toy-en-de/roles.csv")
     aligned = [row for row in toy if row["family"] == "aligned"]
     (adjective,) = (row for row in toy if row["family"] == "syntactic")
@@ -163,7 +195,9 @@ def what_heads_do() -> list[str]:
     def against(row: dict[str, str]) -> str:
         return f"{share(row['score'])}, best offset {share(row['baseline'])}"
 
-    assert [pair[:2] for pair, row in rho.items() if pair[2] == "cross" and float(row["p_value"]) < 0.05] == [("LRP share", "importance")]
+    assert [pair[:2] for pair, row in rho.items() if pair[2] == "cross" and float(row["p_value"]) < 0.05] == [
+        ("LRP share", "importance")
+    ]
     survival = {(row["kind"], row["within"]): row for row in read(f"{place}/survival-test.csv")}
     return [
         f"{read(f'{place}/confidence.json')['settings']['sentences']:,} validation pairs",
@@ -191,14 +225,19 @@ def student() -> list[str]:
     first, quarter, half, most = (points[number] for number in (0, 12, 24, 36))
     lost = [abs(float(row["test_bleu_difference"])) for row in (quarter, half, most)]
     roles = {row["family"]: row for row in read(f"{STUDENT}/roles/nearest.csv")}
-    alone = {kind: [row for row in read(f"{STUDENT}/ablation/one.csv") if row["kind"] == kind] for kind in ("enc-self", "cross")}
+    alone = {
+        kind: [row for row in read(f"{STUDENT}/ablation/one.csv") if row["kind"] == kind]
+        for kind in ("enc-self", "cross")
+    }
     cost = {kind: [row for row in rows if float(row["p_value"]) < 0.01] for kind, rows in alone.items()}
     assert not [row for rows in cost.values() for row in rows if float(row["bleu_difference"]) > 0]
     worst, second = sorted(cost["cross"], key=lambda row: float(row["bleu_difference"]))[:2]
     score = {family: f"{float(row['score']):.0%}" for family, row in roles.items()}
     chance = {family: f"{float(row['baseline']):.0%}" for family, row in roles.items()}
     saved = [f"{each['saved_share']:.1%}" for each in speed["measured"]]
-    ranges = ["{lowest:.2f} to {highest:.2f}".format(**each["whole_over_removed"]) for each in speed["measured"]]
+    ranges = [
+        "{lowest:.2f} to {highest:.2f}".format(**each["whole_over_removed"]) for each in speed["measured"]
+    ]
     points_left = compared_points("compare-marian-enpt")
     ours, theirs = ([points_left[name, heads] for heads in (48, 32, 16)] for name in ("obs-stream", "greedy"))
     around = f"({ours[0]['difference']:+.2f}, {ours[0]['low']:+.2f} to {ours[0]['high']:+.2f})"
@@ -237,10 +276,15 @@ def relevance_of_the_student(worst: dict[str, Any]) -> list[str]:
     shares = read(f"{STUDENT}/roles/lrp.json")["head_maps"]["share"]
     largest = max((share, site, head) for site, row in shares.items() for head, share in enumerate(row))
     assert largest[1:] == (worst["site"], int(worst["head"]))
-    assert all((row["site"], row["head"]) != (worst["site"], worst["head"]) for row in read(f"{STUDENT}/roles/roles.csv"))
+    assert all(
+        (row["site"], row["head"]) != (worst["site"], worst["head"])
+        for row in read(f"{STUDENT}/roles/roles.csv")
+    )
     rows = {row["kind"]: row for row in read(f"{STUDENT}/roles/correlations-lrp.csv")}
     rho = {kind: below_one(float(row["spearman"])) for kind, row in rows.items()}
-    together = f"Spearman {rho['all']} over its {rows['all']['heads']} heads, {rho['cross']} in cross-attention"
+    together = (
+        f"Spearman {rho['all']} over its {rows['all']['heads']} heads, {rho['cross']} in cross-attention"
+    )
     return [together, f"relevance, {largest[0]:.0%} ("]
 
 
@@ -271,7 +315,9 @@ SECTIONS = {  # page and heading (none: the whole page) -> the pieces of text th
 
 def text_of(page: str, heading: str = "") -> str:
     """A section without tables and blocks of code, its lines joined, links without their targets."""
-    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     if heading:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in text.splitlines() if not line.startswith("|")]
@@ -280,17 +326,28 @@ def text_of(page: str, heading: str = "") -> str:
 
 def decimals_and_counts(text: str) -> set[str]:
     """The numbers of a text; names in `code` are none."""
-    return set(re.findall(r"(?<![\w.-])(?:\d[\d,]*\d|\d)?(?:\.\d+)?(?![\w.]*\w)", re.sub(r"`[^`]*`", "", text))) - {""}
+    return set(
+        re.findall(r"(?<![\w.-])(?:\d[\d,]*\d|\d)?(?:\.\d+)?(?![\w.]*\w)", re.sub(r"`[^`]*`", "", text))
+    ) - {""}
 
 
 @pytest.mark.parametrize(("page", "heading"), SECTIONS)
 def test_a_text_has_the_numbers_of_the_files_and_no_others(page, heading):
     text = text_of(page, heading)
-    assert stale(text, [*SECTIONS[page, heading]()], decimals_and_counts(text) - decimals_and_counts(" ".join(FIXED))) == ""
+    assert (
+        stale(
+            text,
+            [*SECTIONS[page, heading]()],
+            decimals_and_counts(text) - decimals_and_counts(" ".join(FIXED)),
+        )
+        == ""
+    )
 
 
 def test_every_section_of_the_results_is_read():
-    headings = re.findall(r"^## (.+)$", (RESULTS / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    headings = re.findall(
+        r"^## (.+)$", (RESULTS / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert {heading for page, heading in SECTIONS if page == "results/README.md"} == set(headings)
 
 
@@ -302,10 +359,17 @@ def test_a_table_has_the_rows_of_the_files(page, folder):
         difference = f"{row['bleu_difference']:+.2f} ({low_high[0]:+.2f} to {low_high[1]:+.2f})"
         cells = [system, *(["" if system.startswith("base") else lam] if priced else [])]
         key = tuple(cells)
-        cells += [f"{row['heads_open']}/{row['heads_total']}", *map(str, kinds.values()), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}"]
+        cells += [
+            f"{row['heads_open']}/{row['heads_total']}",
+            *map(str, kinds.values()),
+            f"{row['bleu']:.2f}",
+            f"{row['chrf']:.2f}",
+        ]
         recorded[key] = [*cells, "reference" if system == row["reference"] else difference]
     pattern = r"\| [a-z0-9-]+ \| [\d.]* \| \d+/" if priced else r"\| [a-z0-9-]+ \| \d+/"
-    lines = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if re.match(pattern, line)]
+    lines = [
+        line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if re.match(pattern, line)
+    ]
     assert len(lines) > 5
     for line in lines:
         cells = [cell.strip() for cell in line.strip("|").split("|")]

@@ -1,4 +1,5 @@
-"""prune.py as its user meets it: every command on a tiny toy run, what it refuses and how, an interrupt, and the second call."""
+"""prune.py as its user meets it: every command on a tiny toy run, what it refuses and how, an interrupt, and
+the second call."""
 
 import json
 import os
@@ -11,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-import prune
-from gates import HeadMap
-from runfolder.folder import RunFolder
-from runfolder.table import read_table
+from headgates.commands import prune
+from headgates.gates import HeadMap
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.table import read_table
 
 ROOT = Path(__file__).parents[1]
 FEW = ["--valid-sentences", "19", "--test-sentences", "17"]
@@ -52,7 +53,15 @@ def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here
     assert 0 <= rows[-1]["test_bleu"] <= 100
     about = base.read_json(f"curves/{name}.json")
     assert about["finished"]
-    assert {"command", "commit", "device", "versions", "chosen", "bleu_signature", "chrf_signature"} <= about.keys()
+    assert {
+        "command",
+        "commit",
+        "device",
+        "versions",
+        "chosen",
+        "bleu_signature",
+        "chrf_signature",
+    } <= about.keys()
     order = HeadMap.load(base / f"curves/{name}-order.json")
     scores = HeadMap.load(base / "scores/gradient.json").l2_per_layer()
     assert order.flat().tolist() == scores.flat().argsort(stable=True).argsort().double().tolist()
@@ -68,12 +77,22 @@ def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
     code, _, error = prune_here(base.path, *words, *FEW)
     assert code == 0, error
     suffix = f"-step0.5{SUFFIX}"
-    names = [f"gradient{suffix}", f"ablation{suffix}", f"random-2seeds{suffix}", f"weight-norm{suffix}", f"reverse{suffix}"]
+    names = [
+        f"gradient{suffix}",
+        f"ablation{suffix}",
+        f"random-2seeds{suffix}",
+        f"weight-norm{suffix}",
+        f"reverse{suffix}",
+    ]
     for name in names:
         rows = read_table(base, f"curves/{name}.csv")
         assert [row["heads_closed"] for row in rows] == [0, 3, 6] * (2 if "random" in name else 1)
     assert (base / f"curves/{'+'.join(names)}.png").is_file()
-    assert {path.name for path in (base / "scores").glob("*.json")} >= {"gradient.json", "ablation-v19.json", "random-seed1.json"}
+    assert {path.name for path in (base / "scores").glob("*.json")} >= {
+        "gradient.json",
+        "ablation-v19.json",
+        "random-seed1.json",
+    }
     first, last = (HeadMap.load(base / f"curves/{name}-order.json").flat() for name in (names[0], names[-1]))
     assert (first + last == HEADS - 1).all()  # reverse
 
@@ -99,7 +118,9 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
     for kind in ("enc-self", "dec-self", "cross"):
         rows = read_table(base, f"curves/weight-norm-step0.5{SUFFIX}-{kind}.csv")
         assert [row[kind] for row in rows] == [2, 1, 0]
-        assert {row[other] for row in rows for other in ("enc-self", "dec-self", "cross") if other != kind} == {2}
+        assert {
+            row[other] for row in rows for other in ("enc-self", "dec-self", "cross") if other != kind
+        } == {2}
     assert (base / f"curves/weight-norm-step0.5{SUFFIX}-by-kind.svg").is_file()
 
 
@@ -130,12 +151,20 @@ def test_a_run_with_gates_stands_for_its_base(runs, base, prune_here):
 
 
 def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(runs, base):
-    from configs.prune import PruneConfig
-    from pruning.dense_model import DenseModel
+    from headgates.configs.prune import PruneConfig
+    from headgates.workbench.dense_model import DenseModel
 
-    (row,) = [row for row in RunFolder(runs / "toy-en-de-l0-0.01-s1").read_json("result.json")["rows"] if row["system"] == "l0"]
+    (row,) = [
+        row
+        for row in RunFolder(runs / "toy-en-de-l0-0.01-s1").read_json("result.json")["rows"]
+        if row["system"] == "l0"
+    ]
     (point,) = DenseModel.open(PruneConfig(str(base.path), beam=2, test_sentences=23)).learned()
-    assert (point["label"], point["heads_open"], point["bleu"]) == ("l0, λ 0.01", row["heads_open"], row["bleu"])
+    assert (point["label"], point["heads_open"], point["bleu"]) == (
+        "l0, λ 0.01",
+        row["heads_open"],
+        row["bleu"],
+    )
     assert DenseModel.open(PruneConfig(str(base.path), beam=1, test_sentences=23)).learned() == []
     assert DenseModel.open(PruneConfig(str(base.path), beam=2, test_sentences=17)).learned() == []
 
@@ -144,7 +173,7 @@ def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here
     words = [base.path, "--by", "weight-norm,random", "--random-seeds", "1", "--step", "0.5", *FEW]
     code, first, _ = prune_here(*words)
     assert code == 0
-    monkeypatch.setattr("models.translator.Translator.translate", None)
+    monkeypatch.setattr("headgates.models.translator.Translator.translate", None)
     code, second, error = prune_here(*words)
     assert code == 0, error
     assert "finished, same settings; --fresh repeats it" in second
@@ -185,7 +214,9 @@ def test_an_interrupted_curve_goes_on_where_it_stopped(base, prune_here):
     assert f"{len(there)} finished steps are there" in out
     rows = read_table(base, f"{name}.csv")
     assert rows[: len(there)] == there
-    assert [(row["seed"], row["heads_closed"]) for row in rows] == [(seed, count) for seed in (1, 2, 3) for count in (0, 2, 4, 6)]
+    assert [(row["seed"], row["heads_closed"]) for row in rows] == [
+        (seed, count) for seed in (1, 2, 3) for count in (0, 2, 4, 6)
+    ]
     assert base.read_json(f"{name}.json")["finished"] is True
 
 
@@ -218,7 +249,7 @@ def test_every_layer_with_its_best_head_alone_is_a_table(base, prune_here):
 @pytest.fixture
 def other_text(tmp_path) -> Path:
     """Thirteen lines of the toy's own words as aligned files, and the three splits of a folder."""
-    from data import load_corpus
+    from headgates.data import load_corpus
 
     test = load_corpus("toy", src="en", tgt="de").valid
     folder = tmp_path / "other"
@@ -230,7 +261,16 @@ def other_text(tmp_path) -> Path:
 
 
 def test_an_ablation_is_repeated_on_other_test_sets_and_correlated(base, prune_here, other_text):
-    words = ["--ablate", "one", "--also", other_text, "--also-files", other_text / "valid.en", other_text / "valid.de", *FEW]
+    words = [
+        "--ablate",
+        "one",
+        "--also",
+        other_text,
+        "--also-files",
+        other_text / "valid.en",
+        other_text / "valid.de",
+        *FEW,
+    ]
     code, out, error = prune_here(base.path, *words)
     assert code == 0, error
     for name in ("other", "other-valid"):
@@ -271,13 +311,37 @@ def change_text(base: Path) -> None:
 
 BASE, GATED = "toy-en-de-none-s1", "toy-en-de-l0-0.01-s1"
 BROKEN = {
-    "no run": (BASE, lambda base, gated: base.rename(base.with_name("toy-en-de-none-s7")), ["no run at", "did you mean", "none-s7"]),
-    "base gone": (GATED, lambda base, gated: shutil.rmtree(base), ["the base of", "is gone", BASE, "--gate none"]),
+    "no run": (
+        BASE,
+        lambda base, gated: base.rename(base.with_name("toy-en-de-none-s7")),
+        ["no run at", "did you mean", "none-s7"],
+    ),
+    "base gone": (
+        GATED,
+        lambda base, gated: shutil.rmtree(base),
+        ["the base of", "is gone", BASE, "--gate none"],
+    ),
     "no base": (GATED, lambda base, gated: change_config(gated, base=None), ["names no base"]),
-    "base made anew": (GATED, lambda base, gated: change_config(base, run_hash="01"), ["is not the base", "run_hash differs"]),
-    "unfinished": (BASE, lambda base, gated: (base / "result.json").unlink(), ["is not finished", "--resume"]),
-    "text changed": (BASE, lambda base, gated: change_text(base), ["is not what", "was trained on", "0123456789ab"]),
-    "text gone": (BASE, lambda base, gated: change_config(base, data="toyy"), ["no corpus named 'toyy'", "toy"]),
+    "base made anew": (
+        GATED,
+        lambda base, gated: change_config(base, run_hash="01"),
+        ["is not the base", "run_hash differs"],
+    ),
+    "unfinished": (
+        BASE,
+        lambda base, gated: (base / "result.json").unlink(),
+        ["is not finished", "--resume"],
+    ),
+    "text changed": (
+        BASE,
+        lambda base, gated: change_text(base),
+        ["is not what", "was trained on", "0123456789ab"],
+    ),
+    "text gone": (
+        BASE,
+        lambda base, gated: change_config(base, data="toyy"),
+        ["no corpus named 'toyy'", "toy"],
+    ),
 }
 
 
@@ -291,16 +355,20 @@ def test_a_run_that_cannot_be_pruned_is_one_line_that_says_why(runs, prune_here,
     assert_one_line(error, *parts)
 
 
-def test_a_corpus_that_the_vocabulary_cannot_encode_is_refused_before_anything_is_translated(base, prune_here, tmp_path, monkeypatch):
-    monkeypatch.setattr("models.translator.Translator.translate", None)
-    monkeypatch.setattr("models.search.greedy_search", None)
+def test_a_corpus_that_the_vocabulary_cannot_encode_is_refused_before_anything_is_translated(
+    base, prune_here, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("headgates.models.translator.Translator.translate", None)
+    monkeypatch.setattr("headgates.models.search.greedy_search", None)
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.en").write_text("Старая собака видит кошку.\nКошка спит.\n")
         (tmp_path / f"{split}.de").write_text("Der Hund schläft.\nDie Katze schläft.\n")
     code, _, error = prune_here(base.path, "--ablate", "one", "--also", tmp_path, *FEW)
     assert code == 1
     assert_one_line(error, "cannot encode", tmp_path.name, "source pieces are unknown", "from en to de")
-    code, _, error = prune_here(base.path, "--ablate", "one", "--also-files", tmp_path / "test.de", tmp_path / "test.en", *FEW)
+    code, _, error = prune_here(
+        base.path, "--ablate", "one", "--also-files", tmp_path / "test.de", tmp_path / "test.en", *FEW
+    )
     assert code == 1
     assert_one_line(error, "cannot encode", "reference pieces are unknown")
 
@@ -313,7 +381,9 @@ def test_a_corpus_that_is_not_there_is_refused(base, prune_here):
 
 def test_files_that_do_not_pair_up_are_refused(base, prune_here, other_text):
     (other_text / "test.de").write_text("eine Zeile\n")
-    code, _, error = prune_here(base.path, "--ablate", "one", "--also-files", other_text / "test.en", other_text / "test.de", *FEW)
+    code, _, error = prune_here(
+        base.path, "--ablate", "one", "--also-files", other_text / "test.en", other_text / "test.de", *FEW
+    )
     assert code == 1
     assert_one_line(error, "13 lines", "1:")
 

@@ -1,18 +1,16 @@
-"""prune.py --close, --heads, --save: exact numbers of heads, five ways to close them, and a run of what is left for the other scripts."""
+"""prune.py --close, --heads, --save: exact numbers of heads, five ways to close them, and a run of what is
+left for the other scripts."""
 
 import json
 
 import pytest
 import yaml
 
-import export
-import fit
-import prune
-import translate
-from gates import HeadMap, find_sites
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
-from runfolder.table import read_table
+from headgates.commands import export, fit, prune, translate
+from headgates.gates import HeadMap, find_sites
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
+from headgates.workbench.table import read_table
 
 FEW = ["--valid-sentences", "19", "--test-sentences", "17", "--calibration-sentences", "50"]
 HEADS = 6
@@ -33,10 +31,19 @@ def saved(runs, prune_here, *words: str, name: str = "smaller", heads: int = 4) 
 def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path, how):
     run = saved(runs, prune_here, "--close", how, heads=3)
     (row,) = run.rows()
-    assert (row.system, row.heads_open, row.heads_total, sum(row.heads_by_kind.values())) == ("base", 3, HEADS, 3)
+    assert (row.system, row.heads_open, row.heads_total, sum(row.heads_by_kind.values())) == (
+        "base",
+        3,
+        HEADS,
+        3,
+    )
     source = open_source(run.path, finished=True)
     assert sum(site.heads for site in find_sites(source.model)) == 3
-    assert row.parameters == sum(parameter.numel() for parameter in source.model.parameters()) < base.rows()[0].parameters
+    assert (
+        row.parameters
+        == sum(parameter.numel() for parameter in source.model.parameters())
+        < base.rows()[0].parameters
+    )
     lines = source.lines("test", 17)[0]
     outputs = (run / "hypotheses/base.txt").read_text(encoding="utf-8").splitlines()
     assert source.translator.translate(lines, beam=1) == outputs
@@ -52,7 +59,12 @@ def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune
 def test_what_it_was_made_of_is_recorded_beside_what_was_lost(runs, base, prune_here):
     run = saved(runs, prune_here, "--close", "mean", "--by", "weight-norm")
     pruned = run.read_json("result.json")["pruned"]
-    expected = {"source": base.path.name, "source_hash": base.run_hash(), "order": "weight-norm", "close": "mean"}
+    expected = {
+        "source": base.path.name,
+        "source_hash": base.run_hash(),
+        "order": "weight-norm",
+        "close": "mean",
+    }
     assert {name: pruned[name] for name in expected} == expected
     assert pruned["calibration"] == {"sentences": 50, "targets": "reference"}
     scores = HeadMap.load(base / "scores/weight-norm.json")
@@ -74,7 +86,18 @@ def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
     assert code == 0, error
     (row,) = RunFolder.open(runs / "smallest").rows()
     assert (row.heads_open, row.heads_total) == (2, HEADS)
-    words = ["--base", run.path, "--runs", runs, "--finetune.epochs", "1", "--systems", "base,l0", "--test-sentences", "17"]
+    words = [
+        "--base",
+        run.path,
+        "--runs",
+        runs,
+        "--finetune.epochs",
+        "1",
+        "--systems",
+        "base,l0",
+        "--test-sentences",
+        "17",
+    ]
     code, _, error = called(fit)(*words, "--gate", "l0", "--name", "gated-again")
     assert code == 0, error
     rows = {row.system: row for row in RunFolder.open(runs / "gated-again").rows()}
@@ -96,7 +119,9 @@ def test_all_heads_may_go_and_all_may_stay(runs, base, prune_here):
 
 def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
     before = {path.name for path in runs.iterdir()}
-    code, out, error = prune_here(base.path, "--by", "gradient,weight-norm", "--close", "resample", *FEW, "--heads", "2,5")
+    code, out, error = prune_here(
+        base.path, "--by", "gradient,weight-norm", "--close", "resample", *FEW, "--heads", "2,5"
+    )
     assert code == 0, error
     assert [out.count(f" {heads}/{HEADS} ") for heads in (HEADS, 5, 2)] == [2, 4, 4]  # on validation and test
     assert {"BLEU", "chrF", "loss"} <= set(out.replace("┃", " ").split())
@@ -152,8 +177,12 @@ def test_settings_that_make_no_sense_are_refused(base, prune_here, words, parts)
         (["--heads", "1", "--kinds", "cross"], ["--kinds cross", "keep 4 open", "expected 4 to 6"]),
     ],
 )
-def test_numbers_of_heads_that_cannot_be_are_refused_before_anything_is_translated(base, prune_here, monkeypatch, words, parts):
-    monkeypatch.setattr("models.translator.Translator.translate", lambda *_, **__: pytest.fail("translated"))
+def test_numbers_of_heads_that_cannot_be_are_refused_before_anything_is_translated(
+    base, prune_here, monkeypatch, words, parts
+):
+    monkeypatch.setattr(
+        "headgates.models.translator.Translator.translate", lambda *_, **__: pytest.fail("translated")
+    )
     code, _, error = prune_here(base.path, *words)
     assert code == 1
     assert [part for part in parts if part not in error] == [], error
@@ -170,9 +199,14 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_overwritten(runs, base, 
 
 
 def test_few_positions_are_warned_of(base, prune_here, recwarn):
-    code, _, error = prune_here(base.path, "--close", "repair", *FEW[:4], "--calibration-sentences", "1", "--heads", "3")
+    code, _, error = prune_here(
+        base.path, "--close", "repair", *FEW[:4], "--calibration-sentences", "1", "--heads", "3"
+    )
     assert code == 0, error
-    assert any("positions of calibration text for" in str(each.message) for each in recwarn.list) or "positions of calibration" in error
+    assert (
+        any("positions of calibration text for" in str(each.message) for each in recwarn.list)
+        or "positions of calibration" in error
+    )
 
 
 def test_the_result_is_plain_json(runs, prune_here):

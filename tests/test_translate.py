@@ -1,4 +1,5 @@
-"""translate.py as its user meets it: files, pipes and terminals, ten thousand lines, what it refuses and how, and every early end.
+"""translate.py as its user meets it: files, pipes and terminals, ten thousand lines, what it refuses and how,
+and every early end.
 
 The model is untrained; what it says does not matter here."""
 
@@ -11,34 +12,54 @@ from pathlib import Path
 import pytest
 import torch
 
-import translate
-from configs.schema import ModelConfig, SearchConfig
-from data.vocab import Vocab
-from gates import HeadMap, find_sites
-from models.transformer import Transformer
-from models.translator import Translator
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
+from headgates.commands import translate
+from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.data.vocab import Vocab
+from headgates.gates import HeadMap, find_sites
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
 from tests.worlds.runs import write_run
 from tests.worlds.small_model import stirred
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat", "big dogs see a cat"]
+SOURCES = [
+    "the dog sleeps .",
+    "",
+    "a big cat sees the small dog .",
+    "dogs sleep",
+    "   ",
+    "the cat",
+    "big dogs see a cat",
+]
 TARGETS = ["der Hund schläft .", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
-SHAPE = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 1, "embeddings": "separate"}
+SHAPE = {
+    "d_model": 21,
+    "heads": 3,
+    "ffn": 13,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "embeddings": "separate",
+}
 SEARCH = SearchConfig(beam=2, max_ratio=1.0, max_extra=3, batch_tokens=101)
 
 
 @pytest.fixture(scope="module")
 def make_run(tmp_path_factory):
-    """make_run(model settings...) -> a finished run with the systems base and l0 (whose heads are half closed)."""
+    """make_run(model settings...) -> a finished run with the systems base and l0 (whose heads are half
+    closed)."""
 
     def make(**settings) -> RunFolder:
         folder = tmp_path_factory.mktemp("runs")
-        vocab = Vocab.train([line for line in SOURCES + TARGETS if line.strip()] * 3, size=53, path=folder / "vocab.model")
+        vocab = Vocab.train(
+            [line for line in SOURCES + TARGETS if line.strip()] * 3, size=53, path=folder / "vocab.model"
+        )
         torch.manual_seed(0)
         model = stirred(Transformer(ModelConfig(**{**SHAPE, **settings}), len(vocab), len(vocab)), 0.3)
-        closed = HeadMap({site: [1.0, 0.0, 0.0] if site.kind == "cross" else [0.0, 1.0, 1.0] for site in find_sites(model)})
+        closed = HeadMap(
+            {site: [1.0, 0.0, 0.0] if site.kind == "cross" else [0.0, 1.0, 1.0] for site in find_sites(model)}
+        )
         return write_run(folder / "toy-en-de-l0-s1", Translator(model, vocab, vocab, SEARCH), closed)
 
     return make
@@ -51,7 +72,8 @@ def run(make_run) -> Path:
 
 @pytest.fixture
 def translate_here(monkeypatch, capfdbinary):
-    """translate_here(words..., text=bytes of standard input) -> (exit code, stdout, stderr), the last as text."""
+    """translate_here(words..., text=bytes of standard input) -> (exit code, stdout, stderr), the last as
+    text."""
 
     def run(*words: object, text: bytes | None = None) -> tuple[int, bytes, str]:
         monkeypatch.setattr(sys, "argv", ["translate.py", *map(str, words)])
@@ -123,7 +145,11 @@ def test_no_text_gives_no_text(run, translate_here):
 
 
 def test_one_line_without_a_newline_gives_one_line_with_one(run, translate_here):
-    assert translate_here(run, "--quiet", text=b"the dog sleeps .") == (0, expected(run, ["the dog sleeps ."]), "")
+    assert translate_here(run, "--quiet", text=b"the dog sleeps .") == (
+        0,
+        expected(run, ["the dog sleeps ."]),
+        "",
+    )
 
 
 def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_path):
@@ -131,10 +157,27 @@ def test_ten_thousand_lines_come_out_in_their_order(run, translate_here, tmp_pat
     different = [" ".join(words[i % len(words) : i % len(words) + 1 + i % 7]) for i in range(101)]
     lines = [different[i * i % 101] for i in range(10_000)]
     (tmp_path / "in.txt").write_bytes(raw(lines))
-    flags = ["--system", "l0", "--beam", "1", "--batch-tokens", "20000", "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
+    flags = [
+        "--system",
+        "l0",
+        "--beam",
+        "1",
+        "--batch-tokens",
+        "20000",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+    ]
     code, out, error = translate_here(run, *flags)
     assert (code, out) == (0, b""), error
-    translations = dict(zip(different, open_source(run, "l0", device="cpu").translator.translate(different, beam=1), strict=True))
+    translations = dict(
+        zip(
+            different,
+            open_source(run, "l0", device="cpu").translator.translate(different, beam=1),
+            strict=True,
+        )
+    )
     assert len(set(translations.values())) > 10
     assert (tmp_path / "out.txt").read_bytes() == raw([translations[line] for line in lines])
     assert error.splitlines()[-1].startswith("10,000 lines, ")
@@ -149,9 +192,15 @@ def test_n_best_and_scores_are_columns_before_the_text(run, translate_here):
     assert [row[0] for row in rows] == [str(1 + i // 2) for i in range(2 * len(SOURCES))]
     for i, best in enumerate(found):
         ours = rows[2 * i : 2 * i + 2]
-        assert [row[3] for row in ours] == ([one.text for one in best[:2]] if SOURCES[i].strip() else ["", ""])
-        assert [float(row[1]) for row in ours[: len(best)]] == pytest.approx([one.score for one in best[:2]], abs=1e-3)
-        assert [float(row[2]) for row in ours[: len(best)]] == pytest.approx([one.log_prob for one in best[:2]], abs=1e-3)
+        assert [row[3] for row in ours] == (
+            [one.text for one in best[:2]] if SOURCES[i].strip() else ["", ""]
+        )
+        assert [float(row[1]) for row in ours[: len(best)]] == pytest.approx(
+            [one.score for one in best[:2]], abs=1e-3
+        )
+        assert [float(row[2]) for row in ours[: len(best)]] == pytest.approx(
+            [one.log_prob for one in best[:2]], abs=1e-3
+        )
 
 
 def test_a_translation_that_holds_a_newline_is_still_one_line(run, translate_here, monkeypatch):
@@ -163,7 +212,11 @@ def test_a_translation_that_holds_a_newline_is_still_one_line(run, translate_her
 def test_no_more_lines_than_the_window_are_translated_at_once(run, translate_here, monkeypatch):
     sizes = []
     plain = Translator.translate_n_best
-    monkeypatch.setattr(Translator, "translate_n_best", lambda self, lines, **k: sizes.append(len(lines)) or plain(self, lines, **k))
+    monkeypatch.setattr(
+        Translator,
+        "translate_n_best",
+        lambda self, lines, **k: sizes.append(len(lines)) or plain(self, lines, **k),
+    )
     code, out, _ = translate_here(run, "--beam", "1", "--window", "41", text=raw(["the dog"] * 131))
     assert (code, out.count(b"\n")) == (0, 131)
     assert sizes == [32, 41, 41, 17]
@@ -194,7 +247,9 @@ def test_a_line_longer_than_the_models_positions_is_named_or_left_empty(make_run
     text = raw(["the dog", "the cat " * 7, "the cat"])
     code, out, error = translate_here(run, text=text)
     assert (code, out) == (1, expected(run, ["the dog"]))
-    assert_one_line(error, "line 2 has", "more than the 10 that the model has positions for", "--too-long empty")
+    assert_one_line(
+        error, "line 2 has", "more than the 10 that the model has positions for", "--too-long empty"
+    )
     code, out, error = translate_here(run, "--too-long", "empty", "--quiet", text=text)
     assert (code, out) == (0, expected(run, ["the dog", "", "the cat"]))
     assert error.splitlines()[0].startswith("standard input, line 2 has")
@@ -330,7 +385,11 @@ def test_a_person_at_a_terminal_gets_each_line_translated_as_it_comes(run, trans
     monkeypatch.setattr(sys, "stdin", os.fdopen(theirs))
     windows = []
     plain = Translator.translate_n_best
-    monkeypatch.setattr(Translator, "translate_n_best", lambda self, lines, **k: windows.append(list(lines)) or plain(self, lines, **k))
+    monkeypatch.setattr(
+        Translator,
+        "translate_n_best",
+        lambda self, lines, **k: windows.append(list(lines)) or plain(self, lines, **k),
+    )
     code, out, error = translate_here(run)
     assert (code, out) == (0, expected(run, ["the dog", "the cat"]))
     assert error == "type a line for its translation; Ctrl-D ends\n"
@@ -340,6 +399,8 @@ def test_a_person_at_a_terminal_gets_each_line_translated_as_it_comes(run, trans
 def test_help_answers_before_anything_heavy_is_imported():
     code = "import sys, runpy; sys.argv = ['translate.py', '--help']\ntry: runpy.run_path('translate.py', run_name='__main__')\n"
     code += "except SystemExit as stop: print(stop.code, sorted({'torch', 'numpy', 'sentencepiece'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
+    )
     assert done.stdout.splitlines()[-1] == "0 []", done.stderr
     assert "--n-best" in done.stdout

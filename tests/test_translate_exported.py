@@ -1,4 +1,5 @@
-"""translate.py on a folder that export.py wrote; the model behind it is a stand-in, the formats have tests of their own."""
+"""translate.py on a folder that export.py wrote; the model behind it is a stand-in, the formats have tests of
+their own."""
 
 import json
 import sys
@@ -6,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-import models.formats
-import translate
-from configs.schema import SearchConfig
+import headgates.bridges.formats
+from headgates.commands import translate
+from headgates.configs.schema import SearchConfig
 
 
 class Shouting:
@@ -27,7 +28,7 @@ class Shouting:
 def exported(tmp_path, monkeypatch) -> Shouting:
     """What opening tmp_path/exported gives; `positions` there are sinusoidal."""
     model = Shouting()
-    monkeypatch.setattr(models.formats, "open_exported", lambda folder, threads: model)
+    monkeypatch.setattr(headgates.bridges.formats, "open_exported", lambda folder, threads: model)
     (tmp_path / "exported").mkdir()
     (tmp_path / "in.txt").write_text("the dog\nthe big big dog\n")
     write_about(tmp_path, positions="sinusoidal")
@@ -42,7 +43,11 @@ def write_about(folder, **settings) -> None:
 @pytest.fixture
 def translate_here(exported, tmp_path, monkeypatch, capsys):
     def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["translate.py", str(tmp_path / "exported"), "--input", str(tmp_path / "in.txt"), *words])
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            ["translate.py", str(tmp_path / "exported"), "--input", str(tmp_path / "in.txt"), *words],
+        )
         return translate.main(), *capsys.readouterr()
 
     return run

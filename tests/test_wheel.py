@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import gates
+import headgates.gates
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -96,7 +96,9 @@ def wheel(tmp_path_factory) -> Path:
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
-    for room in (path for path in ROOT.iterdir() if (path / "__init__.py").is_file()):  # the other rooms too: they must stay out
+    for room in (
+        path for path in ROOT.iterdir() if (path / "__init__.py").is_file()
+    ):  # the other rooms too: they must stay out
         shutil.copytree(room, source / room.name, ignore=shutil.ignore_patterns("__pycache__"))
     pip(["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out), str(source)])
     (built,) = out.glob("*.whl")
@@ -115,18 +117,24 @@ def test_the_wheel_holds_gates_alone(wheel):
     packages = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert packages == {"headgates"}
     modules = {name.removeprefix("headgates/") for name in names if name.startswith("headgates/")}
-    assert modules == {path.relative_to(ROOT / "gates").as_posix() for path in (ROOT / "gates").rglob("*.py")} | {"py.typed"}
+    assert modules == {
+        path.relative_to(ROOT / "gates").as_posix() for path in (ROOT / "gates").rglob("*.py")
+    } | {"py.typed"}
 
 
 def test_the_wheel_has_the_version_that_the_package_says(wheel):
-    assert wheel.name.split("-")[1] == gates.__version__
+    assert wheel.name.split("-")[1] == headgates.gates.__version__
 
 
 def test_the_wheel_requires_torch_alone_and_has_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        (metadata,) = [
+            archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA")
+        ]
         licences = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
-    required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    required = [
+        line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line
+    ]
     assert required == ["Requires-Dist: torch>=2.6"]
     assert len(licences) == 1
 
@@ -141,12 +149,16 @@ def torch_alone(folder: Path) -> Path:
         except metadata.PackageNotFoundError:  # of another platform
             continue
         done.add(name)
-        for top in {path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")
+        }:
             link, file = folder / top, Path(str(distribution.locate_file(top)))
             if file.exists() and not link.exists():
                 link.symlink_to(file.resolve())
         needed = [text for text in distribution.requires or () if "extra ==" not in text]
-        todo += [match[0] for text in needed if (match := re.match(r"[\w.-]+", text)) and match[0] not in done]
+        todo += [
+            match[0] for text in needed if (match := re.match(r"[\w.-]+", text)) and match[0] not in done
+        ]
     return folder
 
 
@@ -160,6 +172,13 @@ def test_the_wheel_works_outside_the_checkout_with_torch_alone(wheel, tmp_path):
     path = os.pathsep.join([str(target), str(torch_alone(packages))])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     # -S: no site-packages but these
-    done = subprocess.run([sys.executable, "-S", str(script)], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-S", str(script)],
+        cwd=elsewhere,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1:] == ["used with torch alone"]

@@ -1,11 +1,22 @@
 """The words of the toy language pair, English and German, and how German inflects.
 
-Tables, the most frequent word of a group first: the grammar draws from them with Zipf weights. Words were chosen so that English decides
-German: no noun is spelt alike in singular and plural, no form is both noun and verb, a verb has one valency. Some English words have two
-German ones, chosen by a word that may stand far away, as in real German: a person `isst`, an animal `frisst`; a person `rennt`, a machine
-`läuft`. German is regular where real German is not: `von` and the dative for the genitive, no contractions (`in dem`), no weak nouns."""
+Tables, the most frequent word of a group first: the grammar draws from them with Zipf weights. Words were
+chosen so that English decides German: no noun is spelt alike in singular and plural, no form is both noun and
+verb, a verb has one valency. Some English words have two German ones, chosen by a word that may stand far
+away, as in real German: a person `isst`, an animal `frisst`; a person `rennt`, a machine `läuft`. German is
+regular where real German is not:
+`von` and the dative for the
+genitive, no contractions
+(`in dem`), no weak nouns."""
 
-from data.toy.entries import read_adjectives, read_adverbs, read_determiners, read_nouns, read_prepositions, read_verbs
+from headgates.data.toy.entries import (
+    read_adjectives,
+    read_adverbs,
+    read_determiners,
+    read_nouns,
+    read_prepositions,
+    read_verbs,
+)
 
 NOUNS = {  # English, gender, German, and the preposition of place unless it is `in`
     "person": read_nouns("""
@@ -72,7 +83,11 @@ NOUNS = {  # English, gender, German, and the preposition of place unless it is 
         lesson lessons / f / Stunde Stunden"""),
 }
 NAMES = ("Anna", "Peter", "Maria", "Paul")  # persons, singular
-PRONOUNS = (("he", "er", False), ("she", "sie", False), ("they", "sie", True))  # persons, subjects only: English, German, plural
+PRONOUNS = (
+    ("he", "er", False),
+    ("she", "sie", False),
+    ("they", "sie", True),
+)  # persons, subjects only: English, German, plural
 
 (COPULA,) = read_verbs("copula", "are is / any idea / - / ist sind")
 _VERBS = {
@@ -127,7 +142,12 @@ _VERBS = {
         hope hopes / person / that / hofft hoffen""",
 }
 VERBS = {frame: read_verbs(frame, rows) for frame, rows in _VERBS.items()}
-MODALS = (("will", ("wird", "werden")), ("can", ("kann", "können")), ("must", ("muss", "müssen")), ("should", ("soll", "sollen")))
+MODALS = (
+    ("will", ("wird", "werden")),
+    ("can", ("kann", "können")),
+    ("must", ("muss", "müssen")),
+    ("should", ("soll", "sollen")),
+)
 
 ADJECTIVES = read_adjectives("""
     old / any / alt

@@ -1,11 +1,23 @@
-"""Writes a sentence of the toy grammar down: in English with its dependency tree, and in German with its alignment to the English words.
+"""Writes a sentence of the toy grammar down: in English with its dependency tree, and in German with its
+alignment to the English words.
 
-English labels are spaCy's (CLEAR style): a relative pronoun is nsubj or dobj of its clause, `is` heads its adjective (acomp), joined
-phrases are a chain. German: the finite verb stands second in main clauses and last in all others; prefixes and infinitives close the
-clause; before them stand, in this order, subject (where something else is first), `oft`, dative, accusative, `nicht`, `langsam`, place."""
+English labels are spaCy's (CLEAR style): a relative pronoun is nsubj or dobj of its clause, `is` heads its
+adjective (acomp), joined phrases are a chain. German: the finite verb stands second in main clauses and last
+in all others; prefixes and infinitives close the clause; before them stand, in this order, subject (where
+something else is first),
+`oft`, dative, accusative,
+`nicht`, `langsam`, place."""
 
-from data.toy.entries import ENDINGS, RELATIVE, Adjective, Adverb, Preposition, decline_determiner, decline_noun
-from data.toy.grammar import Clause, Phrase
+from headgates.data.toy.entries import (
+    ENDINGS,
+    RELATIVE,
+    Adjective,
+    Adverb,
+    Preposition,
+    decline_determiner,
+    decline_noun,
+)
+from headgates.data.toy.grammar import Clause, Phrase
 
 LABELS = (
     "ROOT", "acomp", "advcl", "advmod", "amod", "aux", "cc", "ccomp", "conj", "dative", "det", "dobj", "mark", "neg", "npadvmod", "nsubj",
@@ -20,8 +32,8 @@ def join(words: list[str]) -> str:
 
 
 class English:
-    """A sentence in English: its words, their heads (numbered from 1, 0 for the root) and labels. Methods count words from 0, and fill in
-    the fields `at...` of the clauses and phrases."""
+    """A sentence in English: its words, their heads (numbered from 1, 0 for the root) and labels. Methods
+    count words from 0, and fill in the fields `at...` of the clauses and phrases."""
 
     def __init__(self, sentence: Clause) -> None:
         self.words: list[str] = []
@@ -32,7 +44,8 @@ class English:
         self.words[0] = self.words[0][0].upper() + self.words[0][1:]
 
     def _add(self, word: str, label: str, head: int = -1) -> int:
-        """Add a word and return its index. head: the index of its head, -1 while it is unknown and for the root."""
+        """Add a word and return its index. head: the index of its head, -1 while it is unknown and for the
+        root."""
         self.words.append(word)
         self.labels.append(label)
         self.heads.append(head + 1)
@@ -64,13 +77,19 @@ class English:
             self._clause(phrase.relative, "relcl", noun)
         previous, phrase.at_others = noun, []
         for left, other in enumerate(phrase.others, start=1 - len(phrase.others)):
-            phrase.at_others.append(self._add(",", "punct", previous) if left else self._add("and", "cc", previous))
+            phrase.at_others.append(
+                self._add(",", "punct", previous) if left else self._add("and", "cc", previous)
+            )
             previous = self._phrase(other, "conj", previous)
         return noun
 
-    def _adjective(self, pair: tuple[Adverb | None, Adjective], label: str, head: int = -1) -> tuple[int, int]:
+    def _adjective(
+        self, pair: tuple[Adverb | None, Adjective], label: str, head: int = -1
+    ) -> tuple[int, int]:
         degree, adjective = pair
-        at_degree = self._add(degree.form, degree.label, len(self.words) + 1) if degree else -1  # it depends on the next word
+        at_degree = (
+            self._add(degree.form, degree.label, len(self.words) + 1) if degree else -1
+        )  # it depends on the next word
         return at_degree, self._add(adjective.form, label, head)
 
     def _place(self, place: tuple[Preposition, Phrase], head: int) -> int:
@@ -110,7 +129,9 @@ class English:
         if copula and clause.negated:
             at["not"] = self._add("not", "neg", at["verb"])
         if not copula:
-            at["verb"] = self._add(clause.verb.forms[plural or bool(clause.modal) or clause.negated], label, head)
+            at["verb"] = self._add(
+                clause.verb.forms[plural or bool(clause.modal) or clause.negated], label, head
+            )
         self._attach(first, at["verb"])
         self._after_verb(clause, at["verb"])
         return at["verb"]
@@ -139,8 +160,8 @@ class English:
 
 
 class German:
-    """A sentence in German: its words, and for each the index of its source word (links), -1 for none. `English` must come first: it
-    fills in the indices of the source words."""
+    """A sentence in German: its words, and for each the index of its source word (links), -1 for none.
+    `English` must come first: it fills in the indices of the source words."""
 
     def __init__(self, sentence: Clause, *, period: int) -> None:
         self.words: list[str] = []
@@ -168,7 +189,9 @@ class German:
             column = phrase.column
             if form := decline_determiner(determiner, column=column, case=case):
                 self._add(form, phrase.at_determiner)
-            for (degree, adjective), (at_degree, at_adjective) in zip(phrase.adjectives, phrase.at_adjectives, strict=True):
+            for (degree, adjective), (at_degree, at_adjective) in zip(
+                phrase.adjectives, phrase.at_adjectives, strict=True
+            ):
                 if degree:
                     self._add(degree.german, at_degree)
                 ending = ENDINGS[determiner.adjectives][case][column]

@@ -1,15 +1,16 @@
-"""Attention the slow way, to compare analyses with: one pair at a time, without padding, one head and one query after the other."""
+"""Attention the slow way, to compare analyses with: one pair at a time, without padding, one head and one
+query after the other."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from configs.schema import ModelConfig
-from data.batch import Batch, collate
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, HeadSite
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig
+from headgates.data.batch import Batch, collate
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite
+from headgates.models.transformer import Transformer
 
 BOS, EOS = SpecialTokens().beginning, SpecialTokens().end
 
@@ -37,7 +38,9 @@ class Look:
 def random_model(seed: int = 0) -> Transformer:
     """A small model of random, sharp heads with uneven sites; its dropout would show."""
     torch.manual_seed(seed)
-    config = ModelConfig(d_model=15, ffn=7, heads=3, encoder_layers=2, decoder_layers=2, dropout=0.3, attention_dropout=0.2)
+    config = ModelConfig(
+        d_model=15, ffn=7, heads=3, encoder_layers=2, decoder_layers=2, dropout=0.3, attention_dropout=0.2
+    )
     model = Transformer(config, VOCAB, VOCAB, HEADS).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -49,12 +52,18 @@ def random_pairs(seed: int = 0) -> list[Pair]:
     """Of many lengths, sentences of one token and of none among them."""
     generator = torch.Generator().manual_seed(seed)
     lengths = [(2, 5), (7, 3), (1, 1), (11, 13), (1, 7), (5, 1), (4, 2), (13, 11), (0, 2), (3, 0)]
-    return [tuple(torch.randint(4, VOCAB, (length,), generator=generator).tolist() for length in both) for both in lengths]
+    return [
+        tuple(torch.randint(4, VOCAB, (length,), generator=generator).tolist() for length in both)
+        for both in lengths
+    ]
 
 
 def in_batches(pairs: Sequence[Pair], size: int) -> list[Batch]:
     """The pairs in their order; `index` is their number."""
-    return [collate(pairs[i : i + size], list(range(i, min(i + size, len(pairs)))), 1) for i in range(0, len(pairs), size)]
+    return [
+        collate(pairs[i : i + size], list(range(i, min(i + size, len(pairs)))), 1)
+        for i in range(0, len(pairs), size)
+    ]
 
 
 def looks(model: Transformer, pairs: Sequence[Pair], exclude: str = "both") -> Iterator[Look]:
@@ -65,13 +74,25 @@ def looks(model: Transformer, pairs: Sequence[Pair], exclude: str = "both") -> I
         with torch.no_grad():
             model(torch.tensor([source]), torch.tensor([read]), weights)
         for site, each in weights.items():
-            queries, keys = {"enc-self": (source, source), "dec-self": (read, read), "cross": (produced, source)}[site.split(".")[2]]
+            queries, keys = {
+                "enc-self": (source, source),
+                "dec-self": (read, read),
+                "cross": (produced, source),
+            }[site.split(".")[2]]
             for head in range(each.shape[1]):
                 for i, token in enumerate(queries):
                     if exclude in ("both", "query") and token in (BOS, EOS):
                         continue
-                    row = {j: float(each[0, head, i, j]) for j in range(len(keys)) if "dec-self" not in site or j <= i}
-                    row = {j: weight for j, weight in row.items() if exclude in ("none", "query") or keys[j] not in (BOS, EOS)}
+                    row = {
+                        j: float(each[0, head, i, j])
+                        for j in range(len(keys))
+                        if "dec-self" not in site or j <= i
+                    }
+                    row = {
+                        j: weight
+                        for j, weight in row.items()
+                        if exclude in ("none", "query") or keys[j] not in (BOS, EOS)
+                    }
                     if row:
                         yield Look(site, head, number, i, row)
 
@@ -81,7 +102,10 @@ def mean_map(values: dict[tuple[str, int], list[float]]) -> HeadMap:
     sizes: dict[str, int] = {}
     for site, head in values:
         sizes[site] = max(sizes.get(site, 0), head + 1)
-    rows = {site: [sum(values[site, head]) / len(values[site, head]) for head in range(size)] for site, size in sizes.items()}
+    rows = {
+        site: [sum(values[site, head]) / len(values[site, head]) for head in range(size)]
+        for site, size in sizes.items()
+    }
     return HeadMap({HeadSite.parse(site, len(row)): row for site, row in rows.items()})
 
 

@@ -6,8 +6,8 @@ from math import log
 import pytest
 import torch
 
-from analysis.alignment import Alignment, Entropy, piece_links
-from analysis.attention_pass import observe_attention
+from headgates.analysis.alignment import Alignment, Entropy, piece_links
+from headgates.analysis.attention_pass import observe_attention
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 KINDS = ["cross"]
@@ -45,7 +45,11 @@ def slow(model, pairs, gold, token):
 def test_agreement_and_baseline_are_those_of_a_slow_count(token, size, as_mapping):
     model, pairs = random_model(), random_pairs()
     gold = random_links(pairs)
-    given = {number: gold[number] for number in (6, 3, 9, 0, 1, 2, 4, 8, 5, 7)} | {99: [(0, 0)]} if as_mapping else gold
+    given = (
+        {number: gold[number] for number in (6, 3, 9, 0, 1, 2, 4, 8, 5, 7)} | {99: [(0, 0)]}
+        if as_mapping
+        else gold
+    )
     alignment = Alignment(given, token=token)
     observe_attention(model, in_batches(pairs, size), [alignment])  # other kinds are passed over
     agreement, offset, share, tokens = slow(model, pairs, gold, token)
@@ -57,7 +61,9 @@ def test_agreement_and_baseline_are_those_of_a_slow_count(token, size, as_mappin
 
 def test_the_end_of_sentence_is_never_looked_at():
     model, pairs = random_model(), random_pairs()
-    everything = [[(s, t) for s in range(len(source)) for t in range(len(target))] for source, target in pairs]
+    everything = [
+        [(s, t) for s in range(len(source)) for t in range(len(target))] for source, target in pairs
+    ]
     alignment = Alignment(everything)
     observe_attention(model, in_batches(pairs, 3), [alignment], kinds=KINDS)
     assert (alignment.agreement().flat() == 1).all()
@@ -73,7 +79,15 @@ def test_of_equally_frequent_offsets_the_nearest_and_then_the_earlier_is_the_bas
 
 def test_every_piece_of_a_word_has_its_links_and_pieces_of_no_word_none():
     source, target = [0, 0, 1, None, 2], [0, 1, 1]
-    assert piece_links([(0, 1), (2, 0), (2, 1), (5, 1), (0, 1)], source, target) == [(0, 1), (0, 2), (1, 1), (1, 2), (4, 0), (4, 1), (4, 2)]
+    assert piece_links([(0, 1), (2, 0), (2, 1), (5, 1), (0, 1)], source, target) == [
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 2),
+        (4, 0),
+        (4, 1),
+        (4, 2),
+    ]
     assert piece_links([], source, target) == []
 
 
@@ -85,7 +99,9 @@ def test_links_that_do_not_fit_and_pairs_without_links_are_refused():
 
     run([[(2, 1)]])
     run([[(2, 1)]], token="read")
-    with pytest.raises(ValueError, match="alignment of pair 0 names source piece 3, but the sentence has 3 pieces"):
+    with pytest.raises(
+        ValueError, match="alignment of pair 0 names source piece 3, but the sentence has 3 pieces"
+    ):
         run([[(0, 0), (3, 1)]])
     with pytest.raises(ValueError, match="names target piece 2, but the sentence has 2 pieces"):
         run([[(0, 2)]])

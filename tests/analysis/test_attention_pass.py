@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from analysis.attention_pass import AttentionBatch, check_exclude, observe_attention
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, HeadSite, attach, find_sites, remove
+from headgates.analysis.attention_pass import AttentionBatch, check_exclude, observe_attention
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite, attach, find_sites, remove
 from tests.analysis.one_by_one import VOCAB, in_batches, looks, random_model, random_pairs
 
 PAD = SpecialTokens().padding
@@ -38,7 +38,9 @@ def test_every_observer_sees_every_batch_with_the_weights_of_a_plain_forward():
         for site, weights in seen.weights.items():
             queries = (batch.source if site.kind == "enc-self" else batch.target_in) != PAD
             assert weights.dtype == torch.float32
-            torch.testing.assert_close(weights.transpose(1, 2)[queries], plain[site.name].transpose(1, 2)[queries], rtol=0, atol=0)
+            torch.testing.assert_close(
+                weights.transpose(1, 2)[queries], plain[site.name].transpose(1, 2)[queries], rtol=0, atol=0
+            )
 
 
 def test_padding_has_no_weight_as_a_key_or_as_a_query():
@@ -47,7 +49,10 @@ def test_padding_has_no_weight_as_a_key_or_as_a_query():
         assert source.any()
         assert target.any()
         for site, weights in seen.weights.items():
-            queries, keys = (source if site.kind == "enc-self" else target), (target if site.kind == "dec-self" else source)
+            queries, keys = (
+                (source if site.kind == "enc-self" else target),
+                (target if site.kind == "dec-self" else source),
+            )
             assert (weights.transpose(1, 2)[queries] == 0).all()
             assert (weights.permute(0, 3, 1, 2)[keys] == 0).all()
             totals = weights.sum(3).transpose(1, 2)[~queries]
@@ -57,7 +62,9 @@ def test_padding_has_no_weight_as_a_key_or_as_a_query():
 def test_sites_without_a_head_are_not_shown():
     model = random_model()
     names = {site.name for site in find_sites(model)}
-    assert {site.name for site in shown(model, in_batches(random_pairs(), 8))[0].weights} == names - {"decoder.1.dec-self"}
+    assert {site.name for site in shown(model, in_batches(random_pairs(), 8))[0].weights} == names - {
+        "decoder.1.dec-self"
+    }
 
 
 def test_removed_heads_are_gone_and_the_others_keep_their_weights():
@@ -66,12 +73,17 @@ def test_removed_heads_are_gone_and_the_others_keep_their_weights():
     remove(model, HeadMap({HeadSite.at("enc-self", 1, 2): [True, False]}))
     after = shown(model, batches, kinds=["enc-self"])[0].weights
     assert [site.heads for site in after] == [3, 1]
-    torch.testing.assert_close(after[HeadSite.at("enc-self", 1, 1)], before[HeadSite.at("enc-self", 1, 2)][:, 1:])
+    torch.testing.assert_close(
+        after[HeadSite.at("enc-self", 1, 1)], before[HeadSite.at("enc-self", 1, 2)][:, 1:]
+    )
 
 
 def test_only_the_kinds_asked_for_are_shown_and_the_decoder_rests_for_the_encoder_alone(monkeypatch):
     model, batches = random_model(), in_batches(random_pairs(), 8)
-    assert {site.kind for site in shown(model, batches, kinds=["cross", "enc-self"])[0].weights} == {"cross", "enc-self"}
+    assert {site.kind for site in shown(model, batches, kinds=["cross", "enc-self"])[0].weights} == {
+        "cross",
+        "enc-self",
+    }
     monkeypatch.setattr(type(model), "decode", None)
     assert {site.kind for site in shown(model, batches, kinds=["enc-self"])[0].weights} == {"enc-self"}
 
@@ -84,7 +96,9 @@ def test_gates_stay_as_they_are_and_change_what_is_seen_after_them():
     after = shown(model, batches)[0].weights
     assert model.head_gates is bank
     torch.testing.assert_close(after[HeadSite.at("enc-self", 0, 3)], before[HeadSite.at("enc-self", 0, 3)])
-    assert not torch.allclose(after[HeadSite.at("enc-self", 1, 2)], before[HeadSite.at("enc-self", 1, 2)], atol=1e-3)
+    assert not torch.allclose(
+        after[HeadSite.at("enc-self", 1, 2)], before[HeadSite.at("enc-self", 1, 2)], atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -147,7 +161,9 @@ def test_the_strongest_keys_are_those_of_one_sentence_and_one_query_at_a_time(ex
                 for head in range(site.heads):
                     look = slow[site.name, head, pair, query]
                     assert int(strongest.key[n, head]) == look.argmax
-                    assert float(strongest.weight[n, head]) == pytest.approx(max(look.keys.values()), rel=1e-5)
+                    assert float(strongest.weight[n, head]) == pytest.approx(
+                        max(look.keys.values()), rel=1e-5
+                    )
                     found += 1
     assert found == len(slow)
 
@@ -155,7 +171,12 @@ def test_the_strongest_keys_are_those_of_one_sentence_and_one_query_at_a_time(ex
 def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_never_padding():
     batch = in_batches([([5, 6, 7], [5]), ([VOCAB - 1], [5])], 2)[0]  # sources (2, 4)
     site = HeadSite.at("enc-self", 0, 1)
-    weights = torch.tensor([[[[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0]] + [[0.25] * 4] * 2], [[[0.0, 1.0, 0, 0]] * 2 + [[0.0] * 4] * 2]])
+    weights = torch.tensor(
+        [
+            [[[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0]] + [[0.25] * 4] * 2],
+            [[[0.0, 1.0, 0, 0]] * 2 + [[0.0] * 4] * 2],
+        ]
+    )
     seen = AttentionBatch(batch, {site: weights})
     assert seen.strongest(site, "both").key.flatten().tolist() == [1, 0, 0, 0]
     assert seen.strongest(site, "none").key.flatten().tolist() == [1, 3, 0, 0, 1, 1]

@@ -4,8 +4,8 @@ from collections import defaultdict
 
 import pytest
 
-from analysis.attention_pass import observe_attention
-from analysis.confidence import Confidence, confidence
+from headgates.analysis.attention_pass import observe_attention
+from headgates.analysis.confidence import Confidence, confidence
 from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map, random_model, random_pairs
 
 

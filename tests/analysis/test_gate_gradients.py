@@ -1,4 +1,5 @@
-"""Gradients to the gate of every head: relevance by them against the step-by-step walk, and both scores on a model that is not ours."""
+"""Gradients to the gate of every head: relevance by them against the step-by-step walk, and both scores on a
+model that is not ours."""
 
 from dataclasses import dataclass
 
@@ -7,15 +8,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from analysis.gate_gradients import head_factors
-from analysis.importance import TRANSLATION_LOSS, importance
-from analysis.lrp import relevance
-from data.batch import Batch, collate
-from gates import SITE_RULES, HeadMap, HeadSite, SiteRule, attach, find_sites, gate_heads, reattach, remove
-from models.transformer import Transformer
+from headgates.analysis.gate_gradients import head_factors
+from headgates.analysis.lrp import relevance
+from headgates.analysis.scores.importance import TRANSLATION_LOSS, importance
+from headgates.data.batch import Batch, collate
+from headgates.gates import (
+    SITE_RULES,
+    HeadMap,
+    HeadSite,
+    SiteRule,
+    attach,
+    find_sites,
+    gate_heads,
+    reattach,
+    remove,
+)
+from headgates.models.transformer import Transformer
 
-PAIRS = [([7, 5, 11, 4, 9, 13], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12, 4, 4, 17], [6]), ([21], []), ([9, 9], [12, 3, 16])]
-REMOVED = {"encoder.0.enc-self": [1, 0, 1], "decoder.0.dec-self": [1, 1, 1], "encoder.1.enc-self": [1, 1, 1], "decoder.1.cross": [0, 1, 0]}
+PAIRS = [
+    ([7, 5, 11, 4, 9, 13], [5, 7]),
+    ([8, 6, 22], [18, 4, 9, 11]),
+    ([12, 4, 4, 17], [6]),
+    ([21], []),
+    ([9, 9], [12, 3, 16]),
+]
+REMOVED = {
+    "encoder.0.enc-self": [1, 0, 1],
+    "decoder.0.dec-self": [1, 1, 1],
+    "encoder.1.enc-self": [1, 1, 1],
+    "decoder.1.cross": [0, 1, 0],
+}
 
 
 def batches() -> list[Batch]:
@@ -27,7 +49,10 @@ def whole(model: Transformer) -> None:
 
 
 def without_heads(model: Transformer) -> None:
-    remove(model, HeadMap({site: torch.tensor(REMOVED.get(site.name, [0, 0, 0])).bool() for site in find_sites(model)}))
+    remove(
+        model,
+        HeadMap({site: torch.tensor(REMOVED.get(site.name, [0, 0, 0])).bool() for site in find_sites(model)}),
+    )
 
 
 def with_gates(model: Transformer) -> None:
@@ -40,14 +65,21 @@ def with_gates_on_one_kind(model: Transformer) -> None:
 
 
 @pytest.mark.parametrize("change", [whole, without_heads, with_gates, with_gates_on_one_kind])
-@pytest.mark.parametrize("settings", [{"norm": "pre"}, {"norm": "post", "positions": "learned", "max_positions": 11}])
+@pytest.mark.parametrize(
+    "settings", [{"norm": "pre"}, {"norm": "post", "positions": "learned", "max_positions": 11}]
+)
 @pytest.mark.parametrize(("aggregation", "seed"), [("step", "one"), ("sum", "one"), ("sum", "logit")])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_the_gates_gradient_is_the_walk_by_the_gradient_rule(make_model, settings, change, aggregation, seed, dtype, tolerance):
+def test_the_gates_gradient_is_the_walk_by_the_gradient_rule(
+    make_model, settings, change, aggregation, seed, dtype, tolerance
+):
     model = make_model(**settings)
     change(model)
     model.to(dtype)
-    ours, walk = (relevance(model, batches(), rule=rule, aggregation=aggregation, seed=seed) for rule in ("gate-gradient", "gradient"))
+    ours, walk = (
+        relevance(model, batches(), rule=rule, aggregation=aggregation, seed=seed)
+        for rule in ("gate-gradient", "gradient")
+    )
     assert list(ours.share) == list(walk.share)
     assert ours.steps == walk.steps
     torch.testing.assert_close(ours.share.flat(), walk.share.flat(), rtol=tolerance, atol=tolerance)
@@ -107,7 +139,9 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        q, k, v = (
+            each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1)
+        )
         z = F.scaled_dot_product_attention(q, k, v, seen[:, None, None])
         if self.gate is not None:
             z = gate_heads(z, self.gate())
@@ -167,7 +201,8 @@ def queries(model: nn.Module, site: HeadSite, batch: Texts) -> Tensor:
 
 
 def by_hand(model: Classifier, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The logits (3,) of one text, and the heads' outputs (5, L, 2) of every layer, with constant weights, norms and GELU's ratios."""
+    """The logits (3,) of one text, and the heads' outputs (5, L, 2) of every layer, with constant weights,
+    norms and GELU's ratios."""
     x, seen = model.embedding(ids), []
     for layer in model.encoder["layers"]:
         q, k, v = (each.unflatten(-1, (5, 2)).transpose(0, 1) for each in layer.attention.qkv(x).chunk(3, -1))
@@ -176,7 +211,10 @@ def by_hand(model: Classifier, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
         seen.append(z)
         x = x + layer.attention.out(z.transpose(0, 1).flatten(1))
         centred = x - x.mean(-1, keepdim=True)
-        x = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt().detach() * layer.norm.weight + layer.norm.bias
+        x = (
+            centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt().detach() * layer.norm.weight
+            + layer.norm.bias
+        )
         a = layer.inner(x)
         x = x + layer.outer(a * (F.gelu(a) / a).detach())
         x = x * layer.last.weight / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt().detach()
@@ -187,24 +225,38 @@ def test_relevance_of_a_classifier_is_gradient_times_input_at_its_heads_outputs(
     found = relevance(
         classifier,
         [ROWS],
-        logits=lambda model, batch: (model(batch.ids).max(-1, keepdim=True).values, torch.ones(3, 1, dtype=torch.bool)),
+        logits=lambda model, batch: (
+            model(batch.ids).max(-1, keepdim=True).values,
+            torch.ones(3, 1, dtype=torch.bool),
+        ),
         queries=queries,
     )
     loop = []
     for ids in TEXTS:
         logits, seen = by_hand(classifier, ids)
         gradients = torch.autograd.grad(logits.max(), seen)
-        loop.append(torch.stack([(g * z).sum((1, 2)) / logits.max() for g, z in zip(gradients, seen, strict=True)]).detach())
+        loop.append(
+            torch.stack(
+                [(g * z).sum((1, 2)) / logits.max() for g, z in zip(gradients, seen, strict=True)]
+            ).detach()
+        )
     R = torch.stack(loop)  # (B, layers, heads)
     assert [site.name for site in found.share] == ["encoder.0.enc-self", "encoder.1.enc-self"]
     torch.testing.assert_close(torch.stack(list(found.signed.values())), R.mean(0), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(torch.stack(list(found.share.values())), (R.abs() / R.abs().sum(2, keepdim=True)).mean(0))
-    torch.testing.assert_close(torch.stack(list(found.share_signed.values())), (R / R.sum(2, keepdim=True)).mean(0))
+    torch.testing.assert_close(
+        torch.stack(list(found.share.values())), (R.abs() / R.abs().sum(2, keepdim=True)).mean(0)
+    )
+    torch.testing.assert_close(
+        torch.stack(list(found.share_signed.values())), (R / R.sum(2, keepdim=True)).mean(0)
+    )
     assert classifier.training
 
 
 def test_the_walk_refuses_a_model_that_it_does_not_know(classifier):
-    with pytest.raises(ValueError, match="rule 'ratio' walks through a Transformer of ours, got Classifier; take 'gate-gradient'"):
+    with pytest.raises(
+        ValueError,
+        match="rule 'ratio' walks through a Transformer of ours, got Classifier; take 'gate-gradient'",
+    ):
         relevance(classifier, [ROWS], rule="ratio")
 
 
@@ -214,8 +266,13 @@ def test_importance_of_a_classifier_by_a_loss_of_its_own(classifier, absolute):
         return -model(batch.ids).log_softmax(-1)[:, 1].sum()
 
     found = importance(classifier, [ROWS], absolute=absolute, loss=loss, queries=queries)
-    alone = [importance(classifier, [Texts(ids[None])], absolute=absolute, loss=loss, queries=queries).flat() for ids in TEXTS]
-    weights = torch.tensor([len(ids) for ids in TEXTS]).double() if absolute == "token" else torch.ones(3).double()
+    alone = [
+        importance(classifier, [Texts(ids[None])], absolute=absolute, loss=loss, queries=queries).flat()
+        for ids in TEXTS
+    ]
+    weights = (
+        torch.tensor([len(ids) for ids in TEXTS]).double() if absolute == "token" else torch.ones(3).double()
+    )
     torch.testing.assert_close(found.flat(), (torch.stack(alone) * weights[:, None]).sum(0) / weights.sum())
     step = 1e-4  # and dL/dxi itself by differences
     (ids, *_), (site, *_) = TEXTS, find_sites(classifier)

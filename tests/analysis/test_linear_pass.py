@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from analysis.linear_pass import LinearPass
+from headgates.analysis.linear_pass import LinearPass
 
 F64 = torch.float64
 
@@ -43,7 +43,10 @@ def test_fused_attention_gives_the_same_output_and_no_gradient_to_queries_and_ke
     assert linear_pass.largest == found.numel()
 
 
-@pytest.mark.parametrize("module", [nn.LayerNorm(7, dtype=F64), nn.LayerNorm((3, 7), elementwise_affine=False), nn.RMSNorm(7, dtype=F64)])
+@pytest.mark.parametrize(
+    "module",
+    [nn.LayerNorm(7, dtype=F64), nn.LayerNorm((3, 7), elementwise_affine=False), nn.RMSNorm(7, dtype=F64)],
+)
 def test_norms_give_the_same_output_and_are_linear_on_the_way_back(module):
     for parameter in module.parameters():
         parameter.data = random(*parameter.shape, seed=1)
@@ -54,7 +57,14 @@ def test_norms_give_the_same_output_and_are_linear_on_the_way_back(module):
     torch.testing.assert_close(found, expected)
     last = tuple(range(-len(module.normalized_shape), 0))
     mean = 0 if isinstance(module, nn.RMSNorm) else x.mean(last, keepdim=True)
-    sigma = (x - mean).pow(2).mean(last, keepdim=True).add(getattr(module, "eps", None) or torch.finfo(F64).eps).sqrt().detach()
+    sigma = (
+        (x - mean)
+        .pow(2)
+        .mean(last, keepdim=True)
+        .add(getattr(module, "eps", None) or torch.finfo(F64).eps)
+        .sqrt()
+        .detach()
+    )
     by_hand = (x - mean) / sigma * (1 if module.weight is None else module.weight)
     weight = random(*found.shape, seed=2)
     torch.testing.assert_close(torch.autograd.grad(found, x, weight), torch.autograd.grad(by_hand, x, weight))
@@ -102,7 +112,9 @@ def test_torchs_own_attention_module_is_linear_in_its_values(need_weights):
     torch.testing.assert_close(found, expected)
     weight = random(*found.shape, seed=3)
     assert torch.autograd.grad(found, (q, k), weight, allow_unused=True, retain_graph=True) == (None, None)
-    torch.testing.assert_close(torch.autograd.grad(found, v, weight), torch.autograd.grad(expected, v, weight))
+    torch.testing.assert_close(
+        torch.autograd.grad(found, v, weight), torch.autograd.grad(expected, v, weight)
+    )
 
 
 def test_torchs_own_layer_does_not_go_its_fused_way():

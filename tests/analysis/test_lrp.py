@@ -6,22 +6,31 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis import lrp
-from analysis.lrp import RULES, WALK_RULES, Relevance, relevance, share, share_signed
-from analysis.lrp_alpha_beta import AlphaBeta
-from analysis.lrp_rules import Gradient, Ratio, Rule
-from analysis.lrp_walk import Walk
-from data.batch import Batch, collate
-from gates import HeadMap, attach, detach, find_sites, remove
-from models.transformer import Transformer
+from headgates.analysis import lrp
+from headgates.analysis.lrp import RULES, WALK_RULES, Relevance, relevance, share, share_signed
+from headgates.analysis.lrp_alpha_beta import AlphaBeta
+from headgates.analysis.lrp_rules import Gradient, Ratio, Rule
+from headgates.analysis.lrp_walk import Walk
+from headgates.data.batch import Batch, collate
+from headgates.gates import HeadMap, attach, detach, find_sites, remove
+from headgates.models.transformer import Transformer
 
-PAIRS = [([7, 5, 11, 4, 9, 13], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12, 4, 4, 17], [6]), ([21], []), ([9, 9], [12, 3, 16])]
+PAIRS = [
+    ([7, 5, 11, 4, 9, 13], [5, 7]),
+    ([8, 6, 22], [18, 4, 9, 11]),
+    ([12, 4, 4, 17], [6]),
+    ([21], []),
+    ([9, 9], [12, 3, 16]),
+]
 WALKS = [Ratio(), Ratio(eps=0.1), AlphaBeta(), AlphaBeta(alpha=0.8), Gradient()]
 F64 = torch.float64
 
 
 def batches(size: int = len(PAIRS), pairs: list = PAIRS) -> list[Batch]:
-    return [collate(pairs[i : i + size], list(range(i, min(i + size, len(pairs)))), 1) for i in range(0, len(pairs), size)]
+    return [
+        collate(pairs[i : i + size], list(range(i, min(i + size, len(pairs)))), 1)
+        for i in range(0, len(pairs), size)
+    ]
 
 
 def assert_same(found: Relevance, other: Relevance, rtol: float = 1e-9) -> None:
@@ -32,17 +41,33 @@ def assert_same(found: Relevance, other: Relevance, rtol: float = 1e-9) -> None:
     if found.ledger is None or other.ledger is None:
         assert found.ledger is other.ledger
         return
-    ends = [[each.source, each.target, each.biases, each.eps, each.seed] for each in (found.ledger, other.ledger)]
+    ends = [
+        [each.source, each.target, each.biases, each.eps, each.seed] for each in (found.ledger, other.ledger)
+    ]
     assert ends[0] == pytest.approx(ends[1], rel=rtol, abs=rtol)
 
 
 def shut(model: Transformer, *names: str) -> HeadMap:
     """True at heads "encoder.0.enc-self.1"."""
-    return HeadMap({site: torch.tensor([f"{site.name}.{h}" in names for h in range(site.heads)]) for site in find_sites(model)})
+    return HeadMap(
+        {
+            site: torch.tensor([f"{site.name}.{h}" in names for h in range(site.heads)])
+            for site in find_sites(model)
+        }
+    )
 
 
-UNEVEN = ("encoder.0.enc-self.0", "encoder.0.enc-self.2", "encoder.1.enc-self.1", *(f"decoder.0.dec-self.{h}" for h in range(3)))
-EMPTY = (*(f"encoder.1.enc-self.{h}" for h in range(3)), *(f"decoder.1.cross.{h}" for h in range(3)), *UNEVEN[3:])
+UNEVEN = (
+    "encoder.0.enc-self.0",
+    "encoder.0.enc-self.2",
+    "encoder.1.enc-self.1",
+    *(f"decoder.0.dec-self.{h}" for h in range(3)),
+)
+EMPTY = (
+    *(f"encoder.1.enc-self.{h}" for h in range(3)),
+    *(f"decoder.1.cross.{h}" for h in range(3)),
+    *UNEVEN[3:],
+)
 
 
 @pytest.mark.parametrize("rule", WALKS, ids=str)
@@ -138,7 +163,9 @@ def test_steps_may_go_back_few_at_a_time(make_model, rule, monkeypatch):
 @pytest.mark.parametrize("rule", RULES)
 def test_both_aggregations_have_the_same_signed_relevance_and_shares_of_their_own(make_model, rule):
     model = make_model().double()
-    step, total = (relevance(model, batches(), rule=rule, aggregation=aggregation) for aggregation in ("step", "sum"))
+    step, total = (
+        relevance(model, batches(), rule=rule, aggregation=aggregation) for aggregation in ("step", "sum")
+    )
     for site in step.signed:
         torch.testing.assert_close(step.signed[site], total.signed[site], rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(total.share[site], share(total.signed[site]))
@@ -146,7 +173,9 @@ def test_both_aggregations_have_the_same_signed_relevance_and_shares_of_their_ow
     assert not torch.allclose(step.share.flat(), total.share.flat(), rtol=0.001)
     assert step.steps == total.steps == sum(len(target) + 1 for _, target in PAIRS)
     if step.ledger and total.ledger:
-        assert (step.ledger.source, step.ledger.biases) == pytest.approx((total.ledger.source, total.ledger.biases))
+        assert (step.ledger.source, step.ledger.biases) == pytest.approx(
+            (total.ledger.source, total.ledger.biases)
+        )
 
 
 @torch.no_grad()
@@ -178,7 +207,9 @@ def columns(model: Transformer, site: str, heads: list[int]) -> Tensor:
 
 @pytest.mark.parametrize("rule", [*WALKS, "gate-gradient"], ids=str)
 @pytest.mark.parametrize("aggregation", ["step", "sum"])
-def test_heads_that_write_nothing_get_nothing_and_a_head_that_writes_alone_gets_all(make_model, rule, aggregation):
+def test_heads_that_write_nothing_get_nothing_and_a_head_that_writes_alone_gets_all(
+    make_model, rule, aggregation
+):
     model = make_model().double()
     for site in find_sites(model):
         module = find_sites(model)[site]
@@ -199,13 +230,25 @@ def test_heads_that_write_nothing_get_nothing_and_a_head_that_writes_alone_gets_
 
 @pytest.mark.parametrize("rule", [Ratio(eps=1e-13), AlphaBeta(), AlphaBeta(alpha=0.8), Gradient()], ids=str)
 def test_what_the_source_has_comes_through_the_only_open_cross_head(make_model, rule):
-    """No biases, one open cross head, no encoder attention: the head's relevance is the source's, and it has share 1."""
+    """No biases, one open cross head, no encoder attention: the head's relevance is the source's, and it has
+    share 1."""
     model = make_model(norm="pre", encoder_layers=1, decoder_layers=1).double()
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.data.zero_()
     open_ = {"decoder.0.cross.2"}
-    remove(model, shut(model, *(f"{site.name}.{h}" for site in find_sites(model) for h in range(3) if f"{site.name}.{h}" not in open_)))
+    remove(
+        model,
+        shut(
+            model,
+            *(
+                f"{site.name}.{h}"
+                for site in find_sites(model)
+                for h in range(3)
+                if f"{site.name}.{h}" not in open_
+            ),
+        ),
+    )
     found = relevance(model, batches(), rule=rule)
     assert [site.name for site in found.share] == ["decoder.0.cross"]
     assert found.share["decoder.0.cross"].tolist() == [1]
@@ -323,11 +366,17 @@ def test_autocast_around_it_changes_nothing(make_model, rule):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "ratios"}, r"unknown rule 'ratios' \(did you mean 'ratio'\?\); expected gate-gradient, ratio, alpha-beta, gradient"),
+        (
+            {"rule": "ratios"},
+            r"unknown rule 'ratios' \(did you mean 'ratio'\?\); expected gate-gradient, ratio, alpha-beta, gradient",
+        ),
         ({"aggregation": "steps"}, "unknown aggregation 'steps' .did you mean 'step'"),
         ({"seed": "two"}, "unknown seed 'two'; expected one, logit"),
         ({"kinds": ["crss"]}, "did you mean 'cross'"),
-        ({"kinds": ["dec-self"]}, "no heads of the kinds dec-self, so they have no relevance; name other kinds"),
+        (
+            {"kinds": ["dec-self"]},
+            "no heads of the kinds dec-self, so they have no relevance; name other kinds",
+        ),
     ],
 )
 def test_bad_requests_are_refused(make_model, options, message):

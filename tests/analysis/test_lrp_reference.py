@@ -1,8 +1,10 @@
-"""LRP against two slow ways that share no step with it: autograd, one backward a generation step; and each step's terms written out.
+"""LRP against two slow ways that share no step with it: autograd, one backward a generation step; and each
+step's terms written out.
 
-Both take one sentence alone, without padding, and one generation step after the other. The first runs the model's own forward with the
-attention weights and the norms' standard deviations detached, and takes gradient x input. The second writes the terms of every sum out as a
-matrix (outputs, inputs), by the Jacobian of the step, and applies a rule's formula number by number, as Voita et al.'s later code did.
+Both take one sentence alone, without padding, and one generation step after the other. The first runs the
+model's own forward with the attention weights and the norms' standard deviations detached, and takes gradient
+x input. The second writes the terms of every sum out as a matrix (outputs, inputs), by the Jacobian of the
+step, and applies a rule's formula number by number, as Voita et al.'s later code did.
 """
 
 import copy
@@ -13,23 +15,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import models.attention
-from analysis.lrp import RULES, Relevance, relevance
-from analysis.lrp_alpha_beta import AlphaBeta
-from analysis.lrp_rules import Ratio
-from data.batch import collate
-from gates import HeadMap, find_sites, remove
-from models.ssru import SSRU
-from models.transformer import FeedForward, Transformer
+import headgates.models.attention
+from headgates.analysis.lrp import RULES, Relevance, relevance
+from headgates.analysis.lrp_alpha_beta import AlphaBeta
+from headgates.analysis.lrp_rules import Ratio
+from headgates.data.batch import collate
+from headgates.gates import HeadMap, find_sites, remove
+from headgates.models.ssru import SSRU
+from headgates.models.transformer import FeedForward, Transformer
 
 PAIRS = [([7, 5, 11, 4], [5, 7]), ([8, 6], [18, 4, 9, 11]), ([12], [])]
-Steps = list[dict[str, Tensor]]  # of every generation step: site -> R_h (H,), and "source" and "target" -> a number
+Steps = list[
+    dict[str, Tensor]
+]  # of every generation step: site -> R_h (H,), and "source" and "target" -> a number
 
 
 def uneven(model: Transformer) -> Transformer:
     """Without two heads of one site, one of another, and all of a third."""
-    going = {"encoder.0.enc-self": [1, 0, 1], "decoder.0.dec-self": [0, 0, 1], "encoder.1.enc-self": [1, 1, 1]}
-    remove(model, HeadMap({site: torch.tensor(going.get(site.name, [0, 0, 0])).bool() for site in find_sites(model)}))
+    going = {
+        "encoder.0.enc-self": [1, 0, 1],
+        "decoder.0.dec-self": [0, 0, 1],
+        "encoder.1.enc-self": [1, 1, 1],
+    }
+    remove(
+        model,
+        HeadMap({site: torch.tensor(going.get(site.name, [0, 0, 0])).bool() for site in find_sites(model)}),
+    )
     return model
 
 
@@ -71,7 +82,7 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
         sigma = (x.var(-1, unbiased=False, keepdim=True) + self.eps).sqrt().detach()
         return self.weight * (x - x.mean(-1, keepdim=True)) / sigma + self.bias
 
-    real = models.attention.attention_weights
+    real = headgates.models.attention.attention_weights
 
     def states(self: SSRU, x: Tensor, newest: None = None) -> tuple[Tensor, Tensor]:
         f, w = torch.sigmoid(self.forget(x)).detach(), self.update(x)
@@ -89,7 +100,9 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
             monkeypatch.setattr(module, "activation", proportional(module.activation))
     monkeypatch.setattr(SSRU, "keys_values", states)
     monkeypatch.setattr(nn.LayerNorm, "forward", norm)
-    monkeypatch.setattr(models.attention, "attention_weights", lambda q, keys, bias: real(q, keys, bias).detach())
+    monkeypatch.setattr(
+        headgates.models.attention, "attention_weights", lambda q, keys, bias: real(q, keys, bias).detach()
+    )
     sites = {site: module for site, module in find_sites(model).items() if site.heads}
     seen: dict[str, Tensor] = {}
 
@@ -109,8 +122,18 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
             found = {}
             for (name, x), gradient in zip(inputs.items(), gradients, strict=True):
                 R = torch.zeros_like(x) if gradient is None else gradient * x / logit  # (1, L, H * K)
-                found[name] = R.unflatten(-1, (heads[name], -1)).sum((0, 1, 3)).detach() if name in heads else R.sum().detach()
-            steps.append({**{name: found[name] for name in heads}, "source": found["source_norm"], "target": found["target_norm"]})
+                found[name] = (
+                    R.unflatten(-1, (heads[name], -1)).sum((0, 1, 3)).detach()
+                    if name in heads
+                    else R.sum().detach()
+                )
+            steps.append(
+                {
+                    **{name: found[name] for name in heads},
+                    "source": found["source_norm"],
+                    "target": found["target_norm"],
+                }
+            )
     for hook in hooks:
         hook.remove()
     monkeypatch.undo()
@@ -121,21 +144,34 @@ OTHERS = {"norm": "post", "activation": "gelu", "embedding_norm": True, "output_
 RECURRENT = {"activation": "swish", "embedding_norm": True, "decoder_mixer": "ssru"}
 
 
-@pytest.mark.parametrize("settings", [{"norm": "pre"}, {"norm": "post", "positions": "learned", "max_positions": 7}, OTHERS, RECURRENT])
+@pytest.mark.parametrize(
+    "settings",
+    [{"norm": "pre"}, {"norm": "post", "positions": "learned", "max_positions": 7}, OTHERS, RECURRENT],
+)
 @pytest.mark.parametrize("change", [lambda model: model, uneven])
 def test_gradient_equals_one_backward_pass_of_autograd_a_step(make_model, monkeypatch, settings, change):
     model = change(make_model(**settings)).double()
     steps = by_autograd(model, monkeypatch)
     for aggregation in ("step", "sum"):
         for rule in ("gate-gradient", "gradient"):
-            assert_equal(relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=rule, aggregation=aggregation), steps, aggregation)
+            assert_equal(
+                relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=rule, aggregation=aggregation),
+                steps,
+                aggregation,
+            )
         # Ancona et al. 2018: without eps, the ratio rule is gradient x input
-        assert_equal(relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=Ratio(eps=1e-13), aggregation=aggregation), steps, aggregation)
+        assert_equal(
+            relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=Ratio(eps=1e-13), aggregation=aggregation),
+            steps,
+            aggregation,
+        )
 
 
 # any rule, with the terms written out
 
-Share = Callable[[Tensor, Tensor], Tensor]  # terms (O, I) and constants (O,) -> the part of R_o that goes to term i, (O, I)
+Share = Callable[
+    [Tensor, Tensor], Tensor
+]  # terms (O, I) and constants (O,) -> the part of R_o that goes to term i, (O, I)
 
 
 def ratio(eps: float) -> Share:
@@ -161,7 +197,8 @@ def alpha_beta(alpha: float) -> Share:
 
 
 class Slow:
-    """One sentence forward; `R` then goes back through `ways`, a list of (function of the step, its input)."""
+    """One sentence forward; `R` then goes back through `ways`, a list of (function of the step, its
+    input)."""
 
     def __init__(self, model: Transformer, share: Share, identity_norms: bool):
         self.model, self.share, self.identity_norms = model, share, identity_norms
@@ -177,7 +214,9 @@ class Slow:
         if isinstance(module, nn.Identity) or self.identity_norms:
             return R
         sigma = (x.var(-1, unbiased=False, keepdim=True) + module.eps).sqrt()
-        return self.through(lambda x: module.weight * (x - x.mean(-1, keepdim=True)) / sigma + module.bias, x, R)
+        return self.through(
+            lambda x: module.weight * (x - x.mean(-1, keepdim=True)) / sigma + module.bias, x, R
+        )
 
     def run(self, source: Tensor, target: Tensor) -> Steps:
         """R of every generation step."""
@@ -191,26 +230,36 @@ class Slow:
             best = logits[t].argmax()
             found: dict[str, Tensor] = {}
             R = torch.zeros_like(states)
-            R[t] = self.through(lambda x, best=best: model.output(x)[best : best + 1], states[t], torch.ones(1).double())
+            R[t] = self.through(
+                lambda x, best=best: model.output(x)[best : best + 1], states[t], torch.ones(1).double()
+            )
             inputs, ways = self.forward(model.embed(target[None], "target")[0], "decoder", memory[0], weights)
             R = self.norm(model.decoder.norm, inputs, R)
             R_memory = torch.zeros_like(memory[0])
             for way in reversed(ways):
                 R, more = way(R, found)
                 R_memory = R_memory + more
-            found["target"] = self.norm(model.target_norm, model.embeddings(target[None], "target")[0], R).sum()
+            found["target"] = self.norm(
+                model.target_norm, model.embeddings(target[None], "target")[0], R
+            ).sum()
             inputs, ways = self.forward(model.embed(source[None], "source")[0], "encoder", None, weights)
             R = self.norm(model.encoder.norm, inputs, R_memory)
             for way in reversed(ways):
                 R, _ = way(R, found)
-            found["source"] = self.norm(model.source_norm, model.embeddings(source[None], "source")[0], R).sum()
+            found["source"] = self.norm(
+                model.source_norm, model.embeddings(source[None], "source")[0], R
+            ).sum()
             steps.append(found)
         return steps
 
-    def forward(self, x: Tensor, stack: str, memory: Tensor | None, weights: dict[str, Tensor]) -> tuple[Tensor, list[Callable]]:
+    def forward(
+        self, x: Tensor, stack: str, memory: Tensor | None, weights: dict[str, Tensor]
+    ) -> tuple[Tensor, list[Callable]]:
         ways = []
         for i, layer in enumerate(getattr(self.model, stack).layers):
-            kinds = [("self", "enc-self" if memory is None else "dec-self")] + ([] if memory is None else [("cross", "cross")])
+            kinds = [("self", "enc-self" if memory is None else "dec-self")] + (
+                [] if memory is None else [("cross", "cross")]
+            )
             for name, kind in kinds:
                 residual, module = getattr(layer, f"{name}_residual"), getattr(layer, f"{name}_attention")
                 site = f"{stack}.{i}.{kind}"
@@ -218,7 +267,11 @@ class Slow:
                     x, way = self.sub_layer(residual, x, lambda h, m=module: self.recurrence(m, h))
                     ways.append(way)
                     continue
-                x, way = self.sub_layer(residual, x, lambda h, m=module, s=site, k=kind: self.attention(m, s, k, h, memory, weights[s][0]))
+                x, way = self.sub_layer(
+                    residual,
+                    x,
+                    lambda h, m=module, s=site, k=kind: self.attention(m, s, k, h, memory, weights[s][0]),
+                )
                 ways.append(way)
             x, way = self.sub_layer(layer.feed_residual, x, lambda h, m=layer.feed_forward: self.feed(m, h))
             ways.append(way)
@@ -292,9 +345,16 @@ class Slow:
 )
 @pytest.mark.parametrize(
     ("settings", "change"),
-    [({"norm": "pre"}, uneven), ({"norm": "post"}, lambda model: model), (OTHERS, lambda model: model), (RECURRENT, uneven)],
+    [
+        ({"norm": "pre"}, uneven),
+        ({"norm": "post"}, lambda model: model),
+        (OTHERS, lambda model: model),
+        (RECURRENT, uneven),
+    ],
 )
-def test_ratio_and_alpha_beta_equal_their_formula_on_terms_written_out(make_model, rule, share, identity_norms, settings, change):
+def test_ratio_and_alpha_beta_equal_their_formula_on_terms_written_out(
+    make_model, rule, share, identity_norms, settings, change
+):
     model = change(make_model(d_model=6, ffn=5, encoder_layers=2, decoder_layers=1, **settings)).double()
     pairs = [([7, 5], [18]), ([12], [])]
     slow = Slow(copy.deepcopy(model), share, identity_norms)
@@ -303,7 +363,11 @@ def test_ratio_and_alpha_beta_equal_their_formula_on_terms_written_out(make_mode
         batch = collate([pair], [0], 1)
         steps += slow.run(batch.source[0], batch.target_in[0])
     for aggregation in ("step", "sum"):
-        assert_equal(relevance(model, [collate(pairs, [0, 1], 1)], rule=rule, aggregation=aggregation), steps, aggregation)
+        assert_equal(
+            relevance(model, [collate(pairs, [0, 1], 1)], rule=rule, aggregation=aggregation),
+            steps,
+            aggregation,
+        )
 
 
 def test_every_rule_has_a_reference_here():

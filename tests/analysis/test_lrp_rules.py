@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from analysis.lrp import relevance
-from analysis.lrp_alpha_beta import AlphaBeta
-from analysis.lrp_rules import Account, Gradient, Ratio
-from configs.schema import ModelConfig
-from data.batch import Batch, collate
-from models.transformer import Transformer
+from headgates.analysis.lrp import relevance
+from headgates.analysis.lrp_alpha_beta import AlphaBeta
+from headgates.analysis.lrp_rules import Account, Gradient, Ratio
+from headgates.configs.schema import ModelConfig
+from headgates.data.batch import Batch, collate
+from headgates.models.transformer import Transformer
 
 ROW = (1, 1, 1)  # one row of seeds, one sentence, one position
 
@@ -33,7 +33,8 @@ Y = tensor(4, 0)  # 1 + 2 + 1, and 2 - 2
 
 
 def test_ratio_of_a_projection_books_bias_and_eps_and_a_sum_of_zero_counts_as_positive():
-    # y + eps sign(y) = 5 and 1, so R = (5, 3) is 1 and 3 for every unit of a term: 1 1 + 3 2 and 1 2 - 3 2; bias 1 1; eps 1 1 + 3 1
+    # y + eps sign(y) = 5 and 1, so R = (5, 3) is 1 and 3 for every unit of a term: 1 1 + 3 2 and 1 2 - 3 2;
+    # bias 1 1; eps 1 1 + 3 1
     books = account()
     back = Ratio(eps=1.0).linear(X.view(1, 1, 2), WEIGHT, BIAS, Y.view(1, 1, 2))
     close(back(tensor(5, 3).view(*ROW, 2), books), 7, -4)
@@ -66,9 +67,13 @@ def test_attention_shares_by_weighted_values(rule, expected):
     close(rule.mix(weights, v, weights @ v)(tensor(4).view(1, 1, 1, 1, 1), account()), *expected)
 
 
-@pytest.mark.parametrize(("rule", "expected"), [(Ratio(eps=1e-12), (6, -2)), (AlphaBeta(), (2, 2)), (Gradient(), (4, 4))])
+@pytest.mark.parametrize(
+    ("rule", "expected"), [(Ratio(eps=1e-12), (6, -2)), (AlphaBeta(), (2, 2)), (Gradient(), (4, 4))]
+)
 def test_a_residual_connection_shares_in_proportion_to_the_two(rule, expected):
-    first, second = rule.add(tensor(3).view(1, 1, 1), tensor(-1).view(1, 1, 1))(tensor(4).view(*ROW, 1), account())
+    first, second = rule.add(tensor(3).view(1, 1, 1), tensor(-1).view(1, 1, 1))(
+        tensor(4).view(*ROW, 1), account()
+    )
     close(torch.cat([first, second]), *expected)
 
 
@@ -82,13 +87,16 @@ def test_alpha_beta_books_the_relevance_of_a_sum_without_terms():
 @torch.no_grad()
 @pytest.mark.parametrize("rule", [Ratio(eps=1e-12), Gradient()])
 def test_a_layer_norm_is_linear_at_its_standard_deviation(rule):
-    # x = (7, 1, 1): mean 3, sigma = sqrt(24 / 3); y_o = gamma_o / sigma (x_o - mean) + beta_o; relevance of the first output alone
+    # x = (7, 1, 1): mean 3, sigma = sqrt(24 / 3); y_o = gamma_o / sigma (x_o - mean) + beta_o; relevance of
+    # the first output alone
     module = nn.LayerNorm(3, eps=0.0)
     module.weight.data, module.bias.data = torch.tensor([2.0, 1.0, 1.0]), torch.tensor([1.0, 0.0, 0.0])
     x, sigma, books = tensor(7, 1, 1).view(1, 1, 3), math.sqrt(8), account()
     y = module.double()(x)
     first = 2 / sigma * 4 + 1
-    carried = tensor(1, 0, 0).view(*ROW, 3) * (first if isinstance(rule, Ratio) else 1)  # relevance of y_1, or its gradient
+    carried = tensor(1, 0, 0).view(*ROW, 3) * (
+        first if isinstance(rule, Ratio) else 1
+    )  # relevance of y_1, or its gradient
     found = rule.relevance(rule.norm(module, x, y)(carried, books), x)
     close(found, 2 / sigma * 7 * 2 / 3, -2 / sigma / 3, -2 / sigma / 3)
     assert float(books.biases) == pytest.approx(1)
@@ -98,7 +106,9 @@ def test_a_layer_norm_is_linear_at_its_standard_deviation(rule):
 @pytest.mark.parametrize("rule", [AlphaBeta()])
 def test_an_identity_norm_hands_relevance_on(rule):
     R = torch.randn(2, 3, 5, 7)
-    assert torch.equal(rule.norm(nn.LayerNorm(7), torch.randn(3, 5, 7), torch.randn(3, 5, 7))(R, account()), R)
+    assert torch.equal(
+        rule.norm(nn.LayerNorm(7), torch.randn(3, 5, 7), torch.randn(3, 5, 7))(R, account()), R
+    )
 
 
 @pytest.mark.parametrize("rule", [Ratio(eps=1e-12), AlphaBeta(), Gradient()])
@@ -138,16 +148,25 @@ def test_numbers_that_a_rule_cannot_use_are_refused(make, message):
 
 @pytest.fixture
 def tiny() -> tuple[Transformer, Batch]:
-    """One source token, one target position, one layer each, width 2, two heads of width 1: attention has one key, so its weight is 1.
+    """One source token, one target position, one layer each, width 2, two heads of width 1: attention has one
+    key, so its weight is 1.
 
-    Layer norms have no eps, so that of (a, b) is (1, -1) or (-1, 1) with sigma = |a - b| / 2. Values, from the bottom:
-        source (3, 1), normed (1, -1), v = (2, -2) with the bias (0, -1), W_O gives (1, -6) + (0, 3): x = (4, -2)
-        normed (1, -1), inner 1 + 1 + bias 1 = 3, outer (3, -3): x = (7, -5); memory = normed (1, -1)
-        target (1, 3), self-attention gives 0; cross v = (1, -1), W_O gives (2, 1): x = (3, 4); feed-forward gives 0; normed (-1, 1)
-        logit of the end of sentence: -2 (-1) + 3 1 = 5
+    Layer norms have no eps, so that of (a, b) is (1, -1) or (-1, 1) with sigma = |a - b| / 2. Values, from
+    the bottom:
+        source (3, 1), normed (1, -1), v = (2, -2) with the bias (0, -1), W_O gives (1, -6) + (0, 3): x = (4,
+        -2) normed (1, -1), inner 1 + 1 + bias 1 = 3, outer (3, -3): x = (7, -5); memory = normed (1, -1)
+        target (1, 3), self-attention gives 0; cross v = (1, -1), W_O gives (2, 1): x = (3, 4); feed-forward
+        gives 0; normed (-1, 1) logit of the end of sentence: -2 (-1) + 3 1 = 5
     """
     config = ModelConfig(
-        d_model=2, ffn=1, heads=2, encoder_layers=1, decoder_layers=1, positions="learned", max_positions=2, embeddings="separate"
+        d_model=2,
+        ffn=1,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        positions="learned",
+        max_positions=2,
+        embeddings="separate",
     )
     model = Transformer(config, source_vocab=3, target_vocab=3)
     for parameter in model.parameters():
@@ -180,9 +199,12 @@ def set_to(parameter: Tensor, values: list) -> None:
 @pytest.mark.parametrize("aggregation", ["step", "sum"])
 @pytest.mark.parametrize("rule", [Gradient(), Ratio(eps=1e-12)])
 def test_gradient_and_ratio_on_the_tiny_network(tiny, rule, aggregation):
-    """Gradients of logit / 5: (-0.4, 0.6) above the last norm, (-1, 1) below (sigma 1/2), so (1, 2) at the cross heads (1, -1);
-    (-1/12, 1/12) below the memory's norm (sigma 6); -1/6 at the inner unit, (-5/36, 5/36) below its norm and residual (sigma 3);
-    (-10/36, 7.5/36) at the heads (2, -2), (-18.75/36, 18.75/36) at the source (sigma 1, mean of (-20, 7.5) is -6.25)."""
+    """Gradients of logit / 5: (-0.4, 0.6) above the last norm, (-1, 1) below (sigma 1/2), so (1, 2) at the
+    cross heads (1, -1); (-1/12, 1/12) below the memory's norm (sigma 6); -1/6 at the inner unit, (-5/36,
+    5/36) below its norm and residual (sigma 3); (-10/36, 7.5/36) at the heads (2, -2), (-18.75/36, 18.75/36)
+    at the source (sigma 1,
+    mean of (-20, 7.5) is
+    -6.25)."""
     found = relevance(*as_arguments(tiny), rule=rule, aggregation=aggregation)
     close(found.signed["decoder.0.cross"], 1, -2)
     close(found.share["decoder.0.cross"], 1 / 3, 2 / 3)
@@ -198,10 +220,14 @@ def test_gradient_and_ratio_on_the_tiny_network(tiny, rule, aggregation):
 
 @pytest.mark.parametrize("aggregation", ["step", "sum"])
 def test_alpha_beta_on_the_tiny_network(tiny, aggregation):
-    """Down to the cross heads: logit terms 2 and 3, so (2/5, 3/5); residual (1 + 2, 3 + 1), so (4/15, 3/20) into W_O, whose terms are
-    1, 1 and 2, -1: halves twice, 5/24 for each head. Memory 5/24 each; residual (4 + 3, -2 - 3), so 5/56 + 1/8 = 3/14 into the unit,
-    a third each for its two terms and the bias; (4/21, 13/84) above the residual (3 + 1, 1 - 3), so (1/21, 13/168) into W_O with terms
-    2, -1 and -2, -4, bias 3: (37, 50)/1008 and 39/1008; v_2 = -1 - 1 gives half of its 50/1008 to the bias."""
+    """Down to the cross heads: logit terms 2 and 3, so (2/5, 3/5); residual (1 + 2, 3 + 1), so (4/15, 3/20)
+    into W_O, whose terms are 1, 1 and 2, -1: halves twice, 5/24 for each head. Memory 5/24 each; residual (4
+    + 3, -2 - 3), so 5/56 + 1/8 = 3/14 into the unit, a third each for its two terms and the bias; (4/21,
+    13/84) above the residual (3 + 1, 1 - 3), so (1/21, 13/168) into W_O with terms 2, -1 and -2, -4, bias 3:
+    (37, 50)/1008 and 39/1008;
+    v_2 = -1 - 1 gives half
+    of its 50/1008 to the
+    bias."""
     found = relevance(*as_arguments(tiny), rule="alpha-beta", aggregation=aggregation)
     close(found.signed["decoder.0.cross"], 5 / 24, 5 / 24)
     close(found.share["decoder.0.cross"], 1 / 2, 1 / 2)

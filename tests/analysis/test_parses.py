@@ -1,4 +1,5 @@
-"""Trees for lines, from a CoNLL-U file, from the toy language and from spaCy: an imitation, and the real one where installed."""
+"""Trees for lines, from a CoNLL-U file, from the toy language and from spaCy: an imitation, and the real one
+where installed."""
 
 import sys
 from pathlib import Path
@@ -6,13 +7,16 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from analysis.parses import load_pipeline, match, parse, parses, tree_of
-from data.conllu import Tree, read_conllu, word_spans
-from data.parallel import DataError
-from data.toy import to_conllu, toy_pairs
+from headgates.analysis.parses import load_pipeline, match, parse, parses, tree_of
+from headgates.data.conllu import Tree, read_conllu, word_spans
+from headgates.data.parallel import DataError
+from headgates.data.toy import to_conllu, toy_pairs
 
 SHARED = Path(__file__).parents[2] / ".." / "shared"
-PIPELINE, EWT = SHARED / "spacy" / "en_ewt_dep", SHARED / "data" / "ud_english_ewt" / "en_ewt-ud-test.conllu.gz"
+PIPELINE, EWT = (
+    SHARED / "spacy" / "en_ewt_dep",
+    SHARED / "data" / "ud_english_ewt" / "en_ewt-ud-test.conllu.gz",
+)
 
 
 def tree(text: str, label: str = "dep") -> Tree:
@@ -22,7 +26,10 @@ def tree(text: str, label: str = "dep") -> Tree:
 
 def document(*tokens: tuple[str, int, str]):
     """An imitation of a parsed spaCy document: (text, number of the head from 0, label)."""
-    made = [SimpleNamespace(i=i, text=text, dep_=label, is_space=text.isspace()) for i, (text, _, label) in enumerate(tokens)]
+    made = [
+        SimpleNamespace(i=i, text=text, dep_=label, is_space=text.isspace())
+        for i, (text, _, label) in enumerate(tokens)
+    ]
     for token, (_, head, _) in zip(made, tokens, strict=True):
         token.head = made[head]
     return made
@@ -47,7 +54,11 @@ def test_a_line_that_comes_again_takes_the_next_tree_of_its_text_and_then_the_la
 
 
 def test_an_empty_line_has_a_tree_without_words():
-    assert match([tree("a")], ["", "a", "  "], origin="x") == [Tree((), (), (), ""), tree("a"), Tree((), (), (), "  ")]
+    assert match([tree("a")], ["", "a", "  "], origin="x") == [
+        Tree((), (), (), ""),
+        tree("a"),
+        Tree((), (), (), "  "),
+    ]
 
 
 def test_a_line_without_a_tree_is_named_with_what_stands_in_its_place():
@@ -76,7 +87,10 @@ def test_a_line_beyond_the_trees_is_named_with_their_number():
     ],
 )
 def test_another_spec_is_refused_with_those_there_are(spec, hint):
-    with pytest.raises(DataError, match=f"cannot get parses from '{spec}'.*{hint}.*; expected spacy:MODEL_OR_PATH, conllu:FILE or gold"):
+    with pytest.raises(
+        DataError,
+        match=f"cannot get parses from '{spec}'.*{hint}.*; expected spacy:MODEL_OR_PATH, conllu:FILE or gold",
+    ):
         parses(spec, ["a"])
 
 
@@ -86,11 +100,15 @@ def test_another_spec_is_refused_with_those_there_are(spec, hint):
 def test_gold_trees_are_those_the_toy_sentences_were_generated_from():
     pairs = [*toy_pairs("valid")[:7], *toy_pairs("test")[:5], toy_pairs("train")[11]]
     found = parses("gold", [pair.source for pair in pairs])
-    assert [(t.words, t.heads, t.labels, t.text) for t in found] == [(p.words, p.heads, p.labels, p.source) for p in pairs]
+    assert [(t.words, t.heads, t.labels, t.text) for t in found] == [
+        (p.words, p.heads, p.labels, p.source) for p in pairs
+    ]
 
 
 def test_a_sentence_that_is_not_of_the_toy_language_has_no_gold_tree():
-    with pytest.raises(DataError, match=r"the toy language \(gold\) has no tree for line 2, 'A man is on a horse.'"):
+    with pytest.raises(
+        DataError, match=r"the toy language \(gold\) has no tree for line 2, 'A man is on a horse.'"
+    ):
         parses("gold", [toy_pairs("test")[0].source, "A man is on a horse."])
 
 
@@ -113,7 +131,14 @@ def test_a_spacy_document_becomes_a_tree():
 
 
 def test_tokens_of_white_space_are_left_out_and_what_hangs_on_them_hangs_on_their_head():
-    doc = document((" ", 2, "dep"), ("dogs", 2, "nsubj"), ("sleep", 2, "ROOT"), ("  ", 2, "dep"), ("\n", 3, ""), ("well", 4, "advmod"))
+    doc = document(
+        (" ", 2, "dep"),
+        ("dogs", 2, "nsubj"),
+        ("sleep", 2, "ROOT"),
+        ("  ", 2, "dep"),
+        ("\n", 3, ""),
+        ("well", 4, "advmod"),
+    )
     found = tree_of(doc, " dogs sleep  \nwell")
     assert found.words == ("dogs", "sleep", "well")
     assert found.heads == (2, 0, 2)
@@ -149,32 +174,42 @@ def raising(error: Exception):
 
 def test_missing_spacy_gives_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(DataError, match=r'^parses from spacy:en_core_web_sm need spaCy \(.*\): pip install "spacy>=3.8"$'):
+    with pytest.raises(
+        DataError, match=r'^parses from spacy:en_core_web_sm need spaCy \(.*\): pip install "spacy>=3.8"$'
+    ):
         parses("spacy:en_core_web_sm", ["A dog."])
 
 
 def test_a_missing_model_gives_the_line_that_installs_it(imitation):
     imitation(raising(OSError("[E050] Can't find model 'en_core_web_sm'.\nIt doesn't seem to be ...")))
-    with pytest.raises(DataError, match=r"^spaCy has no pipeline 'en_core_web_sm': python -m spacy download en_core_web_sm$"):
+    with pytest.raises(
+        DataError, match=r"^spaCy has no pipeline 'en_core_web_sm': python -m spacy download en_core_web_sm$"
+    ):
         load_pipeline("en_core_web_sm")
 
 
 def test_a_missing_folder_is_not_offered_for_download(imitation):
     imitation(raising(OSError("[E050] Can't find model")))
-    with pytest.raises(DataError, match=r"^spaCy has no pipeline '../no/such': check the path; it is the folder that has config.cfg$"):
+    with pytest.raises(
+        DataError,
+        match=r"^spaCy has no pipeline '../no/such': check the path; it is the folder that has config.cfg$",
+    ):
         load_pipeline("../no/such")
 
 
 def test_a_folder_that_holds_no_pipeline_is_said_to(imitation, tmp_path):
     imitation(raising(OSError("[E053] Could not read\n meta.json")))
-    with pytest.raises(DataError, match=r"is not the folder of a spaCy pipeline, .*: \[E053\] Could not read meta.json$"):
+    with pytest.raises(
+        DataError, match=r"is not the folder of a spaCy pipeline, .*: \[E053\] Could not read meta.json$"
+    ):
         load_pipeline(str(tmp_path))
 
 
 def test_a_pipeline_that_cannot_be_built_says_why_in_one_line(imitation):
     imitation(raising(ValueError("[E002] Can't find factory for 'curated'\n\nAvailable: ...")))
     with pytest.raises(
-        DataError, match=r"^spaCy cannot load the pipeline 'xx_trf': \[E002\] Can't find factory for 'curated' Available: ...$"
+        DataError,
+        match=r"^spaCy cannot load the pipeline 'xx_trf': \[E002\] Can't find factory for 'curated' Available: ...$",
     ):
         load_pipeline("xx_trf")
 
@@ -218,9 +253,13 @@ def test_a_real_parser_parses_each_line_as_one_sentence():
         word_spans(one.text, one.written)
 
 
-@pytest.mark.skipif(not (PIPELINE.is_dir() and EWT.is_file()), reason="needs ../shared/spacy and ../shared/data/ud_english_ewt")
+@pytest.mark.skipif(
+    not (PIPELINE.is_dir() and EWT.is_file()),
+    reason="needs ../shared/spacy and ../shared/data/ud_english_ewt",
+)
 def test_a_real_parser_is_as_good_on_raw_text_as_its_readme_says():
-    """LAS over the first 211 test sentences, on sentences that spaCy cuts into the same words; the whole set's is 81.7."""
+    """LAS over the first 211 test sentences, on sentences that spaCy cuts into the same words; the whole
+    set's is 81.7."""
     pytest.importorskip("spacy")
     gold = read_conllu(EWT)[:211]
     right = total = 0
@@ -228,7 +267,9 @@ def test_a_real_parser_is_as_good_on_raw_text_as_its_readme_says():
         if ours.words == theirs.words:
             rename = {"obj": "dobj", "root": "ROOT"}
             expected = zip(theirs.heads, (rename.get(label, label) for label in theirs.labels), strict=True)
-            right += sum(a == b for a, b in zip(zip(ours.heads, ours.labels, strict=True), expected, strict=True))
+            right += sum(
+                a == b for a, b in zip(zip(ours.heads, ours.labels, strict=True), expected, strict=True)
+            )
             total += len(ours)
     assert total > 1500
     assert right / total > 0.75

@@ -5,16 +5,25 @@ from collections import Counter, defaultdict
 import pytest
 import torch
 
-from analysis.alignment import Alignment, Entropy
-from analysis.attention_pass import observe_attention
-from analysis.confidence import Confidence
-from analysis.importance import importance
-from analysis.positions import THRESHOLD, Positions
-from analysis.rare_words import RareWords
-from analysis.roles import MARGIN, RARE_SHARE
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, HeadSite, attach, detach, find_sites
-from tests.worlds.planted import COUNTS, HEADS, LONGEST, SITES, planted_batches, planted_model, planted_pairs, true_heads
+from headgates.analysis.alignment import Alignment, Entropy
+from headgates.analysis.attention_pass import observe_attention
+from headgates.analysis.confidence import Confidence
+from headgates.analysis.positions import THRESHOLD, Positions
+from headgates.analysis.rare_words import RareWords
+from headgates.analysis.roles import MARGIN, RARE_SHARE
+from headgates.analysis.scores.importance import importance
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
+from tests.worlds.planted import (
+    COUNTS,
+    HEADS,
+    LONGEST,
+    SITES,
+    planted_batches,
+    planted_model,
+    planted_pairs,
+    true_heads,
+)
 
 PAD = SpecialTokens().padding
 
@@ -73,7 +82,15 @@ def test_the_sentences_are_trees_with_every_relation_and_differ_in_length():
             while word:
                 word, steps = pair.heads[word - 1], steps + 1
             assert steps <= len(pair.words)
-    assert {label for pair in PAIRS for label in pair.labels} == {"ROOT", "conj", "nsubj", "dobj", "det", "amod", "advmod"}
+    assert {label for pair in PAIRS for label in pair.labels} == {
+        "ROOT",
+        "conj",
+        "nsubj",
+        "dobj",
+        "det",
+        "amod",
+        "advmod",
+    }
     assert len({len(pair.words) for pair in PAIRS}) > 7
 
 
@@ -86,16 +103,27 @@ def test_the_model_translates_every_token_and_the_loss_still_has_a_gradient(mode
     assert accuracy(model) == 1
     for batch in planted_batches(PAIRS):
         with torch.no_grad():
-            p = model(batch.source, batch.target_in).softmax(2).gather(2, batch.target_out[:, :, None])[batch.target_out != PAD]
+            p = (
+                model(batch.source, batch.target_in)
+                .softmax(2)
+                .gather(2, batch.target_out[:, :, None])[batch.target_out != PAD]
+            )
         assert (p > 0.5).all()
         assert (p < 0.95).all()
 
 
-@pytest.mark.parametrize(("role", "site", "head"), [(role, site, head) for role in HEADS for site, head in HEADS[role]])
+@pytest.mark.parametrize(
+    ("role", "site", "head"), [(role, site, head) for role in HEADS for site, head in HEADS[role]]
+)
 def test_the_translation_needs_every_head_but_noise_and_decoder_self_attention(model, role, site, head):
     bank = attach(model, gate="mask")
     try:
-        bank.assign({each: torch.tensor([float((each.name, h) != (site, head)) for h in range(each.heads)]) for each in bank.sites})
+        bank.assign(
+            {
+                each: torch.tensor([float((each.name, h) != (site, head)) for h in range(each.heads)])
+                for each in bank.sites
+            }
+        )
         needed = role != "noise" and "dec-self" not in site
         assert (accuracy(model) < 0.95) if needed else (accuracy(model) == 1)
     finally:
@@ -132,22 +160,35 @@ def test_positions_finds_the_previous_and_the_next_token_heads_and_no_other(mode
     best = observed(model, Positions()).best()
     assert best.share.map(lambda row: row >= THRESHOLD) == true_heads("previous", "next")
     assert (best.share.flat()[true_heads("previous", "next").flat()] == 1).all()
-    for role, kind, offset in (("previous", "enc-self", -1), ("previous", "dec-self", -1), ("next", "enc-self", 1)):
+    for role, kind, offset in (
+        ("previous", "enc-self", -1),
+        ("previous", "dec-self", -1),
+        ("next", "enc-self", 1),
+    ):
         site, head = of(role, kind)
         assert best.offset[site][head] == offset
     all_tokens = observed(model, Positions(edges="all")).best().share
     for role in ("previous", "next"):
         site, head = of(role, "enc-self")
-        assert float(all_tokens[site][head]) == pytest.approx(1 - len(PAIRS) / WORDS)  # but for one token of each sentence
+        assert float(all_tokens[site][head]) == pytest.approx(
+            1 - len(PAIRS) / WORDS
+        )  # but for one token of each sentence
 
 
 def test_confidence_is_what_was_planted(model):
     confidence, with_end = (observed(model, Confidence(exclude)).head_map() for exclude in ("both", "none"))
-    uniform = sum(len(pair.words) / (len(pair.words) + 1) for pair in PAIRS)  # 1 / (n + 1) for each of n words
+    uniform = sum(
+        len(pair.words) / (len(pair.words) + 1) for pair in PAIRS
+    )  # 1 / (n + 1) for each of n words
     verbs = sum(label in ("ROOT", "conj") for pair in PAIRS for label in pair.labels)
     one_key = sum(1 / (len(pair.words) + 1) for pair in PAIRS)
-    other_than_verbs = sum(sum(label not in ("ROOT", "conj") for label in pair.labels) / (len(pair.words) + 1) for pair in PAIRS)
-    rarest = sum(len(pair.words) / pair.source.count(min(pair.source, key=lambda token: COUNTS[token])) for pair in PAIRS)
+    other_than_verbs = sum(
+        sum(label not in ("ROOT", "conj") for label in pair.labels) / (len(pair.words) + 1) for pair in PAIRS
+    )
+    rarest = sum(
+        len(pair.words) / pair.source.count(min(pair.source, key=lambda token: COUNTS[token]))
+        for pair in PAIRS
+    )
     expected = {
         "noise": uniform,
         "previous": WORDS - len(PAIRS) + one_key,
@@ -171,14 +212,18 @@ def test_rare_words_finds_the_rare_word_head_and_no_other(model, rank):
     site, head = of("rare", "enc-self")
     assert rare.rarest()[site][head] == rare.two_rarest()[site][head] == 1
     assert 0.05 < rare.chance()[0] < rare.chance()[1] < 0.4
-    assert rare.sentences == sum(max(token - 4 for token in pair.source) >= rank for pair in PAIRS)  # words are numbered by frequency
+    assert rare.sentences == sum(
+        max(token - 4 for token in pair.source) >= rank for pair in PAIRS
+    )  # words are numbered by frequency
 
 
 def test_alignment_finds_the_aligned_head_and_no_other(model):
     alignment = observed(model, Alignment([pair.links for pair in PAIRS]))
     site, head = of("aligned", "cross")
     assert alignment.agreement()[site][head] == 1
-    assert alignment.agreement().map(lambda row: row >= alignment.baseline().share + MARGIN) == true_heads("aligned").select(["cross"])
+    assert alignment.agreement().map(lambda row: row >= alignment.baseline().share + MARGIN) == true_heads(
+        "aligned"
+    ).select(["cross"])
     assert alignment.tokens == 2 * WORDS
     offsets = Counter(-(t // 2) - t % 2 for pair in PAIRS for t in range(len(pair.target)))
     assert alignment.baseline().offset == -1  # target tokens 1 and 2 of every sentence
@@ -188,7 +233,8 @@ def test_alignment_finds_the_aligned_head_and_no_other(model):
 def test_a_query_that_is_judged_by_the_token_it_reads_is_one_step_late(model):
     late = observed(model, Alignment([pair.links for pair in PAIRS], token="read"))
     site, head = of("aligned", "cross")
-    # half of the steps look at the word of the step before; after the last word at the end of sentence, where nothing is left to look at
+    # half of the steps look at the word of the step before; after the last word at the end of sentence, where
+    # nothing is left to look at
     assert float(late.agreement()[site][head]) == pytest.approx(0.5)
 
 
@@ -201,7 +247,8 @@ def test_entropy_is_zero_for_the_aligned_head_and_one_of_one_for_noise(model):
 
 
 def test_only_the_subject_head_is_syntactic_and_only_from_verb_to_subject(weights):
-    """By hand, so that the syntactic analysis has something to agree with: accuracy against the best offset on the same tokens."""
+    """By hand, so that the syntactic analysis has something to agree with: accuracy against the best offset
+    on the same tokens."""
     found = set()
     for label in ("nsubj", "dobj", "amod", "advmod"):
         for from_head in (True, False):
@@ -218,7 +265,11 @@ def test_only_the_subject_head_is_syntactic_and_only_from_verb_to_subject(weight
                 for site in ("encoder.0.enc-self", "encoder.1.enc-self"):
                     for head, best in enumerate(weights[number][site][:, query, :words].argmax(1).tolist()):
                         hits[site, head] += best == key
-            found |= {(label, from_head, *head) for head, count in hits.items() if count / len(links) >= baseline + 0.1}
+            found |= {
+                (label, from_head, *head)
+                for head, count in hits.items()
+                if count / len(links) >= baseline + 0.1
+            }
             if (label, from_head) == ("nsubj", True):
                 assert hits[of("subject", "enc-self")] == len(links)
                 assert baseline < 0.5
@@ -238,7 +289,9 @@ def test_importance_ranks_the_needed_heads_above_noise(model, absolute):
 
 
 def test_true_heads_are_a_map_of_the_whole_model():
-    assert true_heads() == HeadMap({HeadSite.parse(name, heads): [False] * heads for name, heads in SITES.items()})
+    assert true_heads() == HeadMap(
+        {HeadSite.parse(name, heads): [False] * heads for name, heads in SITES.items()}
+    )
     assert true_heads("rare", "aligned").to_json() == {
         "encoder.0.enc-self": [False, True, False],
         "encoder.1.enc-self": [False, False, False],

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.attention_pass import AttentionBatch, observe_attention
-from analysis.positions import THRESHOLD, Positions
-from data.batch import collate
-from gates import HeadSite
+from headgates.analysis.attention_pass import AttentionBatch, observe_attention
+from headgates.analysis.positions import THRESHOLD, Positions
+from headgates.data.batch import collate
+from headgates.gates import HeadSite
 from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs
 
 SITE = HeadSite.at("enc-self", 0, 2)
@@ -46,7 +46,9 @@ def test_every_offset_has_the_share_that_a_slow_count_gives(exclude, size, windo
 
 
 @pytest.mark.parametrize("edges", ["inside", "all"])
-def test_the_best_offset_is_the_most_frequent_one_of_equals_the_larger_share_then_the_nearest_then_the_earlier(edges):
+def test_the_best_offset_is_the_most_frequent_one_of_equals_the_larger_share_then_the_nearest_then_the_earlier(
+    edges,
+):
     model, pairs = random_model(), random_pairs()
     positions = Positions(4, edges=edges)
     observe_attention(model, in_batches(pairs, 3), [positions])
@@ -55,7 +57,11 @@ def test_the_best_offset_is_the_most_frequent_one_of_equals_the_larger_share_the
     for site, row in best.offset.items():
         for head, offset in enumerate(row.tolist()):
             counts, there = at[site.name, head], inside[site.name, head]
-            share = {o: counts[o] / (there[o] if edges == "inside" else queries[site.name, head]) for o in range(-4, 5) if there[o]}
+            share = {
+                o: counts[o] / (there[o] if edges == "inside" else queries[site.name, head])
+                for o in range(-4, 5)
+                if there[o]
+            }
             assert offset == min(share, key=lambda o: (-counts[o], -share[o], abs(o), o))
             assert float(best.share[site][head]) == pytest.approx(share[offset])
 

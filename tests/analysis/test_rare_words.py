@@ -5,10 +5,18 @@ from collections import defaultdict
 import pytest
 import torch
 
-from analysis.attention_pass import observe_attention
-from analysis.rare_words import RareWords, token_counts
-from data.special_tokens import SpecialTokens
-from tests.analysis.one_by_one import VOCAB, assert_equal, in_batches, looks, mean_map, random_model, random_pairs
+from headgates.analysis.attention_pass import observe_attention
+from headgates.analysis.rare_words import RareWords, token_counts
+from headgates.data.special_tokens import SpecialTokens
+from tests.analysis.one_by_one import (
+    VOCAB,
+    assert_equal,
+    in_batches,
+    looks,
+    mean_map,
+    random_model,
+    random_pairs,
+)
 
 EOS = SpecialTokens().end
 
@@ -70,10 +78,14 @@ def test_pieces_of_equal_count_are_all_the_rarest():
 def test_a_piece_is_outside_the_rank_when_that_many_are_more_frequent():
     counts = [0] * 4 + [7, 5, 5, 3] + [0] * (VOCAB - 8)  # pieces 4 to 7
     assert one_sentence([4, 5], counts, rank=1).sentences == 1
-    assert one_sentence([4, 5], counts, rank=2).sentences == 0  # 5 and 6 are equal: one piece is more frequent
+    assert (
+        one_sentence([4, 5], counts, rank=2).sentences == 0
+    )  # 5 and 6 are equal: one piece is more frequent
     assert one_sentence([6, 7], counts, rank=3).sentences == 1
     assert one_sentence([6, 7], counts, rank=4).sentences == 0
-    assert one_sentence([6, 3], counts, rank=4).sentences == 1  # an unknown piece is a piece, and never occurs in training
+    assert (
+        one_sentence([6, 3], counts, rank=4).sentences == 1
+    )  # an unknown piece is a piece, and never occurs in training
 
 
 def test_sentences_of_one_token_are_left_out():
@@ -87,7 +99,9 @@ def test_tokens_are_counted():
 
 def test_no_rare_sentence_says_how_many_pieces_there_are():
     rare = one_sentence([5, 6], [0] * 4 + [3] * 7 + [0] * (VOCAB - 11), rank=500)
-    with pytest.raises(ValueError, match=r"none of the 1 sentences .* outside the 500 most frequent \(7 different ones"):
+    with pytest.raises(
+        ValueError, match=r"none of the 1 sentences .* outside the 500 most frequent \(7 different ones"
+    ):
         rare.rarest()
     with pytest.raises(ValueError, match="smaller --rare-rank"):
         rare.chance()
@@ -99,7 +113,9 @@ def test_a_model_without_encoder_heads_counts_of_another_vocabulary_and_bad_sett
     with pytest.raises(ValueError, match="add the kind enc-self"):
         rare.two_rarest()
     with pytest.raises(ValueError, match="counts are of 6 pieces, but a source has piece"):
-        observe_attention(random_model(), in_batches(random_pairs(), 8), [RareWords(torch.ones(6), 1)], kinds=KINDS)
+        observe_attention(
+            random_model(), in_batches(random_pairs(), 8), [RareWords(torch.ones(6), 1)], kinds=KINDS
+        )
     with pytest.raises(ValueError, match="expected at least 1, got 0"):
         RareWords(COUNTS, 0)
     with pytest.raises(ValueError, match="unknown exclude"):

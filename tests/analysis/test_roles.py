@@ -2,12 +2,12 @@
 
 import pytest
 
-from analysis.analyses import AnalysisResult
-from analysis.correlations import correlation_rows
-from analysis.roles import FAMILIES, best_of_families, families, find_roles
-from analysis.survival import survivors
-from gates import HeadMap, HeadSite
-from report.head_figures import draw_maps, draw_survival, role_letters
+from headgates.analysis.roles import FAMILIES, best_of_families, families, find_roles
+from headgates.analysis.survival import survivors
+from headgates.gates import HeadMap, HeadSite
+from headgates.report.head_figures import draw_maps, draw_survival, role_letters
+from headgates.workbench.analyses import AnalysisResult
+from headgates.workbench.correlations import correlation_rows
 
 ENC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 1, 2)
 
@@ -17,11 +17,25 @@ def head_map(*rows: list) -> HeadMap:
 
 
 def offset_row(site: HeadSite, head: int, offset: int, share: float) -> dict:
-    return {"site": site.name, "kind": site.kind, "layer": site.layer, "head": head, "offset": offset, "share": share}
+    return {
+        "site": site.name,
+        "kind": site.kind,
+        "layer": site.layer,
+        "head": head,
+        "offset": offset,
+        "share": share,
+    }
 
 
 def syntax_row(head: int, accuracy: float | None) -> dict:
-    known = {"label": "nsubj", "direction": "head->dependent", "site": ENC.name, "head": head, "offset": -1, "n": 17}
+    known = {
+        "label": "nsubj",
+        "direction": "head->dependent",
+        "site": ENC.name,
+        "head": head,
+        "offset": -1,
+        "n": 17,
+    }
     return {**known, "accuracy": accuracy, "baseline": None if accuracy is None else 0.6}
 
 
@@ -34,13 +48,20 @@ def found() -> dict[str, AnalysisResult]:
     return {
         "positions": AnalysisResult(best, {}, {"offsets": offsets}),
         "syntax": AnalysisResult({"gain": head_map([0.0, 0.1, 0.0])}, {}, {"syntax": asked}),
-        "rare": AnalysisResult({"two_rarest": head_map([0.1, 0.5, 0.8]), "rarest": head_map([0.0, 0.4, 0.7])}, {"chance_two_rarest": 0.45}),
-        "alignment": AnalysisResult({"agreement": HeadMap({CROSS: [0.55, 0.4]})}, {"baseline": 0.4, "baseline_offset": 0}),
+        "rare": AnalysisResult(
+            {"two_rarest": head_map([0.1, 0.5, 0.8]), "rarest": head_map([0.0, 0.4, 0.7])},
+            {"chance_two_rarest": 0.45},
+        ),
+        "alignment": AnalysisResult(
+            {"agreement": HeadMap({CROSS: [0.55, 0.4]})}, {"baseline": 0.4, "baseline_offset": 0}
+        ),
     }
 
 
 def test_every_analysis_gives_its_roles_with_score_and_baseline(found):
-    roles = [(role.site, role.head, role.role, role.score, round(role.baseline, 3)) for role in find_roles(found)]
+    roles = [
+        (role.site, role.head, role.role, role.score, round(role.baseline, 3)) for role in find_roles(found)
+    ]
     assert roles == [
         (ENC, 0, "position -1", 0.95, 0.4),  # the mean of the kind's three heads
         (ENC, 1, "nsubj head->dependent", 0.7, 0.6),  # exactly ten points
@@ -52,21 +73,31 @@ def test_every_analysis_gives_its_roles_with_score_and_baseline(found):
 
 def test_a_closed_head_has_no_role_and_is_nobodys_best(found):
     closed = HeadMap({ENC: [True, False, True]})  # nothing is said of cross-attention: it is open
-    assert [(role.site, role.head) for role in find_roles(found, closed)] == [(ENC, 1), (CROSS, 0), (CROSS, 1)]
+    assert [(role.site, role.head) for role in find_roles(found, closed)] == [
+        (ENC, 1),
+        (CROSS, 0),
+        (CROSS, 1),
+    ]
     assert {role.head for role in best_of_families(found, closed) if role.site == ENC} == {1}
     assert find_roles(found, HeadMap({})) == find_roles(found)
 
 
 def test_words_of_a_role_say_what_the_numbers_are(found):
     said = {role.role: role.words for role in find_roles(found)}
-    assert said["position -1"] == "95% of its largest weights are at the token before; enc-self heads have 40% there on average"
+    assert (
+        said["position -1"]
+        == "95% of its largest weights are at the token before; enc-self heads have 40% there on average"
+    )
     assert "the best fixed offset (-1) is right 60% of the time, on 17 words" in said["nsubj head->dependent"]
 
 
 def test_the_nearest_of_each_family_is_named_whether_it_is_a_role_or_not(found):
     maps = {"two_rarest": head_map([0.1, 0.3, 0.2]), "rarest": head_map([0.0, 0.2, 0.1])}
     found["rare"] = AnalysisResult(maps, {"chance_two_rarest": 0.45})
-    best = {role.family: (role.site, role.head, round(role.needed, 3), role.missing <= 0) for role in best_of_families(found)}
+    best = {
+        role.family: (role.site, role.head, round(role.needed, 3), role.missing <= 0)
+        for role in best_of_families(found)
+    }
     assert best == {
         "positional": (ENC, 0, 0.9, True),
         "syntactic": (ENC, 1, 0.7, True),
@@ -100,23 +131,45 @@ def test_of_a_heads_roles_the_one_farthest_above_its_baseline_comes_first(found)
 
 
 def test_correlations_are_over_common_sites_and_none_where_there_is_none():
-    scores = {"one": head_map([1, 2, 3], [4, 4]), "two": head_map([3, 5, 9], [0, 1]), "three": HeadMap({ENC: [2, 1, 0]})}
+    scores = {
+        "one": head_map([1, 2, 3], [4, 4]),
+        "two": head_map([3, 5, 9], [0, 1]),
+        "three": HeadMap({ENC: [2, 1, 0]}),
+    }
     rows = {(row["first"], row["second"], row["kind"]): row for row in correlation_rows(scores)}
     assert rows["one", "two", "enc-self"]["spearman"] == pytest.approx(1)
     assert rows["one", "two", "all"]["heads"] == 5
-    assert rows["one", "two", "cross"] == {"first": "one", "second": "two", "kind": "cross", "heads": 2, "spearman": None, "p_value": None}
+    assert rows["one", "two", "cross"] == {
+        "first": "one",
+        "second": "two",
+        "kind": "cross",
+        "heads": 2,
+        "spearman": None,
+        "p_value": None,
+    }
     assert rows["one", "three", "all"]["heads"] == 3
     assert rows["two", "three", "enc-self"]["spearman"] == pytest.approx(-1)
     assert ("one", "three", "cross") not in rows
 
 
 def test_figures_of_maps_and_survival_are_drawn_with_letters(found, tmp_path, monkeypatch):
-    monkeypatch.setattr("report.drawing.DOTS_PER_INCH", 40)
+    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
     roles = find_roles(found)
-    assert role_letters(roles) == {(ENC, 0): "P", (CROSS, 1): "P", (ENC, 1): "S", (ENC, 2): "R", (CROSS, 0): "A"}
+    assert role_letters(roles) == {
+        (ENC, 0): "P",
+        (CROSS, 1): "P",
+        (ENC, 1): "S",
+        (ENC, 2): "R",
+        (CROSS, 0): "A",
+    }
     draw_maps({"confidence": head_map([0.1, 0.2, 0.9], [0.5, 0.5])}, roles, tmp_path / "maps", title="maps")
     opens = {"λ 0.1": head_map([True, False, True], [False, True]).map(lambda row: row.bool())}
     draw_survival(survivors(opens, families(roles, found, [ENC, CROSS])), tmp_path / "survival", title="left")
-    assert {path.name for path in tmp_path.iterdir()} == {"maps.png", "maps.svg", "survival.png", "survival.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "maps.png",
+        "maps.svg",
+        "survival.png",
+        "survival.svg",
+    }
     with pytest.raises(ValueError, match="no survivor"):
         draw_survival([], tmp_path / "none")

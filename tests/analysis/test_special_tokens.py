@@ -1,4 +1,5 @@
-"""What heads are worth and do in a model whose special tokens have other ids is what they do in the model with ours."""
+"""What heads are worth and do in a model whose special tokens have other ids is what they do in the model
+with ours."""
 
 from collections.abc import Mapping
 
@@ -6,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.alignment import Alignment, Entropy
-from analysis.attention_pass import observe_attention
-from analysis.importance import importance
-from analysis.lrp import RULES, relevance
-from analysis.rare_words import RareWords
-from gates import HeadSite
+from headgates.analysis.alignment import Alignment, Entropy
+from headgates.analysis.attention_pass import observe_attention
+from headgates.analysis.lrp import RULES, relevance
+from headgates.analysis.rare_words import RareWords
+from headgates.analysis.scores.importance import importance
+from headgates.gates import HeadSite
 from tests.renumbered import OTHERWISE, PAIRS, SOURCE_VOCAB, batches, twins
 
 every_numbering = pytest.mark.parametrize("specials", OTHERWISE.values(), ids=OTHERWISE)
@@ -57,7 +58,11 @@ def test_rare_words_alignment_and_entropy_are_the_same(specials):
         observe_attention(translator.model, batches(translator), observers)
         results.append(observers)
     (rare, alignment, entropy), (other_rare, other_alignment, other_entropy) = results
-    assert (other_rare.sentences, other_rare.queries, other_rare.chance()) == (rare.sentences, rare.queries, rare.chance())
+    assert (other_rare.sentences, other_rare.queries, other_rare.chance()) == (
+        rare.sentences,
+        rare.queries,
+        rare.chance(),
+    )
     assert_same(other_rare.two_rarest(), rare.two_rarest())
     assert_same(other_alignment.agreement(), alignment.agreement())
     assert_same(other_entropy.nats(), entropy.nats())

@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.survival import any_role, sum_distribution, survive_longer, survivors
-from gates import HeadMap, HeadSite
+from headgates.analysis.survival import any_role, sum_distribution, survive_longer, survivors
+from headgates.gates import HeadMap, HeadSite
 
-SITES = [HeadSite.at("enc-self", 0, 5), HeadSite.at("enc-self", 1, 3), HeadSite.at("dec-self", 0, 2), HeadSite.at("cross", 0, 3)]
+SITES = [
+    HeadSite.at("enc-self", 0, 5),
+    HeadSite.at("enc-self", 1, 3),
+    HeadSite.at("dec-self", 0, 2),
+    HeadSite.at("cross", 0, 3),
+]
 ROLES = {
-    "positional": HeadMap({SITES[0]: [True, True, False, False, False], SITES[1]: [True, False, False], SITES[2]: [True, False]}),
+    "positional": HeadMap(
+        {SITES[0]: [True, True, False, False, False], SITES[1]: [True, False, False], SITES[2]: [True, False]}
+    ),
     "rare": HeadMap({SITES[0]: [True, False, True, False, False], SITES[1]: [False] * 3}),
     "aligned": HeadMap({SITES[3]: [True, False, False]}),
 }
@@ -30,9 +37,15 @@ RUNS = {
 
 def test_runs_come_with_more_open_heads_first_and_roles_are_counted_in_each():
     rows = survivors(RUNS, ROLES)
-    assert [row["run"] for row in rows if (row["kind"], row["role"]) == ("all", "rare")] == ["weak", "middle", "strong"]
+    assert [row["run"] for row in rows if (row["kind"], row["role"]) == ("all", "rare")] == [
+        "weak",
+        "middle",
+        "strong",
+    ]
     assert [row["heads_open"] for row in rows if (row["kind"], row["role"]) == ("all", "rare")] == [9, 6, 3]
-    counts = {(row["run"], row["kind"], row["role"]): (row["heads"], row["at_first"], row["score"]) for row in rows}
+    counts = {
+        (row["run"], row["kind"], row["role"]): (row["heads"], row["at_first"], row["score"]) for row in rows
+    }
     assert counts["weak", "all", "positional"] == (4, 4, 3.5)  # one is a rare-word head too
     assert counts["weak", "enc-self", "rare"] == (2, 2, 1.5)
     assert counts["middle", "enc-self", "rare"] == (1, 2, 0.5)
@@ -68,8 +81,13 @@ def test_any_role_is_true_where_one_of_them_is():
 
 
 def by_hand(runs, specialised, groups) -> tuple[float, float, int]:
-    """Difference, p and number of ways, by writing down all ways to deal out the labels within groups of (site, head)."""
-    lifetime = {head: sum(bool(heads[head[0]][head[1]]) for heads in runs.values()) for group in groups for head in group}
+    """Difference, p and number of ways, by writing down all ways to deal out the labels within groups of
+    (site, head)."""
+    lifetime = {
+        head: sum(bool(heads[head[0]][head[1]]) for heads in runs.values())
+        for group in groups
+        for head in group
+    }
     special = {head for head in lifetime if specialised[head[0]][head[1]]}
 
     def difference(chosen):
@@ -77,10 +95,17 @@ def by_hand(runs, specialised, groups) -> tuple[float, float, int]:
         outside = [lifetime[head] for head in lifetime if head not in chosen]
         return sum(inside) / len(inside) - sum(outside) / len(outside)
 
-    ways = [set().union(*way) for way in product(*(combinations(group, sum(head in special for head in group)) for group in groups))]
+    ways = [
+        set().union(*way)
+        for way in product(*(combinations(group, sum(head in special for head in group)) for group in groups))
+    ]
     observed = difference(special)
     mean = sum(difference(way) for way in ways) / len(ways)
-    return observed, sum(abs(difference(way) - mean) >= abs(observed - mean) - 1e-9 for way in ways) / len(ways), len(ways)
+    return (
+        observed,
+        sum(abs(difference(way) - mean) >= abs(observed - mean) - 1e-9 for way in ways) / len(ways),
+        len(ways),
+    )
 
 
 @pytest.mark.parametrize("within", ["kind", "layer"])
@@ -94,7 +119,11 @@ def test_p_is_the_share_of_all_permutations(within, seed):
     runs = {str(i): random_map() for i in range(3)}
     specialised = random_map()
     for row in survive_longer(runs, specialised, within=within):
-        heads = {site: [(site, h) for h in range(site.heads)] for site in SITES if row["kind"] in ("all", site.kind)}
+        heads = {
+            site: [(site, h) for h in range(site.heads)]
+            for site in SITES
+            if row["kind"] in ("all", site.kind)
+        }
         groups = list(heads.values())
         if within == "kind":
             by_kind = {}
@@ -130,7 +159,9 @@ def test_within_layer_a_surviving_layer_is_no_evidence():
     first, second = HeadSite.at("enc-self", 0, 3), HeadSite.at("enc-self", 1, 3)
     runs = {str(i): HeadMap({first: [False] * 3, second: [True] * 3}) for i in range(3)}
     specialised = HeadMap({first: [False] * 3, second: [True, True, False]})
-    in_kind, in_layer = (survive_longer(runs, specialised, within=within)[0]["p_value"] for within in ("kind", "layer"))
+    in_kind, in_layer = (
+        survive_longer(runs, specialised, within=within)[0]["p_value"] for within in ("kind", "layer")
+    )
     assert in_kind == pytest.approx(2 / 5)
     assert in_layer == pytest.approx(1)
 
@@ -148,14 +179,22 @@ def test_the_distribution_stays_one_of_probabilities_for_hundreds_of_heads():
 
 def test_maps_that_do_not_fit_are_refused():
     scores = HeadMap({site: [0.5] * site.heads for site in SITES})
-    with pytest.raises(ValueError, match=r"'weak' must hold one bool for each head; encoder\.0\.enc-self has numbers"):
+    with pytest.raises(
+        ValueError, match=r"'weak' must hold one bool for each head; encoder\.0\.enc-self has numbers"
+    ):
         survivors({"weak": scores}, ROLES)
     with pytest.raises(ValueError, match="'rare' must hold one bool for each head"):
         survivors(RUNS, {"rare": scores})
     with pytest.raises(ValueError, match="role 'rare' must hold one bool for each head"):
         any_role({"rare": scores})
-    with pytest.raises(ValueError, match=r"'strong' and 'other' do not have the same heads \(they differ in decoder\.0\.cross\)"):
-        survivors(RUNS | {"other": HeadMap({site: row for site, row in RUNS["weak"].items() if site != SITES[3]})}, ROLES)
+    with pytest.raises(
+        ValueError,
+        match=r"'strong' and 'other' do not have the same heads \(they differ in decoder\.0\.cross\)",
+    ):
+        survivors(
+            RUNS | {"other": HeadMap({site: row for site, row in RUNS["weak"].items() if site != SITES[3]})},
+            ROLES,
+        )
     other_model = HeadMap({HeadSite.at("cross", 0, 7): [True] * 7})
     with pytest.raises(ValueError, match=r"decoder\.0\.cross has 7 heads in 'aligned', but 3 in the runs"):
         survivors(RUNS, {"aligned": other_model})

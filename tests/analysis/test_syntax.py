@@ -10,27 +10,35 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.attention_pass import AttentionBatch, observe_attention
-from analysis.syntax import DIRECTIONS, LABELS, Syntax, bootstrap, word_attention
-from analysis.word_pieces import word_of_piece
-from configs.schema import ModelConfig
-from data.batch import Batch, collate
-from data.conllu import Tree
-from data.parallel import DataError
-from data.toy import toy_pairs
-from data.vocab import Vocab
-from gates import HeadSite
-from models.transformer import Transformer
+from headgates.analysis.attention_pass import AttentionBatch, observe_attention
+from headgates.analysis.syntax import DIRECTIONS, LABELS, Syntax, bootstrap, word_attention
+from headgates.analysis.word_pieces import word_of_piece
+from headgates.configs.schema import ModelConfig
+from headgates.data.batch import Batch, collate
+from headgates.data.conllu import Tree
+from headgates.data.parallel import DataError
+from headgates.data.toy import toy_pairs
+from headgates.data.vocab import Vocab
+from headgates.gates import HeadSite
+from headgates.models.transformer import Transformer
 
-FIRST, SECOND, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("enc-self", 1, 2), HeadSite.at("cross", 0, 5)
+FIRST, SECOND, CROSS = (
+    HeadSite.at("enc-self", 0, 3),
+    HeadSite.at("enc-self", 1, 2),
+    HeadSite.at("cross", 0, 5),
+)
 DOWN, UP = DIRECTIONS
 Pieces = list[int | None]
 
 
 def random_tree(rng: random.Random, length: int) -> Tree:
     root = rng.randrange(length)
-    heads = tuple(0 if i == root else rng.choice([j for j in range(length) if j != i]) + 1 for i in range(length))
-    labels = tuple("ROOT" if i == root else rng.choice([*LABELS, "obj", "nsubj:pass", "det"]) for i in range(length))
+    heads = tuple(
+        0 if i == root else rng.choice([j for j in range(length) if j != i]) + 1 for i in range(length)
+    )
+    labels = tuple(
+        "ROOT" if i == root else rng.choice([*LABELS, "obj", "nsubj:pass", "det"]) for i in range(length)
+    )
     return Tree(tuple("abcdefghijklmnopq"[:length]), heads, labels, "")
 
 
@@ -50,9 +58,13 @@ def batch_of(words: dict[int, Pieces], pairs: list[int]) -> Batch:
 
 def attention(batch: Batch, heads: int, seed: int) -> Tensor:
     """(B, H, S, S) random distributions over the keys that are no padding, as `record` gives them."""
-    scores = 3 * torch.randn(len(batch), heads, *[batch.source.shape[1]] * 2, generator=torch.Generator().manual_seed(seed))
+    scores = 3 * torch.randn(
+        len(batch), heads, *[batch.source.shape[1]] * 2, generator=torch.Generator().manual_seed(seed)
+    )
     padding = batch.source == 0
-    return torch.softmax(scores.masked_fill(padding[:, None, None, :], -math.inf), -1).masked_fill(padding[:, None, :, None], 0.0)
+    return torch.softmax(scores.masked_fill(padding[:, None, None, :], -math.inf), -1).masked_fill(
+        padding[:, None, :, None], 0.0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +81,16 @@ def seen_by_batches(words: dict[int, Pieces], pairs: list[int], size: int) -> li
     for start in range(0, len(pairs), size):
         here = pairs[start : start + size]
         batch = batch_of(words, here)
-        weights = {site: torch.zeros(len(here), site.heads, *[batch.source.shape[1]] * 2) for site in (FIRST, SECOND)}
+        weights = {
+            site: torch.zeros(len(here), site.heads, *[batch.source.shape[1]] * 2) for site in (FIRST, SECOND)
+        }
         for row, pair in enumerate(here):
             alone = batch_of(words, [pair])
             length = alone.source.shape[1]
             for number, site in enumerate(weights):
-                weights[site][row, :, :length, :length] = attention(alone, site.heads, seed=2 * pair + number)[0]
+                weights[site][row, :, :length, :length] = attention(
+                    alone, site.heads, seed=2 * pair + number
+                )[0]
         made.append(AttentionBatch(batch, weights))
     return made
 
@@ -86,7 +102,14 @@ def collected(trees, words, seen: list[AttentionBatch], labels=LABELS, **options
     return syntax
 
 
-def slow(trees: dict[int, Tree], words: dict[int, Pieces], seen: list[AttentionBatch], label: str, names: set[str], direction: str):
+def slow(
+    trees: dict[int, Tree],
+    words: dict[int, Pieces],
+    seen: list[AttentionBatch],
+    label: str,
+    names: set[str],
+    direction: str,
+):
     """n, right answers by (site, head), right answers by offset; by loops over everything."""
     n, right, offsets = 0, {}, {}
     for one in seen:
@@ -95,9 +118,13 @@ def slow(trees: dict[int, Tree], words: dict[int, Pieces], seen: list[AttentionB
             own = {w: [p for p, word in enumerate(pieces) if word == w] for w in range(len(tree))}
             for query in range(len(tree)):
                 if direction == UP:
-                    gold = [tree.heads[query] - 1] if tree.labels[query] in names and tree.heads[query] else []
+                    gold = (
+                        [tree.heads[query] - 1] if tree.labels[query] in names and tree.heads[query] else []
+                    )
                 else:
-                    gold = [w for w in range(len(tree)) if tree.heads[w] == query + 1 and tree.labels[w] in names]
+                    gold = [
+                        w for w in range(len(tree)) if tree.heads[w] == query + 1 and tree.labels[w] in names
+                    ]
                 gold = [w for w in gold if own[w]]
                 if not own[query] or not gold:
                     continue
@@ -107,9 +134,15 @@ def slow(trees: dict[int, Tree], words: dict[int, Pieces], seen: list[AttentionB
                 for site, weights in one.weights.items():
                     for head in range(site.heads):
                         to_word = {
-                            w: np.mean([sum(float(weights[row, head, p, q]) for q in own[w]) for p in own[query]]) for w in own if own[w]
+                            w: np.mean(
+                                [sum(float(weights[row, head, p, q]) for q in own[w]) for p in own[query]]
+                            )
+                            for w in own
+                            if own[w]
                         }
-                        right[site, head] = right.get((site, head), 0) + (max(to_word, key=to_word.__getitem__) in gold)
+                        right[site, head] = right.get((site, head), 0) + (
+                            max(to_word, key=to_word.__getitem__) in gold
+                        )
     return n, right, offsets
 
 
@@ -120,7 +153,9 @@ def test_accuracy_and_baseline_equal_loops_over_sentences_words_and_heads(text):
     assert len(rows) == len(LABELS) * len(DIRECTIONS) * (FIRST.heads + SECOND.heads)
     by_key = {(row["label"], row["direction"], row["site"], row["head"]): row for row in rows}
     for label, direction in product(LABELS, DIRECTIONS):
-        n, right, offsets = slow(trees, words, seen, label, {"dobj", "obj"} if label == "dobj" else {label}, direction)
+        n, right, offsets = slow(
+            trees, words, seen, label, {"dobj", "obj"} if label == "dobj" else {label}, direction
+        )
         assert n > 11
         for (site, head), count in right.items():
             row = by_key[label, direction, site.name, head]
@@ -143,8 +178,12 @@ def test_neither_the_size_nor_the_order_of_batches_matters(text):
 
 
 def test_word_attention_is_the_sum_to_a_word_and_the_mean_from_it():
-    weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2], [0.0, 0.6, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25]])[None, None]
-    member = torch.tensor([[[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]])  # two pieces, none, one; then the end
+    weights = torch.tensor(
+        [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2], [0.0, 0.6, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25]]
+    )[None, None]
+    member = torch.tensor(
+        [[[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]]
+    )  # two pieces, none, one; then the end
     expected = torch.tensor([[(0.3 + 0.6) / 2, 0.0, (0.3 + 0.2) / 2], [0.0, 0.0, 0.0], [0.6, 0.0, 0.1]])
     torch.testing.assert_close(word_attention(weights, member)[0, 0], expected)
 
@@ -197,20 +236,33 @@ def test_a_noun_with_two_adjectives_is_one_query_and_either_is_right():
 
 def test_a_word_of_two_pieces_asks_with_the_mean_of_them():
     assert score(looking({5: 7, 6: 7}), "amod", UP) == pytest.approx(1 / 3)
-    assert score(looking({5: 7}), "amod", UP) == pytest.approx(1 / 3)  # the other piece looks at the end, which is no word
+    assert score(looking({5: 7}), "amod", UP) == pytest.approx(
+        1 / 3
+    )  # the other piece looks at the end, which is no word
     assert score(looking({1: 0, 4: 0, 5: 7, 6: 0}), "amod", UP) == 0.0  # half and half: the first word has it
 
 
 def test_both_directions_have_one_baseline_the_share_of_arcs_at_the_best_offset(text):
     trees, words = text
-    by_relation = {(row["label"], row["direction"]): row for row in collected(trees, words, seen_by_batches(words, list(trees), 7)).rows()}
+    by_relation = {
+        (row["label"], row["direction"]): row
+        for row in collected(trees, words, seen_by_batches(words, list(trees), 7)).rows()
+    }
     for label in LABELS:
         up, down = by_relation[label, UP], by_relation[label, DOWN]
         assert (up["baseline"], up["offset"]) == (down["baseline"], -down["offset"])
         assert up["n"] > down["n"]  # words with several dependents ask once
     rows = {(row["label"], row["direction"]): row for row in looking({}).rows()}
-    assert (rows["amod", UP]["offset"], rows["amod", UP]["baseline"], rows["amod", UP]["n"]) == (1, pytest.approx(2 / 3), 3)
-    assert (rows["amod", DOWN]["offset"], rows["amod", DOWN]["baseline"], rows["amod", DOWN]["n"]) == (-1, pytest.approx(2 / 3), 2)
+    assert (rows["amod", UP]["offset"], rows["amod", UP]["baseline"], rows["amod", UP]["n"]) == (
+        1,
+        pytest.approx(2 / 3),
+        3,
+    )
+    assert (rows["amod", DOWN]["offset"], rows["amod", DOWN]["baseline"], rows["amod", DOWN]["n"]) == (
+        -1,
+        pytest.approx(2 / 3),
+        2,
+    )
     assert (rows["dobj", UP]["offset"], rows["dobj", UP]["baseline"]) == (-3, 1.0)
 
 
@@ -226,8 +278,12 @@ def test_a_head_that_looks_at_the_end_alone_is_right_nowhere():
 
 
 def test_ten_points_above_the_baseline_count_and_less_does_not():
-    """20 sentences of a subject before or after its verb: the best offset is right in 10, heads in 12 and 11."""
-    before, after = (Tree(("a", "b"), heads, labels, "") for heads, labels in (((2, 0), ("nsubj", "root")), ((0, 1), ("root", "nsubj"))))
+    """20 sentences of a subject before or after its verb: the best offset is right in 10, heads in 12 and
+    11."""
+    before, after = (
+        Tree(("a", "b"), heads, labels, "")
+        for heads, labels in (((2, 0), ("nsubj", "root")), ((0, 1), ("root", "nsubj")))
+    )
     trees = [before, after] * 10
     words = {i: [0, 1] for i in range(20)}
     batch = batch_of(words, list(range(20)))
@@ -236,9 +292,14 @@ def test_ten_points_above_the_baseline_count_and_less_does_not():
         verb = tree.heads.index(0)
         for head, right in ((0, 12), (1, 11)):
             weights[i, head, 1 - verb, verb if i < right else 2] = 1.0
-    syntax = collected(trees, words, [AttentionBatch(batch, {HeadSite.at("enc-self", 0, 2): weights})], ["nsubj"])
+    syntax = collected(
+        trees, words, [AttentionBatch(batch, {HeadSite.at("enc-self", 0, 2): weights})], ["nsubj"]
+    )
     up = [row for row in syntax.rows() if row["direction"] == UP]
-    assert [(row["accuracy"], row["baseline"], row["syntactic"]) for row in up] == [(0.6, 0.5, True), (0.55, 0.5, False)]
+    assert [(row["accuracy"], row["baseline"], row["syntactic"]) for row in up] == [
+        (0.6, 0.5, True),
+        (0.55, 0.5, False),
+    ]
     assert syntax.syntactic().flat().tolist() == [True, False]
     assert syntax.gain().flat().tolist() == pytest.approx([0.1, 0.05])
 
@@ -247,7 +308,14 @@ def test_words_without_a_piece_are_left_out_and_counted():
     syntax = looking({3: 2}, words=[0, 1, 2, 3, 4, 5, 5, None])  # the piece of dogs has no word
     assert score(syntax, "nsubj", DOWN) == 1.0
     n = {(row["label"], row["direction"]): row["n"] for row in syntax.rows()}
-    assert n == {("nsubj", DOWN): 1, ("nsubj", UP): 1, ("dobj", DOWN): 0, ("dobj", UP): 0, ("amod", DOWN): 1, ("amod", UP): 1}
+    assert n == {
+        ("nsubj", DOWN): 1,
+        ("nsubj", UP): 1,
+        ("dobj", DOWN): 0,
+        ("dobj", UP): 0,
+        ("amod", DOWN): 1,
+        ("amod", UP): 1,
+    }
     assert syntax.left_out == {"queries of words without a piece": 5}
     empty = next(row for row in syntax.rows() if row["label"] == "dobj")
     assert empty["accuracy"] is empty["baseline"] is empty["offset"] is empty["gain_low"] is None
@@ -255,7 +323,12 @@ def test_words_without_a_piece_are_left_out_and_counted():
 
 
 def test_one_word_sentences_and_lines_without_pieces_have_no_queries_and_hurt_nothing():
-    trees = [Tree(("Stop",), (0,), ("root",), "Stop"), Tree((), (), (), ""), Tree(("\u200b",), (0,), ("root",), "\u200b"), TREE]
+    trees = [
+        Tree(("Stop",), (0,), ("root",), "Stop"),
+        Tree((), (), (), ""),
+        Tree(("\u200b",), (0,), ("root",), "\u200b"),
+        TREE,
+    ]
     words: dict[int, Pieces] = {0: [0, 0], 1: [], 2: [], 3: WORDS}
     batch = batch_of(words, [0, 1, 2])
     alone = AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})
@@ -264,7 +337,9 @@ def test_one_word_sentences_and_lines_without_pieces_have_no_queries_and_hurt_no
     assert syntax.gain().flat().isnan().all()
     assert not syntax.syntactic().flat().any()
     batch = batch_of(words, [0, 1, 3, 2])
-    syntax = collected(trees, words, [alone, AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"])
+    syntax = collected(
+        trees, words, [alone, AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"]
+    )
     assert [row["n"] for row in syntax.rows()] == [1] * 6
 
 
@@ -282,7 +357,10 @@ def test_sentences_without_a_tree_are_left_out_and_counted(text):
 def test_a_model_without_recorded_encoder_attention_is_refused():
     syntax = Syntax([TREE], [WORDS], ["nsubj"])
     syntax.add(AttentionBatch(batch_of({0: WORDS}, [0]), {CROSS: torch.ones(1, 5, 2, 9)}))
-    with pytest.raises(ValueError, match="heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds"):
+    with pytest.raises(
+        ValueError,
+        match="heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds",
+    ):
         syntax.rows()
 
 
@@ -333,7 +411,10 @@ def test_a_model_with_uneven_heads_is_analysed_on_gold_trees_of_the_toy_language
     heads = {"encoder.1.enc-self": 1, "encoder.2.enc-self": 0}
     model = Transformer(config, len(vocab), len(vocab), heads=heads).eval()
     encoded = vocab.encode([p.source for p in pairs])
-    batches = [collate([(encoded[i], [5]) for i in range(start, start + 10)], list(range(start, start + 10)), 1) for start in (0, 10)]
+    batches = [
+        collate([(encoded[i], [5]) for i in range(start, start + 10)], list(range(start, start + 10)), 1)
+        for start in (0, 10)
+    ]
     trees = [Tree(p.words, p.heads, p.labels, p.source) for p in pairs]
     words = {i: word_of_piece(vocab, p.source, p.words) for i, p in enumerate(pairs)}
     syntax = Syntax(trees, words)
@@ -343,7 +424,12 @@ def test_a_model_with_uneven_heads_is_analysed_on_gold_trees_of_the_toy_language
     n, right, offsets = slow(dict(enumerate(trees)), words, keep.seen, "nsubj", {"nsubj"}, UP)
     assert n == sum(p.labels.count("nsubj") for p in pairs[:20])
     for row in (row for row in syntax.rows() if (row["label"], row["direction"]) == ("nsubj", UP)):
-        assert row["accuracy"] == pytest.approx(right[HeadSite.parse(row["site"], 3 if row["layer"] == 0 else 1), row["head"]] / n)
+        assert row["accuracy"] == pytest.approx(
+            right[HeadSite.parse(row["site"], 3 if row["layer"] == 0 else 1), row["head"]] / n
+        )
         assert row["baseline"] == pytest.approx(max(offsets.values()) / sum(offsets.values()))
     assert [(row["label"], row["direction"]) for row in syntax.best()] == list(product(LABELS, DIRECTIONS))
-    assert all(row["accuracy"] == float(syntax.accuracy(row["label"], row["direction"]).flat().max()) for row in syntax.best())
+    assert all(
+        row["accuracy"] == float(syntax.accuracy(row["label"], row["direction"]).flat().max())
+        for row in syntax.best()
+    )

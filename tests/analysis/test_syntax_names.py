@@ -3,15 +3,20 @@
 import pytest
 import torch
 
-from analysis.attention_pass import AttentionBatch
-from analysis.syntax import Syntax, clear_name
-from data.batch import collate
-from data.conllu import Tree
-from data.parallel import DataError
-from gates import HeadSite
+from headgates.analysis.attention_pass import AttentionBatch
+from headgates.analysis.syntax import Syntax, clear_name
+from headgates.data.batch import collate
+from headgates.data.conllu import Tree
+from headgates.data.parallel import DataError
+from headgates.gates import HeadSite
 
 SITE = HeadSite.at("enc-self", 0, 3)
-TREE = Tree(("the", "cat", "sees", "old", "dogs"), (2, 3, 0, 5, 3), ("det", "nsubj", "ROOT", "amod", "dobj"), "the cat sees old dogs")
+TREE = Tree(
+    ("the", "cat", "sees", "old", "dogs"),
+    (2, 3, 0, 5, 3),
+    ("det", "nsubj", "ROOT", "amod", "dobj"),
+    "the cat sees old dogs",
+)
 WORDS: list[int | None] = [0, 1, 2, 3, 4]
 
 
@@ -21,7 +26,15 @@ def seen(sentences: int) -> AttentionBatch:
 
 
 def test_the_names_of_ud_and_clear_are_one_relation():
-    trees = [TREE, Tree(TREE.words, TREE.heads, tuple("obj" if label == "dobj" else label for label in TREE.labels), TREE.text)]
+    trees = [
+        TREE,
+        Tree(
+            TREE.words,
+            TREE.heads,
+            tuple("obj" if label == "dobj" else label for label in TREE.labels),
+            TREE.text,
+        ),
+    ]
     for names in (["dobj"], ["obj"], ["obj", "dobj"]):
         syntax = Syntax(trees, [WORDS, WORDS], names)
         syntax.add(seen(2))
@@ -60,6 +73,11 @@ def test_a_label_that_the_parses_lack_is_named_with_those_they_have():
 def test_a_relation_that_was_not_asked_for_is_named():
     syntax = Syntax([TREE], [WORDS], ["nsubj", "obj"])
     syntax.add(seen(1))
-    assert len(syntax.accuracy("obj", "dependent->head")) == len(syntax.accuracy("dobj", "dependent->head")) == 1
-    with pytest.raises(ValueError, match=r"no relation 'amod', 'dependent->head'; there are nsubj, dobj, each head->dependent and dep"):
+    assert (
+        len(syntax.accuracy("obj", "dependent->head")) == len(syntax.accuracy("dobj", "dependent->head")) == 1
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"no relation 'amod', 'dependent->head'; there are nsubj, dobj, each head->dependent and dep",
+    ):
         syntax.accuracy("amod", "dependent->head")

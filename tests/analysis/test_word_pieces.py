@@ -5,11 +5,11 @@ import unicodedata
 
 import pytest
 
-from analysis.word_pieces import word_of_piece
-from data.parallel import DataError
-from data.special_tokens import SpecialTokens
-from data.toy import generate
-from data.vocab import Vocab
+from headgates.analysis.word_pieces import word_of_piece
+from headgates.data.parallel import DataError
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.toy import generate
+from headgates.data.vocab import Vocab
 
 UNK = SpecialTokens().unknown
 
@@ -21,9 +21,12 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def vocab(pairs, tmp_path_factory) -> Vocab:
-    """Small, so that many words are several pieces; it has no letters but those of the toy language and a few more."""
+    """Small, so that many words are several pieces; it has no letters but those of the toy language and a few
+    more."""
     extra = ["cannot do n't über 5 2 / ! ' ... Café"] * 3
-    return Vocab.train([p.source for p in pairs] + extra, size=97, path=tmp_path_factory.mktemp("vocab") / "v.model")
+    return Vocab.train(
+        [p.source for p in pairs] + extra, size=97, path=tmp_path_factory.mktemp("vocab") / "v.model"
+    )
 
 
 def pieces(vocab: Vocab, text: str) -> list[str]:
@@ -53,14 +56,26 @@ def test_there_is_one_number_for_every_piece_that_encode_gives(vocab, pairs):
 
 
 def test_words_written_without_a_space_between_are_told_apart(vocab):
-    assert spelled(vocab, "I don't, do I?", ["I", "do", "n't", ",", "do", "I", "?"]) == ["I", "do", "n't", ",", "do", "I", "?"]
+    assert spelled(vocab, "I don't, do I?", ["I", "do", "n't", ",", "do", "I", "?"]) == [
+        "I",
+        "do",
+        "n't",
+        ",",
+        "do",
+        "I",
+        "?",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "words", "expected"),
     [
         ("the ﬁne dog", ["the", "ﬁne", "dog"], ["the", "fine", "dog"]),  # a ligature
-        ("the Ｄog…", ["the", "Ｄog", "…"], ["the", "Dog", "..."]),  # full width; one character that becomes three
+        (
+            "the Ｄog…",
+            ["the", "Ｄog", "…"],
+            ["the", "Dog", "..."],
+        ),  # full width; one character that becomes three
         ("½ dog", ["½", "dog"], ["1⁄2", "dog"]),
         ("Cafe\u0301 dog", ["Cafe\u0301", "dog"], ["Café", "dog"]),  # two characters that become one
         ("  the\u00a0 dog  sees ", ["the", "dog", "sees"], ["the", "dog", "sees"]),
@@ -100,7 +115,10 @@ def test_a_piece_of_two_words_belongs_to_the_one_with_more_of_it(tmp_path):
     whole = Vocab.train(["cannot cannot gonna"] * 5, size=34, path=tmp_path / "v.model")
     assert pieces(whole, "cannot gonna") == ["\u2581cannot", "\u2581gonna"]
     assert word_of_piece(whole, "cannot gonna", ["c", "annot", "gon", "na"]) == [1, 2]
-    assert word_of_piece(whole, "cannot gonna", ["can", "not", "go", "nna"]) == [0, 3]  # equal halves: the first
+    assert word_of_piece(whole, "cannot gonna", ["can", "not", "go", "nna"]) == [
+        0,
+        3,
+    ]  # equal halves: the first
 
 
 def test_an_empty_line_has_no_pieces(vocab):
@@ -116,7 +134,8 @@ def test_words_of_another_text_are_refused(vocab):
 
 
 def test_random_text_keeps_every_piece_within_its_word(vocab):
-    """Words of any characters with spaces between: no piece crosses a space, so a piece's word is the number of spaces before it."""
+    """Words of any characters with spaces between: no piece crosses a space, so a piece's word is the number
+    of spaces before it."""
     rng = random.Random(7)
     alphabet = "dogsthe.,'5ü½…ﬁＤ中\U0001f600"
     for _ in range(101):

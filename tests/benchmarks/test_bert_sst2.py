@@ -7,8 +7,8 @@ import pytest
 from benchmarks import bert_sst2
 from benchmarks.bert_sst2 import half_the_heads, some_then_sharp, speedups
 from benchmarks.claims import CLAIMS, Findings
-from runfolder.folder import RunFolder
-from runfolder.table import write_table
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.table import write_table
 
 JUDGE = {claim.number: claim.judge for claim in CLAIMS}
 
@@ -16,19 +16,39 @@ JUDGE = {claim.number: claim.judge for claim in CLAIMS}
 def curve(*accuracy: float, p: float = 0.5) -> list[dict]:
     """A step of 20% for each accuracy, from 0."""
     return [
-        {"seed": None, "closed_share": i / 5, "heads_closed": 2 * i, "test_accuracy": value, "test_accuracy_p_value": p}
+        {
+            "seed": None,
+            "closed_share": i / 5,
+            "heads_closed": 2 * i,
+            "test_accuracy": value,
+            "test_accuracy_p_value": p,
+        }
         | {"test_accuracy_difference": value - accuracy[0]}
         for i, value in enumerate(accuracy)
     ]
 
 
 def head(number: int, difference: float, p: float) -> dict:
-    p_values = {"p_value": p, "p_value_holm": min(1.0, 2 * p), "p_sacrebleu": p, "p_mcnemar": p, "p_half_samples": p}
-    return {"site": "encoder.0.enc-self", "kind": "enc-self", "layer": 0, "head": number, "accuracy_difference": difference, **p_values}
+    p_values = {
+        "p_value": p,
+        "p_value_holm": min(1.0, 2 * p),
+        "p_sacrebleu": p,
+        "p_mcnemar": p,
+        "p_half_samples": p,
+    }
+    return {
+        "site": "encoder.0.enc-self",
+        "kind": "enc-self",
+        "layer": 0,
+        "head": number,
+        "accuracy_difference": difference,
+        **p_values,
+    }
 
 
 def speed(**seconds: dict[int, float]) -> dict:
-    """A report of one length with two rounds of the same seconds, by system and batch; 32 sentences a batch size."""
+    """A report of one length with two rounds of the same seconds, by system and batch; 32 sentences a batch
+    size."""
     rows = [
         {"system": system, "beam": 1, "length": "short", "batch": batch, "sentences": 32, "seconds": [s, s]}
         for system, of_batch in seconds.items()
@@ -50,7 +70,9 @@ def test_accuracy_takes_the_place_of_bleu_in_the_claims():
 
 def test_accuracy_falls_when_more_than_half_of_what_is_above_guessing_is_gone():
     def words(*accuracy: float, p: float = 0.5) -> str:
-        return some_then_sharp(Findings("x", "accuracy", "accuracy", {"gradient": curve(*accuracy, p=p)}), 50.0).summary
+        return some_then_sharp(
+            Findings("x", "accuracy", "accuracy", {"gradient": curve(*accuracy, p=p)}), 50.0
+        ).summary
 
     assert words(90, 90, 89, 80, 69, 50) == "holds"
     assert words(90, 90, 89, 80, 71, 50) == "holds in part"
@@ -58,9 +80,14 @@ def test_accuracy_falls_when_more_than_half_of_what_is_above_guessing_is_gone():
 
 
 def test_a_gain_at_large_batches_alone_is_the_papers():
-    assert {batch: times["median"] for batch, times in speedups(GAINS).items()} == pytest.approx({1: 1, 4: 1, 16: 1.2, 64: 1.5})
+    assert {batch: times["median"] for batch, times in speedups(GAINS).items()} == pytest.approx(
+        {1: 1, 4: 1, 16: 1.2, 64: 1.5}
+    )
     assert half_the_heads(GAINS).summary == "holds"
-    assert half_the_heads(speed(dense=DENSE, removed={1: 3.0, 4: 2.0, 16: 1.0, 64: 0.8})).summary == "holds in part"
+    assert (
+        half_the_heads(speed(dense=DENSE, removed={1: 3.0, 4: 2.0, 16: 1.0, 64: 0.8})).summary
+        == "holds in part"
+    )
     assert half_the_heads(speed(dense=DENSE, removed=DENSE | {1: 3.0})).summary == "does not hold here"
     assert half_the_heads({}) is None
 
@@ -69,8 +96,20 @@ def test_the_page_holds_the_claims_the_gates_and_the_speed_and_copies_the_files(
     base, gated = RunFolder(tmp_path / "runs/base"), RunFolder(tmp_path / "runs/gated")
     base.write_text("config.yaml", "task: classify\nencoder: ../encoders/mini\n")
     stage = {"losses": [0.5, 0.25], "epochs": 2, "seconds": 120.0}
-    own = {"system": "base", "heads_open": 72, "heads_total": 72, "heads_by_kind": {"enc-self": 72}, "parameters": 1234, "stage": stage}
-    made = {"seed": 7, "commit": "abc", "device": "a CPU", "data": {"train": {"pairs": 6920}, "vocabulary": {"labels": 2}}}
+    own = {
+        "system": "base",
+        "heads_open": 72,
+        "heads_total": 72,
+        "heads_by_kind": {"enc-self": 72},
+        "parameters": 1234,
+        "stage": stage,
+    }
+    made = {
+        "seed": 7,
+        "commit": "abc",
+        "device": "a CPU",
+        "data": {"train": {"pairs": 6920}, "vocabulary": {"labels": 2}},
+    }
     base.write_json("result.json", {"rows": [own | {"accuracy": 91.25, "accuracy_signature": "s"}], **made})
     write_table(base, "curves/gradient.csv", curve(90, 90, 89, 80, 69, 50))
     chosen = {"heads_closed": 4, "closed_share": 0.4, "test_accuracy": 89.0, "test_accuracy_difference": -1.0}
@@ -80,7 +119,13 @@ def test_the_page_holds_the_claims_the_gates_and_the_speed_and_copies_the_files(
     write_table(base, "ablation/one.csv", [head(0, -0.1, 0.5), head(1, -3.0, 0.001)])
     base.write_json("speed/report.json", GAINS)
     gated.write_text("config.yaml", "task: classify\nlambda: 0.003\n")
-    learned = own | {"system": "l0", "heads_open": 30, "reference": "base", "accuracy": 90.0, "accuracy_signature": "s"}
+    learned = own | {
+        "system": "l0",
+        "heads_open": 30,
+        "reference": "base",
+        "accuracy": 90.0,
+        "accuracy_signature": "s",
+    }
     learned |= {
         "accuracy_difference": -1.25,
         "accuracy_difference_ci95": [-2, -0.5],
@@ -88,7 +133,9 @@ def test_the_page_holds_the_claims_the_gates_and_the_speed_and_copies_the_files(
         "accuracy_p_sacrebleu": 0.01,
     }
     gated.write_json("result.json", {"rows": [learned | {"accuracy_p_mcnemar": 0.0314}], **made})
-    monkeypatch.setattr(sys, "argv", ["bert_sst2", str(base.path), str(gated.path), "--out", str(tmp_path / "results")])
+    monkeypatch.setattr(
+        sys, "argv", ["bert_sst2", str(base.path), str(gated.path), "--out", str(tmp_path / "results")]
+    )
     assert bert_sst2.main() == 0
     page = (tmp_path / "results/bert-sst2.md").read_text()
     assert all(f"| {number} |" in page for number in ("C1", "C2", "C5", "C9"))
@@ -96,7 +143,10 @@ def test_the_page_holds_the_claims_the_gates_and_the_speed_and_copies_the_files(
     assert "| 40% | 89.00 (-1.00) |" in page
     assert "| 0.003 | l0 | 30/72 | 90.00 | -1.25 | -2.00 to -0.50 | 0.020 | 0.031 |" in page
     assert "36 of 72 heads closed" in page
-    copied = {str(path.relative_to(tmp_path / "results/bert-sst2")) for path in (tmp_path / "results/bert-sst2").rglob("*.*")}
+    copied = {
+        str(path.relative_to(tmp_path / "results/bert-sst2"))
+        for path in (tmp_path / "results/bert-sst2").rglob("*.*")
+    }
     assert {"base/curves/gradient.csv", "base/speed/report.json", "gated/result.json"} <= copied
 
 

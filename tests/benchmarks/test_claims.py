@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import michel
 from benchmarks.claims import CLAIMS, Findings, at_share
-from runfolder.folder import RunFolder
-from runfolder.table import write_table
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.table import write_table
 
 JUDGE = {claim.number: claim.judge for claim in CLAIMS}
 
@@ -35,7 +35,13 @@ def curve(*bleu: float, p: float = 0.5) -> list[dict]:
 
 
 def layer(kind: str, number: int, difference: float, p: float) -> dict:
-    return {"site": f"decoder.{number}.{kind}", "kind": kind, "layer": number, "bleu_difference": difference, "p_value": p}
+    return {
+        "site": f"decoder.{number}.{kind}",
+        "kind": kind,
+        "layer": number,
+        "bleu_difference": difference,
+        "p_value": p,
+    }
 
 
 def words(number: str, found: Findings) -> str:
@@ -47,13 +53,21 @@ def words(number: str, found: Findings) -> str:
 def test_few_significant_heads_support_the_first_claim_and_many_do_not():
     quiet = [head("enc-self", i, -0.1, 0.5) for i in range(16)]
     assert words("C1", Findings("x", one=quiet)) == "holds"
-    assert words("C1", Findings("x", one=[*quiet[3:], *(head("enc-self", i, -9.0, 0.0001) for i in range(3))])) == "does not hold here"
-    assert words("C1", Findings("x", one=[*quiet, *(head("cross", i, -9.0, 0.0001) for i in range(16))])) == "holds in part"
+    assert (
+        words("C1", Findings("x", one=[*quiet[3:], *(head("enc-self", i, -9.0, 0.0001) for i in range(3))]))
+        == "does not hold here"
+    )
+    assert (
+        words("C1", Findings("x", one=[*quiet, *(head("cross", i, -9.0, 0.0001) for i in range(16))]))
+        == "holds in part"
+    )
 
 
 def test_the_first_claim_shows_what_other_tests_say_and_is_decided_by_the_two_sided_one():
     quiet = [head("enc-self", i, -0.1, 0.5) for i in range(14)]
-    verdict = JUDGE["C1"](Findings("x", one=[*quiet, head("enc-self", 14, -1.0, 0.0009), head("enc-self", 15, -1.0, 0.015)]))
+    verdict = JUDGE["C1"](
+        Findings("x", one=[*quiet, head("enc-self", 14, -1.0, 0.0009), head("enc-self", 15, -1.0, 0.015)])
+    )
     assert str(verdict) == (
         "**holds**: 1 of 16 encoder heads are significant; "
         "1 of all 16 heads are (by sacreBLEU's p 2, by lost half samples, the authors' test, 1)"
@@ -61,36 +75,74 @@ def test_the_first_claim_shows_what_other_tests_say_and_is_decided_by_the_two_si
 
 
 def test_an_improvement_counts_raw_and_adjusted():
-    assert words("C2", Findings("x", one=[head("cross", 0, 0.3, 0.001, 0.2), head("cross", 1, -0.3, 0.001, 0.001)])) == "holds in part"
+    assert (
+        words(
+            "C2", Findings("x", one=[head("cross", 0, 0.3, 0.001, 0.2), head("cross", 1, -0.3, 0.001, 0.001)])
+        )
+        == "holds in part"
+    )
     assert words("C2", Findings("x", one=[head("cross", 0, 0.3, 0.001, 0.005)])) == "holds"
     assert words("C2", Findings("x", one=[head("cross", 0, -0.3, 0.001, 0.005)])) == "does not hold here"
 
 
 def test_the_last_cross_layer_must_lose_most():
     harmless = [layer("dec-self", i, -0.1, 0.3) for i in range(3)]
-    assert words("C3", Findings("x", all_but_one=[*harmless, layer("cross", 0, -1.0, 0.001), layer("cross", 1, -9.0, 0.001)])) == "holds"
-    assert words("C3", Findings("x", all_but_one=[*harmless, layer("cross", 0, -9.0, 0.001), layer("cross", 1, -1.0, 0.001)])) == (
-        "holds in part"
+    assert (
+        words(
+            "C3",
+            Findings(
+                "x", all_but_one=[*harmless, layer("cross", 0, -1.0, 0.001), layer("cross", 1, -9.0, 0.001)]
+            ),
+        )
+        == "holds"
     )
+    assert words(
+        "C3",
+        Findings(
+            "x", all_but_one=[*harmless, layer("cross", 0, -9.0, 0.001), layer("cross", 1, -1.0, 0.001)]
+        ),
+    ) == ("holds in part")
 
 
 def test_curves_are_read_at_the_nearest_step_and_over_seeds():
     rows = curve(30.0, 29.0, 20.0) + curve(30.0, 27.0, 10.0)
     assert at_share(rows, 0.21, "test_bleu") == 28.0
-    found = Findings("x", curves={"gradient": curve(30.0, 29.9, 25.0, 9.0, 1.0, 0.0), "ablation": curve(30.0, 29.8, 20.0, 9.0, 2.0, 0.0)})
+    found = Findings(
+        "x",
+        curves={
+            "gradient": curve(30.0, 29.9, 25.0, 9.0, 1.0, 0.0),
+            "ablation": curve(30.0, 29.8, 20.0, 9.0, 2.0, 0.0),
+        },
+    )
     assert words("C5", found) == "holds"
     assert words("C6", found) == "holds"
-    kinds = {f"gradient-{kind}": curve(30.0, 29.0, 28.0, 27.0, 26.0, 20.0) for kind in ("enc-self", "dec-self")}
-    assert words("C7", Findings("x", curves={**kinds, "gradient-cross": curve(30.0, 25.0, 20.0, 10.0, 1.0, 0.0)})) == "holds"
+    kinds = {
+        f"gradient-{kind}": curve(30.0, 29.0, 28.0, 27.0, 26.0, 20.0) for kind in ("enc-self", "dec-self")
+    }
+    assert (
+        words(
+            "C7", Findings("x", curves={**kinds, "gradient-cross": curve(30.0, 25.0, 20.0, 10.0, 1.0, 0.0)})
+        )
+        == "holds"
+    )
 
 
 def test_dynamics_are_linear_first_and_flat_later():
     def epoch(number, relative):
-        return [{"epoch": number, "closed_share": i / 10, "valid_bleu_relative": value} for i, value in enumerate(relative)]
+        return [
+            {"epoch": number, "closed_share": i / 10, "valid_bleu_relative": value}
+            for i, value in enumerate(relative)
+        ]
 
     straight, flat = [1 - i / 10 for i in range(10)], [1.0, 1.0, 1.0, 0.95, 0.9, 0.6, 0.3, 0.1, 0.0, 0.0]
-    assert words("C8", Findings("x", dynamics=[*epoch(1, straight), *epoch(2, straight), *epoch(15, flat)])) == "holds"
-    assert words("C8", Findings("x", dynamics=[*epoch(1, flat), *epoch(2, flat), *epoch(3, flat)])) == "does not hold here"
+    assert (
+        words("C8", Findings("x", dynamics=[*epoch(1, straight), *epoch(2, straight), *epoch(15, flat)]))
+        == "holds"
+    )
+    assert (
+        words("C8", Findings("x", dynamics=[*epoch(1, flat), *epoch(2, flat), *epoch(3, flat)]))
+        == "does not hold here"
+    )
 
 
 def test_what_was_not_run_has_no_verdict():
@@ -108,7 +160,13 @@ def test_the_page_holds_every_claim_and_copies_the_tables(tmp_path, monkeypatch,
     chosen |= {"test_bleu_difference_low": -2.0, "test_bleu_difference_high": 0.1}
     folder.write_json("curves/gradient.json", {"finished": True, "chosen": chosen, "settings": settings})
     folder.write_json("curves/gradient-order.json", {})
-    base: dict = {"system": "base", "bleu": 31.25, "parameters": 12345, "heads_total": 10, "evaluation": {"search": {"beam": 5}}}
+    base: dict = {
+        "system": "base",
+        "bleu": 31.25,
+        "parameters": 12345,
+        "heads_total": 10,
+        "evaluation": {"search": {"beam": 5}},
+    }
     base["stage"] = {"converged": False, "losses": [2.5, 1.25, 1.5], "epochs": 3, "seconds": 120.0}
     folder.write_json("result.json", {"rows": [base], "seed": 7, "commit": "abc"})
     monkeypatch.setattr(sys, "argv", ["michel", str(folder.path), "--out", str(tmp_path / "results")])

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-import prune
 from benchmarks import curve_speed
-from tests.models.test_marian import keys
+from headgates.commands import prune
+from tests.bridges.test_marian import keys
 from tests.worlds.marian_models import HEADS, SSRU, D, write_marian
 
 LINES = ["the dog sleeps", "a cat sees the dog", "cat", "no cat sleeps", "a dog", "the cat sees no dog"]
@@ -20,7 +20,20 @@ def run(called, tmp_path):
         for side in ("en", "de"):
             (tmp_path / f"{part}.{side}").write_text("\n".join(LINES) + "\n")
     source = f"marian:{write_marian(tmp_path / 'student', **keys(SSRU))}"
-    flags = ["--data", tmp_path, "--src", "en", "--tgt", "de", "--kinds", "enc-self", "--step", "0.5", "--runs", tmp_path / "runs"]
+    flags = [
+        "--data",
+        tmp_path,
+        "--src",
+        "en",
+        "--tgt",
+        "de",
+        "--kinds",
+        "enc-self",
+        "--step",
+        "0.5",
+        "--runs",
+        tmp_path / "runs",
+    ]
     code, _, error = called(prune)(source, *flags)
     assert code == 0, error
     (folder,) = (tmp_path / "runs").iterdir()
@@ -29,7 +42,22 @@ def run(called, tmp_path):
 
 def test_the_heads_that_the_curve_closed_are_gone(run, tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
-    words = ["--run", run, "--curve", CURVE, "--sentences", 4, "--batch", 3, "--rounds", 2, "--out", out, "--threads", 1]
+    words = [
+        "--run",
+        run,
+        "--curve",
+        CURVE,
+        "--sentences",
+        4,
+        "--batch",
+        3,
+        "--rounds",
+        2,
+        "--out",
+        out,
+        "--threads",
+        1,
+    ]
     monkeypatch.setattr("sys.argv", ["curve_speed.py", *map(str, words)])
     assert curve_speed.main() == 0
     record = json.loads(out.read_text())
@@ -44,4 +72,7 @@ def test_the_heads_that_the_curve_closed_are_gone(run, tmp_path, monkeypatch):
 def test_a_curve_that_is_not_there_is_one_error(run, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["curve_speed.py", "--run", str(run), "--curve", "random"])
     assert curve_speed.main() == 1
-    assert f"has no order of a curve 'random'; its curves: {CURVE}; python prune.py draws one" in capsys.readouterr().err
+    assert (
+        f"has no order of a curve 'random'; its curves: {CURVE}; python prune.py draws one"
+        in capsys.readouterr().err
+    )

@@ -1,4 +1,5 @@
-"""All decoders translate alike into as many pieces as were asked for, and are refused where they do not; how fast is no test."""
+"""All decoders translate alike into as many pieces as were asked for, and are refused where they do not; how
+fast is no test."""
 
 import json
 import sys
@@ -24,9 +25,9 @@ from benchmarks.decoding_peers import (
     make_searches,
     table,
 )
-from configs.schema import ModelConfig
-from data.batch import pad
-from speed.measure import alternate
+from headgates.configs.schema import ModelConfig
+from headgates.data.batch import pad
+from headgates.report.speed.measure import alternate
 
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2")
@@ -74,7 +75,10 @@ def test_every_translation_has_as_many_steps_as_asked_for_and_no_end_before(sear
 def test_a_peer_of_other_weights_is_not_timed(searches, sources, peer, monkeypatch):
     monkeypatch.setattr(decoding_peers, "SEED", 2)
     searches[peer] = make_searches(WIDTH)[peer]
-    with pytest.raises(ValueError, match=f"ours and {peer} have the same hypotheses for [0-9] of 11 sentences only, with beam 3"):
+    with pytest.raises(
+        ValueError,
+        match=f"ours and {peer} have the same hypotheses for [0-9] of 11 sentences only, with beam 3",
+    ):
         check_parity(searches, sources, 3, STEPS)
 
 
@@ -116,19 +120,47 @@ def test_a_ratio_above_one_says_that_ours_is_faster():
 
 def test_the_aim_is_asked_of_batches_of_16_and_64_alone():
     slow = figures({**SECONDS, CT2: [1.0, 1.0, 1.0]}, 12)
-    rows = [{"beam": 5, "batch": 1, **slow}, {"beam": 5, "batch": 16, **slow}, {"beam": 5, "batch": 64, **figures(SECONDS, 12)}]
+    rows = [
+        {"beam": 5, "batch": 1, **slow},
+        {"beam": 5, "batch": 16, **slow},
+        {"beam": 5, "batch": 64, **figures(SECONDS, 12)},
+    ]
     assert [line[-1] for line in table([{"d_model": WIDTH, "rows": rows}])] == ["", "no", "yes"]
 
 
 def test_the_command_leaves_one_line_with_every_number(tmp_path, monkeypatch, capsys):
     out = tmp_path / "peers.jsonl"
-    words = ["--widths", WIDTH, "--beams", 1, 3, "--batches", 1, 16, "--sentences", 19, "--pieces", 5, "--rounds", 2, "--threads", 1]
-    monkeypatch.setattr(sys, "argv", ["decoding_peers.py", *map(str, [*words, "--clock", "cpu", "--out", out])])
+    words = [
+        "--widths",
+        WIDTH,
+        "--beams",
+        1,
+        3,
+        "--batches",
+        1,
+        16,
+        "--sentences",
+        19,
+        "--pieces",
+        5,
+        "--rounds",
+        2,
+        "--threads",
+        1,
+    ]
+    monkeypatch.setattr(
+        sys, "argv", ["decoding_peers.py", *map(str, [*words, "--clock", "cpu", "--out", out])]
+    )
     assert decoding_peers.main() == 0
     (line,) = out.read_text().splitlines()
     record = json.loads(line)
     (measured,) = record["measurements"]
-    assert [(row["beam"], row["batch"], row["sentences"]) for row in measured["rows"]] == [(1, 1, 10), (1, 16, 19), (3, 1, 10), (3, 16, 19)]
+    assert [(row["beam"], row["batch"], row["sentences"]) for row in measured["rows"]] == [
+        (1, 1, 10),
+        (1, 16, 19),
+        (3, 1, 10),
+        (3, 16, 19),
+    ]
     for row in measured["rows"]:
         assert set(row["over"]) == {GENERATE, CT2, CT2_INT8}
         assert all(len(each["values"]) == 2 for each in row["sentences_per_second"].values())
@@ -140,5 +172,8 @@ def test_the_command_leaves_one_line_with_every_number(tmp_path, monkeypatch, ca
 
 
 def test_the_processor_does_not_count_what_others_wait_for():
-    seconds = {name: alternate({"sleep": partial(time.sleep, 0.05)}, rounds=1, clock=clock)["sleep"][0] for name, clock in CLOCKS.items()}
+    seconds = {
+        name: alternate({"sleep": partial(time.sleep, 0.05)}, rounds=1, clock=clock)["sleep"][0]
+        for name, clock in CLOCKS.items()
+    }
     assert seconds["wall"] >= 0.05 > 2 * seconds["cpu"]

@@ -1,4 +1,5 @@
-"""Where fairseq is not there, the benchmark says so before it exports anything. What it measures needs fairseq itself."""
+"""Where fairseq is not there, the benchmark says so before it exports anything. What it measures needs
+fairseq itself."""
 
 import sys
 

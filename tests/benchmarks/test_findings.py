@@ -1,4 +1,5 @@
-"""The page of the eighteen claims: what stands in docs/ is what the records make, and records made by hand are read as they say."""
+"""The page of the eighteen claims: what stands in docs/ is what the records make, and records made by hand
+are read as they say."""
 
 import csv
 import json
@@ -11,8 +12,8 @@ from benchmarks import findings
 from benchmarks.findings_bases import read_bases
 from benchmarks.papers_numbers import PUBLISHED, nearest
 from benchmarks.records import read_comparison, read_results
-from runfolder.folder import RunFolder
-from runfolder.table import write_table
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.table import write_table
 from tests.test_readme import problem
 
 RESULTS, PAGE = findings.ROOT / "results", findings.ROOT / "docs/findings.md"
@@ -20,39 +21,98 @@ KINDS = ["enc-self", "dec-self", "cross"]
 
 
 def planted_comparison(folder: RunFolder, *, leads: bool = True) -> None:
-    """Two seeds of learned gates and of greedy, trained for 3 epochs, at 9 and 8 of 24 heads asked; greedy-stream without training."""
-    base = {"method": "base", "closing": "zero", "epochs": 0, "seed": 0, "heads_asked": 24, "lambda": None, "heads_open": 24}
+    """Two seeds of learned gates and of greedy, trained for 3 epochs, at 9 and 8 of 24 heads asked;
+    greedy-stream without training."""
+    base = {
+        "method": "base",
+        "closing": "zero",
+        "epochs": 0,
+        "seed": 0,
+        "heads_asked": 24,
+        "lambda": None,
+        "heads_open": 24,
+    }
     base |= {"heads_total": 24, "enc-self": 8, "dec-self": 8, "cross": 8}
     rows = [base]
-    for method, closing, epochs, left in (("l0-target", "zero", 3, (1, 3, 5)), ("greedy", "stream", 0, (3, 3, 3))):
+    for method, closing, epochs, left in (
+        ("l0-target", "zero", 3, (1, 3, 5)),
+        ("greedy", "stream", 0, (3, 3, 3)),
+    ):
         for seed in (1, 2):
-            row = base | {"method": method, "closing": closing, "epochs": epochs, "seed": seed, "heads_asked": 9, "heads_open": 9}
+            row = base | {
+                "method": method,
+                "closing": closing,
+                "epochs": epochs,
+                "seed": seed,
+                "heads_asked": 9,
+                "heads_open": 9,
+            }
             rows.append(row | dict(zip(KINDS, left, strict=True)))
     write_table(folder, "compare.csv", rows)
-    group = {"method": "base", "learned": False, "epochs": 0, "heads": 24.0, "seeds": 1, "value": 30.0, "difference": None}
-    ours = group | {"method": "l0-target", "learned": True, "epochs": 3, "heads": 9.0, "seeds": 2, "value": 29.0, "difference": -1.0}
+    group = {
+        "method": "base",
+        "learned": False,
+        "epochs": 0,
+        "heads": 24.0,
+        "seeds": 1,
+        "value": 30.0,
+        "difference": None,
+    }
+    ours = group | {
+        "method": "l0-target",
+        "learned": True,
+        "epochs": 3,
+        "heads": 9.0,
+        "seeds": 2,
+        "value": 29.0,
+        "difference": -1.0,
+    }
     ours |= {"difference_low": -1.5, "difference_high": -0.25}
-    theirs = ours | {"method": "greedy-stream", "learned": False, "epochs": 0, "value": 20.0, "difference": -10.0}
+    theirs = ours | {
+        "method": "greedy-stream",
+        "learned": False,
+        "epochs": 0,
+        "value": 20.0,
+        "difference": -10.0,
+    }
     content = {"kinds": KINDS, "command": "python compare.py runs/planted", "groups": [group, ours, theirs]}
-    lead = {"method": "l0-target", "against": "greedy", "epochs": 3, "heads": 9, "difference": 0.5, "difference_low": 0.25}
-    folder.write_json("compare.json", content | ({"leads": [lead | {"difference_high": 0.75}]} if leads else {}))
+    lead = {
+        "method": "l0-target",
+        "against": "greedy",
+        "epochs": 3,
+        "heads": 9,
+        "difference": 0.5,
+        "difference_low": 0.25,
+    }
+    folder.write_json(
+        "compare.json", content | ({"leads": [lead | {"difference_high": 0.75}]} if leads else {})
+    )
 
 
 def test_the_page_is_what_the_records_make():
-    assert PAGE.read_text(encoding="utf-8") == findings.page(RESULTS, PAGE), "python -m benchmarks.findings writes it"
+    assert PAGE.read_text(encoding="utf-8") == findings.page(RESULTS, PAGE), (
+        "python -m benchmarks.findings writes it"
+    )
 
 
 def test_numbers_of_the_page_stand_in_the_records():
     """Read without our readers: a single head, a point of a comparison, a role."""
     text = PAGE.read_text(encoding="utf-8")
-    with open(RESULTS / "michel/multi30k-en-de-none-s1/ablation/one.csv", encoding="utf-8", newline="") as file:
+    with open(
+        RESULTS / "michel/multi30k-en-de-none-s1/ablation/one.csv", encoding="utf-8", newline=""
+    ) as file:
         row = min(csv.DictReader(file), key=lambda row: float(row["bleu_difference"]))
     numbers = [float(row[name]) for name in ("bleu_difference", "difference_low", "difference_high")]
     assert "`{}.{}`: {:+.2f} BLEU ({:+.2f} to {:+.2f})".format(row["site"], row["head"], *numbers) in text
-    result = json.loads((RESULTS / "multi30k-en-de/multi30k-en-de-l0-0.1-s1.json").read_text(encoding="utf-8"))
+    result = json.loads(
+        (RESULTS / "multi30k-en-de/multi30k-en-de-l0-0.1-s1.json").read_text(encoding="utf-8")
+    )
     row = next(row for row in result["rows"] if row["system"] == "l0")
     low, high = row["bleu_difference_ci95"]
-    assert f"14 of 72 heads, l0 +6 epochs: {row['bleu_difference']:+.2f} ({low:+.2f} to {high:+.2f}) BLEU" in text
+    assert (
+        f"14 of 72 heads, l0 +6 epochs: {row['bleu_difference']:+.2f} ({low:+.2f} to {high:+.2f}) BLEU"
+        in text
+    )
 
 
 def test_every_claim_has_a_row_and_a_section_and_what_is_not_run_a_command():
@@ -61,10 +121,14 @@ def test_every_claim_has_a_row_and_a_section_and_what_is_not_run_a_command():
         assert f"| [C{number}](#c{number}) |" in text
         assert f"\n## C{number}\n" in text
     for base in read_bases(RESULTS):
-        assert {number for number, claim in base.claims.items() if claim.judge(base.findings) is None} <= base.missing.keys()
+        assert {
+            number for number, claim in base.claims.items() if claim.judge(base.findings) is None
+        } <= base.missing.keys()
 
 
-@pytest.mark.parametrize("how", sorted({how for base in read_bases(RESULTS) for how in base.missing.values()}))
+@pytest.mark.parametrize(
+    "how", sorted({how for base in read_bases(RESULTS) for how in base.missing.values()})
+)
 def test_the_command_for_what_was_not_run_can_be_typed(how):
     assert problem(how.split("`")[1].replace(" --fit FILE", "")) == ""
 
@@ -72,7 +136,14 @@ def test_the_command_for_what_was_not_run_can_be_typed(how):
 def test_a_comparison_is_read_over_its_seeds_with_its_leads(tmp_path):
     planted_comparison(RunFolder(tmp_path))
     (ours, theirs), leads = read_comparison(tmp_path)
-    assert (ours.method, ours.learned, ours.epochs, ours.heads, ours.total, ours.seeds) == ("l0-target", True, 3, 9, 24, 2)
+    assert (ours.method, ours.learned, ours.epochs, ours.heads, ours.total, ours.seeds) == (
+        "l0-target",
+        True,
+        3,
+        9,
+        24,
+        2,
+    )
     assert (ours.difference, ours.interval, ours.by_kind, ours.kinds["cross"]) == (
         -1.0,
         (-1.5, -0.25),
@@ -94,7 +165,12 @@ def test_a_result_gives_gates_scores_and_the_same_heads_from_scratch(tmp_path):
         by_kind = {"heads_by_kind": {"cross": heads}, "heads_by_site": None, "heads_total": 24}
         return {"system": system, "heads_open": heads, "stage": stage, **by_kind, **measures}
 
-    rows = [row("base", 24, 0.0, 30), row("l0-soft", 12, -9.0), row("l0", 9, -0.5), row("l0-removed", 9, -0.5, None)]
+    rows = [
+        row("base", 24, 0.0, 30),
+        row("l0-soft", 12, -9.0),
+        row("l0", 9, -0.5),
+        row("l0-removed", 9, -0.5, None),
+    ]
     rows += [row("greedy", 9, -8.0, None), row("greedy-finetuned", 9, -1.0), row("l0-scratch", 9, -2.0, 34)]
     RunFolder(tmp_path).write_json("gated.json", {"system": "l0", "rows": rows})
     RunFolder(tmp_path).write_json("base.json", {"system": "base", "rows": rows[:1]})
@@ -108,7 +184,9 @@ def test_new_records_are_judged(tmp_path):
     shutil.copytree(RESULTS, tmp_path / "results", ignore=shutil.ignore_patterns("*.png", "*.svg"))
     planted_comparison(RunFolder(tmp_path / "results/compare-encoder-only"))
     base = read_bases(tmp_path / "results")[0]
-    assert "1 of 8 encoder heads left: -1.00 (-1.50 to -0.25; 2 seeds)" in str(base.claims["C10"].judge(base.findings))
+    assert "1 of 8 encoder heads left: -1.00 (-1.50 to -0.25; 2 seeds)" in str(
+        base.claims["C10"].judge(base.findings)
+    )
     assert nearest(PUBLISHED[0], base) == "1 of 8: -1.00 (-1.50 to -0.25; 2 seeds), l0-target +3 epochs"
     text = findings.page(tmp_path / "results", tmp_path / "docs/findings.md")
     assert "python compare.py runs/planted" in text

@@ -1,4 +1,5 @@
-"""The fuzz run knows what became of a case: each outcome is planted once, and hostile files are what they claim to be."""
+"""The fuzz run knows what became of a case: each outcome is planted once, and hostile files are what they
+claim to be."""
 
 import os
 import pickle
@@ -67,7 +68,11 @@ def test_every_outcome_is_told(inside, action, outcome):
 
 def test_a_hostile_pickle_runs_where_it_is_unpickled(inside):
     marker = inside.parent / "outside/marker"
-    content = next(found for seed in range(99) if (found := hostile_pickle(random.Random(seed), marker))[:2] in (b"\x80\x04", b"\x80\x05"))
+    content = next(
+        found
+        for seed in range(99)
+        if (found := hostile_pickle(random.Random(seed), marker))[:2] in (b"\x80\x04", b"\x80\x05")
+    )
     outcome, _ = tried(lambda: pickle.loads(content) and None, inside, seconds=5)
     assert outcome == "executed code"
 
@@ -77,7 +82,9 @@ def test_the_same_generator_does_the_same_damage(tmp_path):
     for _ in range(2):
         (tmp_path / "x.csv").write_text("a,b\n1,2\n" * 20)
         rng = random.Random("5 3")
-        contents.append(([damage(rng, tmp_path / "x.csv", tmp_path) for _ in range(1)], (tmp_path / "x.csv").exists()))
+        contents.append(
+            ([damage(rng, tmp_path / "x.csv", tmp_path) for _ in range(1)], (tmp_path / "x.csv").exists())
+        )
     assert contents[0] == contents[1]
 
 

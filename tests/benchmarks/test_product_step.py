@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from benchmarks.product_step import gated_step, product_step
-from configs.schema import GateConfig, StageConfig
-from data.batch import collate
-from lightning_modules.module import LOG_EVERY
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.data.batch import collate
+from headgates.lightning_modules.module import LOG_EVERY
 
 STAGE = StageConfig(lr=0.01, warmup_steps=3, bleu_sentences=0)
 

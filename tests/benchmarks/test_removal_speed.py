@@ -1,4 +1,5 @@
-"""The share of the ideal from given seconds, and the whole measurement on a tiny model; how long it took is no test."""
+"""The share of the ideal from given seconds, and the whole measurement on a tiny model; how long it took is
+no test."""
 
 import json
 import sys
@@ -7,10 +8,19 @@ import pytest
 import torch
 
 from benchmarks import removal_speed
-from benchmarks.removal_speed import BEAM, agreement, model_config, models, multiply_adds, table, time_figures, timed_work
-from configs.schema import ModelConfig
-from data.special_tokens import SpecialTokens
-from gates import find_sites, heads_left
+from benchmarks.removal_speed import (
+    BEAM,
+    agreement,
+    model_config,
+    models,
+    multiply_adds,
+    table,
+    time_figures,
+    timed_work,
+)
+from headgates.configs.schema import ModelConfig
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import find_sites, heads_left
 
 EOS = SpecialTokens().end
 
@@ -27,7 +37,9 @@ def test_the_share_of_the_ideal_is_one_where_time_goes_with_the_multiply_adds():
 
 
 def test_the_share_of_the_ideal_is_taken_round_by_round():
-    found = time_figures({"dense": [2.0, 4.0, 2.0], "masked": [3.0, 3.0, 3.0], "removed": [2.0, 3.0, 2.2]}, 0.5)
+    found = time_figures(
+        {"dense": [2.0, 4.0, 2.0], "masked": [3.0, 3.0, 3.0], "removed": [2.0, 3.0, 2.2]}, 0.5
+    )
     assert found["share_of_ideal"]["values"] == pytest.approx([0.0, 0.5, -0.2])
     assert found["share_of_ideal"]["median"] == 0.0
     assert found["share_of_ideal_of_medians"] == pytest.approx(-0.2)
@@ -73,27 +85,49 @@ def test_models_that_do_not_agree_are_not_timed():
 
 
 def test_the_beams_of_a_search_are_counted(made):
-    score, search = (multiply_adds(what, made["dense"], sentences=3, length=LENGTH) for what in ("scoring", "beam-5"))
+    score, search = (
+        multiply_adds(what, made["dense"], sentences=3, length=LENGTH) for what in ("scoring", "beam-5")
+    )
     assert search["output"] == BEAM * score["output"]
     assert search["enc-self"] == score["enc-self"]
 
 
 def test_the_sizes_are_those_of_the_question_and_of_the_reference_run():
     base, multi30k = model_config("base"), model_config("multi30k")
-    assert (base.d_model, base.ffn, base.heads, base.encoder_layers, base.decoder_layers) == (512, 2048, 8, 6, 6)
+    assert (base.d_model, base.ffn, base.heads, base.encoder_layers, base.decoder_layers) == (
+        512,
+        2048,
+        8,
+        6,
+        6,
+    )
     assert (multi30k.d_model, multi30k.heads, multi30k.encoder_layers) == (128, 8, 3)
 
 
 def test_the_command_leaves_one_line_with_every_number(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(removal_speed, "model_config", lambda size: TINY)
     monkeypatch.setattr(removal_speed, "VOCABULARY", VOCABULARY)
-    words = ["--rounds", "2", "--sentences", "6", "--length", "7", "--batches", "4", "1", "--out", str(tmp_path / "speed.jsonl")]
+    words = [
+        "--rounds",
+        "2",
+        "--sentences",
+        "6",
+        "--length",
+        "7",
+        "--batches",
+        "4",
+        "1",
+        "--out",
+        str(tmp_path / "speed.jsonl"),
+    ]
     monkeypatch.setattr(sys, "argv", ["removal_speed.py", *words])
     assert removal_speed.main() == 0
     (line,) = (tmp_path / "speed.jsonl").read_text().splitlines()
     found = json.loads(line)
     assert [(row["size"], row["work"], row["batch"]) for row in found["measured"]] == [
-        (size, what, batch) for size, what in (("base", "scoring"), ("multi30k", "scoring"), ("multi30k", "beam-5")) for batch in (4, 1)
+        (size, what, batch)
+        for size, what in (("base", "scoring"), ("multi30k", "scoring"), ("multi30k", "beam-5"))
+        for batch in (4, 1)
     ]
     for row in found["measured"]:
         assert 0 < row["saved_share"] < 1
@@ -108,6 +142,8 @@ def test_the_command_leaves_one_line_with_every_number(tmp_path, monkeypatch, ca
 
 def test_the_table_has_milliseconds_a_batch():
     found = time_figures({"dense": [0.5], "masked": [0.6], "removed": [0.4]}, 0.25)
-    (line,) = table([{"size": "base", "work": "scoring", "batch": 4, **found}], sentences=9)  # 3 batches, the last of one sentence
+    (line,) = table(
+        [{"size": "base", "work": "scoring", "batch": 4, **found}], sentences=9
+    )  # 3 batches, the last of one sentence
     assert line[:5] == ["base, scoring", "4", "166.7", "200.0", "133.3"]
     assert line[-3:] == ["25.0%", "0.80", "0.80 to 0.80"]

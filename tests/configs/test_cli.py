@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from configs.analyze import AnalyzeConfig
-from configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
-from configs.export import ExportConfig
-from configs.fields import all_settings
-from configs.prune import PruneConfig
-from configs.schema import FitConfig, ModelConfig
-from configs.sweep import ParetoConfig, SweepConfig
-from configs.translate import TranslateConfig
+from headgates.configs.analyze import AnalyzeConfig
+from headgates.configs.cli import ConfigError, config_hash, from_dict, parse, read, to_dict, to_yaml
+from headgates.configs.export import ExportConfig
+from headgates.configs.fields import all_settings
+from headgates.configs.prune import PruneConfig
+from headgates.configs.schema import FitConfig, ModelConfig
+from headgates.configs.sweep import ParetoConfig, SweepConfig
+from headgates.configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,7 +52,10 @@ def test_lam_is_spelt_lambda(text, value):
     assert isinstance(config.lam, float)
 
 
-@pytest.mark.parametrize("words", ["enc-self,cross", "enc-self cross", "enc-self, cross", "[enc-self,cross]", '["enc-self","cross"]'])
+@pytest.mark.parametrize(
+    "words",
+    ["enc-self,cross", "enc-self cross", "enc-self, cross", "[enc-self,cross]", '["enc-self","cross"]'],
+)
 def test_lists_take_commas_spaces_and_brackets(words):
     assert read(FitConfig, ["--kinds", *words.split(" "), "--seed", "3"]).kinds == ["enc-self", "cross"]
 
@@ -60,16 +63,25 @@ def test_lists_take_commas_spaces_and_brackets(words):
 def test_explicit_files_are_lists_of_two():
     argv = ["--train-files", "a.en", "a.de", "--valid-files", "b.en,b.de", "--test-files=c.en,c.de"]
     config = read(FitConfig, argv)
-    assert (config.train_files, config.valid_files, config.test_files) == (["a.en", "a.de"], ["b.en", "b.de"], ["c.en", "c.de"])
+    assert (config.train_files, config.valid_files, config.test_files) == (
+        ["a.en", "a.de"],
+        ["b.en", "b.de"],
+        ["c.en", "c.de"],
+    )
 
 
-@pytest.mark.parametrize(("argv", "value"), [("--resume", True), ("--resume false", False), ("--resume=true --seed 2", True), ("", False)])
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [("--resume", True), ("--resume false", False), ("--resume=true --seed 2", True), ("", False)],
+)
 def test_a_true_or_false_flag_alone_is_true(argv, value):
     assert read(FitConfig, argv.split()).resume is value
 
 
 def test_a_flag_beats_yaml_beats_the_default_wherever_it_stands(tmp_path):
-    path = write(tmp_path / "c.yaml", "seed: 7\nlambda: 2e-3\ntrain: {epochs: 3, warmup-steps: 11}\ndata-dir: here\n")
+    path = write(
+        tmp_path / "c.yaml", "seed: 7\nlambda: 2e-3\ntrain: {epochs: 3, warmup-steps: 11}\ndata-dir: here\n"
+    )
     config = read(FitConfig, ["--seed", "5", "--train.epochs", "2", "--config", path])
     assert (config.seed, config.train.epochs) == (5, 2)
     assert (config.lam, config.train.warmup_steps, config.data_dir) == (0.002, 11, "here")
@@ -83,7 +95,10 @@ def test_a_later_yaml_beats_an_earlier_one(tmp_path):
 
 
 def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
-    path = write(tmp_path / "c.yaml", "src: no\ntgt: on\nname: 2024-05-01\nprecision: 32\nlambda: 1\ntrain: {lr: 1e-3}\nkinds: cross\n")
+    path = write(
+        tmp_path / "c.yaml",
+        "src: no\ntgt: on\nname: 2024-05-01\nprecision: 32\nlambda: 1\ntrain: {lr: 1e-3}\nkinds: cross\n",
+    )
     config = read(FitConfig, ["--config", path])
     assert (config.src, config.tgt, config.name, config.precision) == ("no", "on", "2024-05-01", "32")
     assert (config.lam, config.train.lr, config.kinds) == (1.0, 0.001, ["cross"])
@@ -98,7 +113,14 @@ def test_an_empty_yaml_file_changes_nothing(tmp_path):
 
 
 def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
-    flags = {"lambda": "1e-7", "src": "no", "name": "007", "kinds": "cross", "train.lr": "3e-4", "base": "runs/straße"}
+    flags = {
+        "lambda": "1e-7",
+        "src": "no",
+        "name": "007",
+        "kinds": "cross",
+        "train.lr": "3e-4",
+        "base": "runs/straße",
+    }
     config = read(FitConfig, [f"--{name}={value}" for name, value in flags.items()])
     text = to_yaml(config, base_hash="0123456789ab")
     assert "lambda:" in text
@@ -154,7 +176,10 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--kinds cross,cross", ["--kinds", "each once"]),
         ("--kinds=", ["--kinds", "got none"]),
         ("--systems l0,greedi", ["did you mean 'greedy'?"]),
-        ("--model.heads 7", ["--model.heads: expected a divisor of --model.d-model 128, got 7; take 4 or 8 or 16"]),
+        (
+            "--model.heads 7",
+            ["--model.heads: expected a divisor of --model.d-model 128, got 7; take 4 or 8 or 16"],
+        ),
         ("--model.dropout 1", ["--model.dropout: expected a number at least 0 and below 1, got 1"]),
         ("--train.epochs 0", ["--train.epochs: expected a number at least 1, got 0"]),
         ("--text.max-tokens 0", ["--text.max-tokens: expected a number at least 1, got 0"]),
@@ -230,7 +255,9 @@ def answered(capsys, *words: str, config_class: type = FitConfig) -> str:
 
 
 def flags_in(text: str) -> set[str]:
-    return {word.rstrip(",") for line in text.splitlines() for word in line.split()[:1] if word.startswith("--")}
+    return {
+        word.rstrip(",") for line in text.splitlines() for word in line.split()[:1] if word.startswith("--")
+    }
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version", "--completion"])
@@ -240,7 +267,9 @@ def test_what_is_asked_without_a_configuration_is_answered_without_torch(flag):
         f"try:\n    parse(FitConfig, ['{flag}', 'bash'], prog='fit.py')\n"
         "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert "heavy: []" in done.stdout
 
 
@@ -259,19 +288,28 @@ def test_help_begins_with_examples_and_names_the_settings_of_groups(capsys):
         assert setting.name.rpartition(".")[2] in text.replace("-", "_")
 
 
-@pytest.mark.parametrize("config_class", [PruneConfig, AnalyzeConfig, TranslateConfig, ExportConfig, SweepConfig])
+@pytest.mark.parametrize(
+    "config_class", [PruneConfig, AnalyzeConfig, TranslateConfig, ExportConfig, SweepConfig]
+)
 def test_the_examples_of_every_help_are_commands_that_the_script_takes(config_class, capsys):
-    examples = [line for line in answered(capsys, "--help", config_class=config_class).splitlines() if "python " in line][1:]
+    examples = [
+        line
+        for line in answered(capsys, "--help", config_class=config_class).splitlines()
+        if "python " in line
+    ][1:]
     assert len(examples) >= 2
     for example in examples:
         words = shlex.split(example.partition("python ")[2].partition("   ")[0])
-        read(ParetoConfig if "pareto" in words else config_class, [word for word in words[1:] if word != "pareto"])
+        read(
+            ParetoConfig if "pareto" in words else config_class,
+            [word for word in words[1:] if word != "pareto"],
+        )
 
 
 def test_the_version_is_that_of_the_package(capsys):
-    import gates
+    import headgates.gates
 
-    assert answered(capsys, "--version").startswith(f"headgates {gates.__version__} (Python 3.")
+    assert answered(capsys, "--version").startswith(f"headgates {headgates.gates.__version__} (Python 3.")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -304,7 +342,10 @@ def test_values_that_were_once_unclear_or_accepted_are_refused_in_words(argv, er
     [
         ("seed: 1\nseed: 2\n", "line 2: not YAML: seed is given twice; keep one"),
         ("train: {lr: 0.1, lr: 0.2}\n", "line 1: not YAML: lr is given twice; keep one"),
-        ("train: &a {lr: 0.1}\nfinetune: *a\n", r"line 2: not YAML: aliases (*name) are not taken; write the value out"),
+        (
+            "train: &a {lr: 0.1}\nfinetune: *a\n",
+            r"line 2: not YAML: aliases (*name) are not taken; write the value out",
+        ),
         ("[" * 4000 + "]" * 4000, "nested too deep"),
         ("# " + "a" * 2**20, "expected a file of settings, got more than 1 MiB"),
     ],

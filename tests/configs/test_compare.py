@@ -2,11 +2,11 @@
 
 import pytest
 
-from configs import compare
-from configs.cli import ConfigError, read
-from configs.compare import CompareConfig, all_methods, usual_methods
-from configs.methods import METHODS
-from configs.scores import SCORES
+from headgates.configs import compare
+from headgates.configs.cli import ConfigError, read
+from headgates.configs.compare import CompareConfig, all_methods, usual_methods
+from headgates.configs.methods import METHODS
+from headgates.configs.scores import SCORES
 
 
 def config(*words: object) -> CompareConfig:
@@ -22,8 +22,26 @@ def test_every_method_and_score_can_be_named():
 
 
 def test_lists_of_numbers_are_read():
-    found = config("--methods", "l0,greedy", "--lambdas", "0.01,0.5", "--heads", "36,24", "--finetune", "0,3", "--seeds", 3, "--seed", 5)
-    assert (found.lambdas, found.heads, found.finetune, found.all_seeds) == ([0.01, 0.5], [36, 24], [0, 3], [5, 6, 7])
+    found = config(
+        "--methods",
+        "l0,greedy",
+        "--lambdas",
+        "0.01,0.5",
+        "--heads",
+        "36,24",
+        "--finetune",
+        "0,3",
+        "--seeds",
+        3,
+        "--seed",
+        5,
+    )
+    assert (found.lambdas, found.heads, found.finetune, found.all_seeds) == (
+        [0.01, 0.5],
+        [36, 24],
+        [0, 3],
+        [5, 6, 7],
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,9 +49,18 @@ def test_lists_of_numbers_are_read():
     [
         (["--methods", "gredy"], "did you mean 'greedy'"),
         (["--methods", "l0"], "l0 is steered by lambda and cannot be told a number of heads: give --lambdas"),
-        (["--methods", "greedy", "--lambdas", "0.1"], "none of the methods greedy is steered by lambda; leave it out"),
-        (["--methods", "l0", "--lambdas", "0.1", "--finetune", 0], "--finetune 0 has no training, so l0 would have no point"),
-        (["--methods", "l0", "--lambdas", "0.1", "--close", "repair"], "--close repair is for scores, and l0 learn"),
+        (
+            ["--methods", "greedy", "--lambdas", "0.1"],
+            "none of the methods greedy is steered by lambda; leave it out",
+        ),
+        (
+            ["--methods", "l0", "--lambdas", "0.1", "--finetune", 0],
+            "--finetune 0 has no training, so l0 would have no point",
+        ),
+        (
+            ["--methods", "l0", "--lambdas", "0.1", "--close", "repair"],
+            "--close repair is for scores, and l0 learn",
+        ),
         (["--close", "glue"], "--close: expected some of zero, mean, rescale, repair"),
         (["--heads", -3], "--heads: expected numbers of at least 1, got -3"),
         (["--heads", 0], "with none open all methods are one model"),

@@ -1,6 +1,6 @@
 """The hint at a mistyped name."""
 
-from configs.did_you_mean import did_you_mean
+from headgates.configs.did_you_mean import did_you_mean
 
 
 def test_the_name_most_like_it_is_shown():

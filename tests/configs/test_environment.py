@@ -9,11 +9,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("script", ["fit.py", "prune.py", "analyze.py", "translate.py", "export.py", "sweep.py"])
+@pytest.mark.parametrize(
+    "script", ["fit.py", "prune.py", "analyze.py", "translate.py", "export.py", "sweep.py"]
+)
 def test_a_script_outside_the_environment_is_one_clear_line(script):
     # -I and -S: no packages but Python's own
     start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['{script}', '--help']; import runpy; runpy.run_path('{script}')"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", start], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", start], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{script}: error: this Python")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from configs.cli import read
-from configs.heads_per_kind import ABOUT, KINDS, check_budget, parse_budget
-from configs.schema import setting
-from gates import headmap
+from headgates.configs.cli import read
+from headgates.configs.heads_per_kind import ABOUT, KINDS, check_budget, parse_budget
+from headgates.configs.schema import setting
+from headgates.gates import headmap
 
 TOTALS = {"enc-self": 24, "dec-self": 24, "cross": 16}
 
@@ -45,7 +45,10 @@ def test_a_command_line_becomes_a_budget_in_the_houses_order(words, budget):
     ("text", "message"),
     [
         ("cross", "expected KIND=HEADS such as cross=12, got 'cross'"),
-        ("cros=1", r"unknown kind of attention 'cros' \(did you mean 'cross'\?\); expected enc-self, dec-self, cross"),
+        (
+            "cros=1",
+            r"unknown kind of attention 'cros' \(did you mean 'cross'\?\); expected enc-self, dec-self, cross",
+        ),
         ("cross=1,cross=2", "cross is given twice, as 1 and 2; keep one"),
         ("cross=-1", "cross: expected a whole number of heads, at least 0, got '-1'"),
         ("cross=1.5", "cross: expected a whole number of heads, at least 0, got '1.5'"),
@@ -60,7 +63,11 @@ def test_what_is_no_budget_is_one_clear_error(text, message):
 @pytest.mark.parametrize(
     ("budget", "totals", "message"),
     [
-        ({"cross": 17}, TOTALS, "cannot keep 17 of 16 cross heads; heads of each kind: enc-self 24, dec-self 24, cross 16"),
+        (
+            {"cross": 17},
+            TOTALS,
+            "cannot keep 17 of 16 cross heads; heads of each kind: enc-self 24, dec-self 24, cross 16",
+        ),
         ({"cross": 1}, {"enc-self": 8}, "there are no 'cross' heads here; heads of each kind: enc-self 8"),
         ({"dec-self": 0}, {"enc-self": 8, "dec-self": 0}, "there are no 'dec-self' heads here"),
     ],

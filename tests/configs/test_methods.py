@@ -5,17 +5,17 @@ from dataclasses import fields
 import pytest
 import torch
 
-from configs.cli import ConfigError, read
-from configs.fields import all_settings
-from configs.methods import METHODS, GateMethod, HardConcreteOptions, method_of
-from configs.registry import imported
-from configs.schema import FitConfig, GateConfig, GateTraining
-from configs.scores import FINETUNED, SCORES
-from configs.systems import BASES, all_systems, default_systems
-from configs.tasks import TASKS
-from gates import GATES
-from tasks import task_named, task_of
-from tasks.base import Task
+from headgates.configs.cli import ConfigError, read
+from headgates.configs.fields import all_settings
+from headgates.configs.methods import METHODS, GateMethod, HardConcreteOptions, method_of
+from headgates.configs.registry import imported
+from headgates.configs.schema import FitConfig, GateConfig, GateTraining
+from headgates.configs.scores import FINETUNED, SCORES
+from headgates.configs.systems import BASES, all_systems, default_systems
+from headgates.configs.tasks import TASKS
+from headgates.gates import GATES
+from headgates.tasks import task_named, task_of
+from headgates.tasks.base import Task
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -32,7 +32,9 @@ def test_the_gate_takes_every_option_of_its_method(name):
     assert options.keys() == {option.name for option in fields(method.options)}
     steered = {"open_heads": 3} if method.steered_by == "heads" else {}
     gate = GATES[method.gate](7, **options, **steered)
-    assert torch.equal(gate.eval()(), torch.ones(7)) or steered  # training starts from open gates unless they are told a number
+    assert (
+        torch.equal(gate.eval()(), torch.ones(7)) or steered
+    )  # training starts from open gates unless they are told a number
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -46,7 +48,11 @@ def test_the_options_of_a_method_are_flags_with_its_defaults(name):
 def test_no_two_methods_have_an_option_of_the_same_name():
     classes = dict.fromkeys(method.options for method in METHODS.values())  # two methods may share theirs
     names = [option.name for options in classes for option in fields(options)]
-    assert len({*names, *(each.name for each in fields(GateTraining))}) == len(names) + len(fields(GateTraining)) == len(fields(GateConfig))
+    assert (
+        len({*names, *(each.name for each in fields(GateTraining))})
+        == len(names) + len(fields(GateTraining))
+        == len(fields(GateConfig))
+    )
 
 
 WAYS = ("", "-mean", "-rescale", "-repair", "-stream", "-values")
@@ -75,7 +81,9 @@ def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
 
 def test_heads_without_gates_are_for_the_rows_of_scores():
     assert read(FitConfig, ["--gate", "none", "--heads", "5"]).told_heads == 5
-    with pytest.raises(ConfigError, match="--gate none --heads 5 closes heads by scores: name at least one in --systems"):
+    with pytest.raises(
+        ConfigError, match="--gate none --heads 5 closes heads by scores: name at least one in --systems"
+    ):
         read(FitConfig, ["--gate", "none", "--heads", "5", "--systems", "base"])
 
 
@@ -118,12 +126,17 @@ def test_numbers_by_kind_that_do_not_fit_are_refused(words, message):
 
 def test_from_scratch_asks_for_one_more_row_and_for_gates():
     assert read(FitConfig, ["--from-scratch", "true"]).systems == [*default_systems("l0"), "l0-scratch"]
-    with pytest.raises(ConfigError, match="--from-scratch trains a translation model with the heads that gates leave open"):
+    with pytest.raises(
+        ConfigError, match="--from-scratch trains a translation model with the heads that gates leave open"
+    ):
         read(FitConfig, ["--from-scratch", "true", "--gate", "none"])
 
 
 def test_an_unknown_method_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"expected one of l0, l0-target, subset, none, got 'subst' \(did you mean 'subset'\?\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"expected one of l0, l0-target, subset, none, got 'subst' \(did you mean 'subset'\?\)",
+    ):
         read(FitConfig, ["--gate", "subst", "--heads", "5"])
 
 
@@ -166,7 +179,9 @@ def test_runs_from_before_there_were_tasks_translate():
     assert type(task_of({})) is type(task_named("translation"))
 
 
-@pytest.mark.parametrize("place", ["analysis.nowhere:f", "analysis.importance:nothing", "nothing"])
+@pytest.mark.parametrize(
+    "place", ["headgates.analysis.nowhere:f", "headgates.analysis.scores.importance:nothing", "nothing"]
+)
 def test_a_line_that_names_nothing_says_so(place):
     with pytest.raises(ValueError, match=r"is not there .*expected 'module:name'"):
         imported(place)
@@ -177,7 +192,9 @@ def test_a_line_that_names_nothing_says_so(place):
 
 @pytest.mark.parametrize("name", ["../x", ".", "..", "a/b", "/tmp/x", "x/", "..\\x", ""])
 def test_a_name_that_leaves_the_folder_of_runs_is_refused_in_one_line(name):
-    with pytest.raises(ConfigError, match=r"--name: expected the plain name of a folder inside --runs, got") as error:
+    with pytest.raises(
+        ConfigError, match=r"--name: expected the plain name of a folder inside --runs, got"
+    ) as error:
         read(FitConfig, ["--name", name])
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="--runs says where runs lie"):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
-from configs.fields import all_settings
-from configs.prune import ORDERS, PruneConfig
-from configs.schema import REQUIRED, setting
+from headgates.configs.cli import ConfigError, from_dict, help_text, parse, read, to_yaml
+from headgates.configs.fields import all_settings
+from headgates.configs.prune import ORDERS, PruneConfig
+from headgates.configs.schema import REQUIRED, setting
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,23 +74,51 @@ def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
         (PruneConfig, "", ["SOURCE is missing: give, before the first flag, a run folder"]),
         (PruneConfig, "--step 0.2", ["SOURCE is missing"]),
         (Many, "--seed 2", ["SOURCE is missing: give, before the first flag, run folders"]),
-        (PruneConfig, "a b", ["unexpected 'b': SOURCE before the flags, then settings are given as --flag VALUE"]),
+        (
+            PruneConfig,
+            "a b",
+            ["unexpected 'b': SOURCE before the flags, then settings are given as --flag VALUE"],
+        ),
         (PruneConfig, "--fresh a", ["unexpected 'a': SOURCE before the flags"]),
         (PruneConfig, "a --stpe 0.2", ["unknown flag --stpe; did you mean --step?"]),
         (PruneConfig, "a --step 0", ["--step: expected a number above 0 and at most 1, got 0"]),
         (PruneConfig, "a --step 1.1", ["--step: expected a number above 0 and at most 1, got 1.1"]),
-        (PruneConfig, "a --kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"]),
+        (
+            PruneConfig,
+            "a --kinds enc-slef",
+            ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"],
+        ),
         (PruneConfig, "a --kinds=", ["--kinds", "got none"]),
         (PruneConfig, "a --by gradeint", ["--by", "gradient", "did you mean 'gradient'?"]),
         (PruneConfig, "a --by random,random", ["--by", "each once"]),
-        (PruneConfig, "a --abs sentense", ["--abs: expected one of sentence, token, batch, got 'sentense' (did you mean 'sentence'?)"]),
-        (PruneConfig, "a --normalise nonn", ["--normalise: expected one of l2, none or null, got 'nonn' (did you mean 'none'?)"]),
+        (
+            PruneConfig,
+            "a --abs sentense",
+            ["--abs: expected one of sentence, token, batch, got 'sentense' (did you mean 'sentence'?)"],
+        ),
+        (
+            PruneConfig,
+            "a --normalise nonn",
+            ["--normalise: expected one of l2, none or null, got 'nonn' (did you mean 'none'?)"],
+        ),
         (PruneConfig, "a --ablate al", ["--ablate: expected one of one, all-but-one or null, got 'al'"]),
-        (PruneConfig, "a --by random --recompute", ["--recompute is for gradient scores, but --by is random"]),
+        (
+            PruneConfig,
+            "a --by random --recompute",
+            ["--recompute is for gradient scores, but --by is random"],
+        ),
         (PruneConfig, "a --ablate one --abs token", ["--abs is for gradient scores, but --by is empty"]),
-        (PruneConfig, "a --by random --sentences 7", ["--sentences is for scores that read training pairs (gradient, "]),
+        (
+            PruneConfig,
+            "a --by random --sentences 7",
+            ["--sentences is for scores that read training pairs (gradient, "],
+        ),
         (PruneConfig, "a --also toy", ["--also", "give --ablate one too"]),
-        (PruneConfig, "a --ablate one --also-files x", ["--also-files: expected pairs of files, SOURCE REFERENCE, got 1: x"]),
+        (
+            PruneConfig,
+            "a --ablate one --also-files x",
+            ["--also-files: expected pairs of files, SOURCE REFERENCE, got 1: x"],
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_line(capsys, config_class, argv, parts):
@@ -124,7 +152,9 @@ def test_help_lists_every_flag_without_torch():
         "try:\n    parse(PruneConfig, ['--help'], prog='prune.py')\n"
         "finally:\n    print('heavy:', sorted({'torch', 'pytorch_lightning', 'numpy'} & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert "heavy: []" in done.stdout
     for setting_ in all_settings(PruneConfig):
         assert setting_.help
@@ -135,7 +165,11 @@ def test_the_curve_is_by_gradient_unless_another_order_or_an_ablation_is_asked_f
     assert PruneConfig("a").orders == ["gradient"]
     assert PruneConfig("a", ablate="one").orders == []
     assert PruneConfig("a", ablate="one", by=["random"]).orders == ["random"]
-    assert read(PruneConfig, ["a", "--by", "gradient,ablation", "random"]).orders == ["gradient", "ablation", "random"]
+    assert read(PruneConfig, ["a", "--by", "gradient,ablation", "random"]).orders == [
+        "gradient",
+        "ablation",
+        "random",
+    ]
     assert dataclasses.replace(PruneConfig("a"), by=list(ORDERS)).orders == ORDERS
 
 

@@ -7,12 +7,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.yaml_file import dump_yaml, load_yaml
+from headgates.configs.yaml_file import dump_yaml, load_yaml
 
-HASHES = st.text("0123456789e", min_size=12, max_size=12)  # of the texts of hexadecimal digits those that look like numbers
+HASHES = st.text(
+    "0123456789e", min_size=12, max_size=12
+)  # of the texts of hexadecimal digits those that look like numbers
 TEXTS = st.one_of(HASHES, st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=20))
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
     max_leaves=8,
 )
@@ -27,7 +31,10 @@ def test_what_is_written_is_read_again(tmp_path_factory, content):
     assert yaml.safe_load(dump_yaml(content)) == content or not content
 
 
-@pytest.mark.parametrize("text", ["5212106e1234", "1e5", "12e-3", "0123456789e1", "no", "2e-3", ".inf", "0o17", "1_000", "~", "null", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["5212106e1234", "1e5", "12e-3", "0123456789e1", "no", "2e-3", ".inf", "0o17", "1_000", "~", "null", ""],
+)
 def test_text_that_looks_like_a_number_stays_text(tmp_path, text):
     path = tmp_path / "config.yaml"
     path.write_text(dump_yaml({"run_hash": text}), encoding="utf-8")
@@ -37,6 +44,13 @@ def test_text_that_looks_like_a_number_stays_text(tmp_path, text):
 
 def test_numbers_stay_numbers(tmp_path):
     path = tmp_path / "config.yaml"
-    content = {"lr": 1e-05, "large": 1e22, "none": 0.0, "end": math.inf, "steps": 30, "twice": [shared := [1, 2], shared]}
+    content = {
+        "lr": 1e-05,
+        "large": 1e22,
+        "none": 0.0,
+        "end": math.inf,
+        "steps": 30,
+        "twice": [shared := [1, 2], shared],
+    }
     path.write_text(dump_yaml(content), encoding="utf-8")
     assert load_yaml(path) == content

@@ -7,7 +7,7 @@ from io import FileIO
 
 import pytest
 
-from data.atomic_file import atomic_file, remove_leftovers
+from headgates.data.atomic_file import atomic_file, remove_leftovers
 
 
 @pytest.fixture
@@ -88,7 +88,10 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(path, dead):
         file.write(b"new")
     assert before - {each.name for each in folder.iterdir()} == {f"result.json.{dead}.part"}
     remove_leftovers(folder)
-    assert before - {each.name for each in folder.iterdir()} == {f"result.json.{dead}.part", f"other.json.{dead}.part"}
+    assert before - {each.name for each in folder.iterdir()} == {
+        f"result.json.{dead}.part",
+        f"other.json.{dead}.part",
+    }
     assert (folder / "result.json.part").read_bytes() == b"half"
 
 
@@ -102,7 +105,7 @@ def test_what_another_user_left_stays(path, dead, monkeypatch):
 
 WRITER = """
 import sys
-from data.atomic_file import atomic_file
+from headgates.data.atomic_file import atomic_file
 with atomic_file(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()
@@ -112,7 +115,9 @@ with atomic_file(sys.argv[1]) as file:
 
 
 def test_a_killed_writer_leaves_the_old_file_and_the_next_one_tidies_up(path):
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert writer.stdout is not None
     writer.stdout.readline()
     assert len(list(path.parent.iterdir())) == 2
@@ -144,7 +149,7 @@ def test_a_writer_may_take_the_name_and_put_another_file_there(path):
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(path, monkeypatch):
-    monkeypatch.setattr("data.atomic_file.Path.open", lambda *_: FileIO("/dev/full", "w"))
+    monkeypatch.setattr("headgates.data.atomic_file.Path.open", lambda *_: FileIO("/dev/full", "w"))
     message = f"^cannot write {path}: No space left on device; free some space and repeat the command$"
     with pytest.raises(OSError, match=message), atomic_file(path) as file:
         file.write(b"new")
@@ -154,5 +159,8 @@ def test_a_full_disk_is_one_line_that_names_the_file(path, monkeypatch):
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     path = tmp_path / "nowhere/a.txt"
-    with pytest.raises(OSError, match=f"^cannot write {path}: No such file or directory; choose a folder"), atomic_file(path):
+    with (
+        pytest.raises(OSError, match=f"^cannot write {path}: No such file or directory; choose a folder"),
+        atomic_file(path),
+    ):
         pass

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from data.atomic_folder import atomic_folder
+from headgates.data.atomic_folder import atomic_folder
 
 
 def names(folder) -> list[str]:

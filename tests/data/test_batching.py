@@ -1,24 +1,34 @@
-"""Token-budget batches: every pair once, within the budget, the same for the same seed, whatever the number of ranks."""
+"""Token-budget batches: every pair once, within the budget, the same for the same seed, whatever the number
+of ranks."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.batching import TokenBatches, largest_first
-from data.parallel import DataError
+from headgates.data.batching import TokenBatches, largest_first
+from headgates.data.parallel import DataError
 
 RNG = np.random.default_rng(0)
 SOURCE = RNG.integers(1, 43, size=1009)
 TARGET = np.clip(SOURCE + RNG.integers(-5, 7, size=1009), 1, None)
 
 
-def all_ranks(source=SOURCE, target=TARGET, *, world=1, accumulate=1, max_tokens=401, seed=7, epoch=0, shuffle=True):
+def all_ranks(
+    source=SOURCE, target=TARGET, *, world=1, accumulate=1, max_tokens=401, seed=7, epoch=0, shuffle=True
+):
     """One list of (indices, step_tokens) for each rank."""
     ranks = []
     for rank in range(world):
         batches = TokenBatches(
-            source, target, max_tokens=max_tokens, seed=seed, accumulate=accumulate, world=world, rank=rank, shuffle=shuffle
+            source,
+            target,
+            max_tokens=max_tokens,
+            seed=seed,
+            accumulate=accumulate,
+            world=world,
+            rank=rank,
+            shuffle=shuffle,
         )
         batches.set_epoch(epoch)
         ranks.append(list(batches))
@@ -98,7 +108,9 @@ def test_the_order_of_an_epoch_does_not_depend_on_the_epochs_before_it():
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (1, 3), (2, 3)])
 def test_an_epoch_goes_on_in_its_middle_once(world, accumulate):
     for rank, whole in enumerate(all_ranks(world=world, accumulate=accumulate, epoch=3)):
-        batches = TokenBatches(SOURCE, TARGET, max_tokens=401, seed=7, accumulate=accumulate, world=world, rank=rank)
+        batches = TokenBatches(
+            SOURCE, TARGET, max_tokens=401, seed=7, accumulate=accumulate, world=world, rank=rank
+        )
         batches.set_epoch(3)
         batches.first_step = 5
         assert list(batches) == whole[5 * accumulate :]
@@ -130,7 +142,9 @@ def test_without_shuffle_the_longest_come_first_in_every_epoch():
 
 
 def test_little_of_a_batch_is_padding():
-    padded = sum(len(indices) * (SOURCE[indices].max() + TARGET[indices].max()) for indices, _ in all_ranks()[0])
+    padded = sum(
+        len(indices) * (SOURCE[indices].max() + TARGET[indices].max()) for indices, _ in all_ranks()[0]
+    )
     assert (SOURCE.sum() + TARGET.sum()) / padded > 0.8
 
 
@@ -149,9 +163,19 @@ def test_a_budget_below_one_is_an_error(wrong):
     shuffle=st.booleans(),
 )
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_any_text_is_covered_once_with_equal_ranks_and_right_step_tokens(lengths, max_tokens, world, accumulate, epoch, shuffle):
+def test_any_text_is_covered_once_with_equal_ranks_and_right_step_tokens(
+    lengths, max_tokens, world, accumulate, epoch, shuffle
+):
     source, target = (np.array(side) for side in zip(*lengths, strict=True))
-    ranks = all_ranks(source, target, world=world, accumulate=accumulate, max_tokens=max_tokens, epoch=epoch, shuffle=shuffle)
+    ranks = all_ranks(
+        source,
+        target,
+        world=world,
+        accumulate=accumulate,
+        max_tokens=max_tokens,
+        epoch=epoch,
+        shuffle=shuffle,
+    )
     assert numbers(ranks) == list(range(len(lengths)))
     assert len({len(rank) for rank in ranks}) == 1
     assert all(indices for rank in ranks for indices, _ in rank[:-1]), "only a last batch may be empty"
@@ -159,7 +183,10 @@ def test_any_text_is_covered_once_with_equal_ranks_and_right_step_tokens(lengths
         step = [item for rank in ranks for item in rank[start : start + accumulate]]
         assert {tokens for _, tokens in step} == {sum(int(target[i]) for indices, _ in step for i in indices)}
     for indices, _ in (item for rank in ranks for item in rank):
-        assert len(indices) <= 1 or len(indices) * max(source[indices].max(), target[indices].max()) <= max_tokens
+        assert (
+            len(indices) <= 1
+            or len(indices) * max(source[indices].max(), target[indices].max()) <= max_tokens
+        )
 
 
 @given(st.lists(st.sampled_from([0.25, 1.5, 1.75, 3.0]) | st.floats(0, 9), max_size=40))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from data.conllu import Tree, read_conllu, word_spans
-from data.parallel import DataError, read_lines
-from data.toy import generate, to_conllu
+from headgates.data.conllu import Tree, read_conllu, word_spans
+from headgates.data.parallel import DataError, read_lines
+from headgates.data.toy import generate, to_conllu
 
 EWT = Path(__file__).parents[2] / ".." / "shared" / "data" / "ud_english_ewt"
 
@@ -27,27 +27,50 @@ def write(tmp_path):
 
 
 def test_a_sentence_is_read_with_its_text(write):
-    path = write("# sent_id = 1", "# text = Dogs sleep.", row(1, "Dogs", 2, "nsubj"), row(2, "sleep"), row(3, ".", 2, "punct"), "")
-    assert read_conllu(path) == [Tree(("Dogs", "sleep", "."), (2, 0, 2), ("nsubj", "root", "punct"), "Dogs sleep.")]
+    path = write(
+        "# sent_id = 1",
+        "# text = Dogs sleep.",
+        row(1, "Dogs", 2, "nsubj"),
+        row(2, "sleep"),
+        row(3, ".", 2, "punct"),
+        "",
+    )
+    assert read_conllu(path) == [
+        Tree(("Dogs", "sleep", "."), (2, 0, 2), ("nsubj", "root", "punct"), "Dogs sleep.")
+    ]
 
 
 def test_without_a_text_comment_the_forms_are_put_together(write):
     no_space = "SpaceAfter=No"
     path = write(
-        row("1-2", "Don't", "_", "_"), row(1, "Do", 3), row(2, "n't", 3), row(3, "bark", misc=f"Lang=en|{no_space}"), row(4, "!", 3), ""
+        row("1-2", "Don't", "_", "_"),
+        row(1, "Do", 3),
+        row(2, "n't", 3),
+        row(3, "bark", misc=f"Lang=en|{no_space}"),
+        row(4, "!", 3),
+        "",
     )
     (tree,) = read_conllu(path)
     assert tree.text == "Don't bark!"
 
 
 def test_a_contraction_written_as_its_parts_side_by_side_is_cut_into_them(write):
-    path = write("# text = don't!", row("1-2", "don't", "_", "_", "SpaceAfter=No"), row(1, "do", 0), row(2, "n't", 1), row(3, "!", 1), "")
+    path = write(
+        "# text = don't!",
+        row("1-2", "don't", "_", "_", "SpaceAfter=No"),
+        row(1, "do", 0),
+        row(2, "n't", 1),
+        row(3, "!", 1),
+        "",
+    )
     (tree,) = read_conllu(path)
     assert tree.words == tree.written == ("do", "n't", "!")
 
 
 def test_of_a_contraction_of_other_letters_the_first_part_has_all(write):
-    path = write("# text = du chien", row("1-2", "du", "_", "_"), row(1, "de", 3), row(2, "le", 3), row(3, "chien"), "")
+    path = write(
+        "# text = du chien", row("1-2", "du", "_", "_"), row(1, "de", 3), row(2, "le", 3), row(3, "chien"), ""
+    )
     (tree,) = read_conllu(path)
     assert tree.words == ("de", "le", "chien")
     assert tree.written == ("du", "", "chien")
@@ -55,7 +78,9 @@ def test_of_a_contraction_of_other_letters_the_first_part_has_all(write):
 
 
 def test_empty_nodes_are_left_out_and_do_not_count(write):
-    path = write(row("0.1", "It", "_", "_"), row(1, "ran", 0), row("1.1", "and", "_", "_"), row(2, "off", 1), "")
+    path = write(
+        row("0.1", "It", "_", "_"), row(1, "ran", 0), row("1.1", "and", "_", "_"), row(2, "off", 1), ""
+    )
     assert read_conllu(path)[0].words == ("ran", "off")
 
 
@@ -99,7 +124,11 @@ def test_the_toy_language_comes_back_as_it_was_written(write):
         ([row("2-1")], 1, "expected word 1, got '2-1'"),
         ([row("1-2", "don't"), row(1, "do")], 2, "the sentence ends after word 1; expected word 2"),
         ([row("1.1")], 1, "the sentence ends after word 0"),
-        ([row(1, "dog", "_")], 1, "expected the number of the head of 'dog' in column 7 (0 for the root), got '_'"),
+        (
+            [row(1, "dog", "_")],
+            1,
+            "expected the number of the head of 'dog' in column 7 (0 for the root), got '_'",
+        ),
         ([row(1, "dog", -1)], 1, "got '-1'"),
         ([row(1), row(2, "a", 3)], 2, "the head of word 2 is 3; expected another of the 2 words, or 0"),
         ([row(1), row(2, "a", 2)], 2, "the head of word 2 is 2"),

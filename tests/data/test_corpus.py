@@ -1,4 +1,5 @@
-"""From text to Lightning: padding, skips that are counted, and epochs that resume as they would have gone on."""
+"""From text to Lightning: padding, skips that are counted, and epochs that resume as they would have gone
+on."""
 
 from random import Random
 
@@ -6,11 +7,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from data.batch import Batch, collate
-from data.corpus import TranslationData, make_vocabs
-from data.parallel import Corpus, DataError, ParallelText
-from data.special_tokens import SpecialTokens
-from data.vocab import Vocab
+from headgates.data.batch import Batch, collate
+from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.data.parallel import Corpus, DataError, ParallelText
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.vocab import Vocab
 
 PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
@@ -20,7 +21,10 @@ VERBS = ["sees", "hears", "finds", "likes"]
 
 def sentences(start: int, count: int) -> ParallelText:
     chosen = range(start, start + count)
-    sources = [" ".join([NOUNS[i % 7], VERBS[i % 4]] + [NOUNS[(i * k) % 7] for k in range(1 + i % 5)]) for i in chosen]
+    sources = [
+        " ".join([NOUNS[i % 7], VERBS[i % 4]] + [NOUNS[(i * k) % 7] for k in range(1 + i % 5)])
+        for i in chosen
+    ]
     return ParallelText(sources, [source.upper() for source in sources])
 
 
@@ -32,7 +36,16 @@ def corpus() -> Corpus:
     valid.targets[3] = "CAT " * 37
     test.sources[4] = ""
     test.sources[6] = "bird " * 41
-    return Corpus(train, valid, test, name="made", description="made for the test", src="en", tgt="EN", extra={"more": sentences(137, 3)})
+    return Corpus(
+        train,
+        valid,
+        test,
+        name="made",
+        description="made for the test",
+        src="en",
+        tgt="EN",
+        extra={"more": sentences(137, 3)},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +120,11 @@ def test_over_long_pairs_are_skipped_and_counted_but_never_in_test(data, corpus)
 def test_the_report_counts_pieces(data):
     assert data.report["train"]["source_pieces"] == sum(len(source) for source, _ in data.train_pairs)
     assert data.report["train"]["unknown_pieces"] == 0
-    assert data.report["vocabulary"] == {"source": len(data.source_vocab), "target": len(data.target_vocab), "normalization": "nmt_nfkc"}
+    assert data.report["vocabulary"] == {
+        "source": len(data.source_vocab),
+        "target": len(data.target_vocab),
+        "normalization": "nmt_nfkc",
+    }
 
 
 def test_no_pair_left_is_an_error_that_says_why(corpus, vocab_folder):
@@ -178,7 +195,12 @@ def fit(corpus, vocab_folder, *, epochs, resume=None) -> tuple[Recorder, pl.Trai
         max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=0, accumulate_grad_batches=2, use_distributed_sampler=False,
     )  # fmt: skip
-    trainer.fit(module, datamodule=serve(corpus, vocab_folder), ckpt_path=resume, weights_only=True if resume else None)
+    trainer.fit(
+        module,
+        datamodule=serve(corpus, vocab_folder),
+        ckpt_path=resume,
+        weights_only=True if resume else None,
+    )
     return module, trainer
 
 

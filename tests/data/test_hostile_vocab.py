@@ -1,4 +1,5 @@
-"""A vocab.json that somebody else made: one clear error at whatever it says, and no file of another folder is read."""
+"""A vocab.json that somebody else made: one clear error at whatever it says, and no file of another folder is
+read."""
 
 import json
 import shutil
@@ -6,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from data.parallel import DataError
-from data.vocab import load_vocabs
+from headgates.data.parallel import DataError
+from headgates.data.vocab import load_vocabs
 
 PIECES = Path(__file__).parents[2] / "examples/toy_run/toy-en-de-none-s1/vocab.model"
-WHOLE = {"kind": "marian", "files": ["vocab0.spm", "vocab0.spm"], "cutters": [None, None], "sizes": [9999, 9999], "language": None}
+WHOLE = {
+    "kind": "marian",
+    "files": ["vocab0.spm", "vocab0.spm"],
+    "cutters": [None, None],
+    "sizes": [9999, 9999],
+    "language": None,
+}
 
 
 @pytest.fixture
@@ -39,8 +46,18 @@ def test_the_whole_description_is_read(folder):
         *({"sizes": sizes} for sizes in (None, [1], [float("inf"), 1], [float("nan")] * 2, "99", [[], []])),
         *({"files": files} for files in (None, [], ["vocab0.spm"], [3, 4], ["", ""], ["x\0", "y"], {"a": 1})),
         *({"cutters": cutters} for cutters in (None, [], [3, 4])),
-        *({"kind": kind, "source": side, "target": side} for kind in ("fairseq", "huggingface", "encoder") for side in (None, [], "x", {})),
-        {"kind": "huggingface", "files": {"../vocab0.spm": "source.spm"}, "class": "MarianTokenizer", "source": {}, "target": {}},
+        *(
+            {"kind": kind, "source": side, "target": side}
+            for kind in ("fairseq", "huggingface", "encoder")
+            for side in (None, [], "x", {})
+        ),
+        {
+            "kind": "huggingface",
+            "files": {"../vocab0.spm": "source.spm"},
+            "class": "MarianTokenizer",
+            "source": {},
+            "target": {},
+        },
     ],
 )
 def test_what_is_no_description_is_one_error(folder, changes):

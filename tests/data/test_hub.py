@@ -9,17 +9,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import data.parallel
-import data.store
-from data import load_corpus
-from data.parallel import DataError
+import headgates.data.parallel
+import headgates.data.store
+from headgates.data import load_corpus
+from headgates.data.parallel import DataError
 
-PAIRS = [("The dog sleeps.", "Der Hund schläft."), (" A cat. ", "Eine Katze."), ("", "Nichts."), ("Two\nlines.", "Zwei Zeilen.")]
+PAIRS = [
+    ("The dog sleeps.", "Der Hund schläft."),
+    (" A cat. ", "Eine Katze."),
+    ("", "Nichts."),
+    ("Two\nlines.", "Zwei Zeilen."),
+]
 READ = [("The dog sleeps.", "Der Hund schläft."), ("A cat.", "Eine Katze."), ("Two lines.", "Zwei Zeilen.")]
 
 
 def rows(form):
-    return [{"translation": {"en": en, "de": de}} if form == "translation" else {"id": 1, "en": en, "de": de} for en, de in PAIRS]
+    return [
+        {"translation": {"en": en, "de": de}} if form == "translation" else {"id": 1, "en": en, "de": de}
+        for en, de in PAIRS
+    ]
 
 
 def write(path, content):
@@ -28,7 +36,10 @@ def write(path, content):
     if path.suffix == ".parquet":
         pq.write_table(table, path)
     elif path.suffix == ".arrow":
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:  # as save_to_disk writes it
+        with (
+            pa.OSFile(str(path), "wb") as file,
+            pa.ipc.new_stream(file, table.schema) as writer,
+        ):  # as save_to_disk writes it
             writer.write_table(table, max_chunksize=3)
     else:
         text = "".join(json.dumps(row) + "\n" for row in content).encode()
@@ -69,10 +80,13 @@ def test_parts_are_read_in_order_and_a_configuration_is_a_folder_inside(tmp_path
 
 def test_a_large_one_goes_through_a_store_for_each_direction(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(data.parallel, "IN_MEMORY", 0)
+    monkeypatch.setattr(headgates.data.parallel, "IN_MEMORY", 0)
     for split in ("train", "validation", "test"):
         write(tmp_path / f"own/{split}.parquet", rows("translation"))
-    forth, back = (load_corpus(f"hf:{tmp_path / 'own'}", src=src, tgt=tgt).train for src, tgt in (("en", "de"), ("de", "en")))
+    forth, back = (
+        load_corpus(f"hf:{tmp_path / 'own'}", src=src, tgt=tgt).train
+        for src, tgt in (("en", "de"), ("de", "en"))
+    )
     assert pairs_of(forth) == READ
     assert pairs_of(back) == [(de, en) for en, de in READ]
 
@@ -80,7 +94,10 @@ def test_a_large_one_goes_through_a_store_for_each_direction(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"translation": {"en": "a", "fr": "b"}}, r"train\.jsonl, row 2: no text in language 'de'.*got en, fr"),
+        (
+            {"translation": {"en": "a", "fr": "b"}},
+            r"train\.jsonl, row 2: no text in language 'de'.*got en, fr",
+        ),
         ({"en": "a", "de": 7}, r"row 2: no text in language 'de'"),
         ({"en": None, "de": "b"}, r"row 2: no text in language 'en'"),
         ([1], r"row 2: no text in language 'en'"),
@@ -111,7 +128,9 @@ def test_a_name_is_left_to_the_package_datasets(tmp_path, monkeypatch):
         write(tmp_path / f"cached-{split}.arrow", rows("translation"))
         splits[split] = SimpleNamespace(cache_files=[{"filename": str(tmp_path / f"cached-{split}.arrow")}])
     asked = []
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *words: asked.append(words) or splits))
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *words: asked.append(words) or splits)
+    )
     corpus = load_corpus("hf:own/wmt:de-en", src="en", tgt="de")
     assert (pairs_of(corpus.train), corpus.name, asked) == (READ, "own-wmt-de-en", [("own/wmt", "de-en")])
     monkeypatch.setitem(sys.modules, "datasets", None)

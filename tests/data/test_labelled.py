@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from data.labelled import labelled_corpus, labels_of, read_labelled
-from data.parallel import DataError, ParallelText
+from headgates.data.labelled import labelled_corpus, labels_of, read_labelled
+from headgates.data.parallel import DataError, ParallelText
 
 ROWS = [("good", "a funny film"), ("bad", "a dull plot")]
 TSV = "".join(f"{label}\t{sentence}\n" for label, sentence in ROWS)
@@ -26,18 +26,31 @@ def write(path, text: str):
         ("a.tsv.gz", TSV),
         ("a.tsv", "sentence\tlabel\na funny film\tgood\na dull plot\tbad\n"),
         ("a.tsv", "idx\tsentence\tlabel\n7\ta funny film\tgood\n8\ta dull plot\tbad\n"),
-        ("a.jsonl", "".join(json.dumps({"label": label, "text": sentence, "idx": 3}) + "\n" for label, sentence in ROWS)),
-        ("a.jsonl.gz", "".join(json.dumps({"sentence": sentence, "label": label}) + "\n" for label, sentence in ROWS)),
+        (
+            "a.jsonl",
+            "".join(
+                json.dumps({"label": label, "text": sentence, "idx": 3}) + "\n" for label, sentence in ROWS
+            ),
+        ),
+        (
+            "a.jsonl.gz",
+            "".join(json.dumps({"sentence": sentence, "label": label}) + "\n" for label, sentence in ROWS),
+        ),
     ],
 )
 def test_every_form_gives_the_same_examples(tmp_path, name, text):
-    assert read_labelled(write(tmp_path / name, text)) == ParallelText(["a funny film", "a dull plot"], ["good", "bad"])
+    assert read_labelled(write(tmp_path / name, text)) == ParallelText(
+        ["a funny film", "a dull plot"], ["good", "bad"]
+    )
 
 
 def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
     text = read_labelled(write(tmp_path / "a.tsv", "1\tA man  sleeps.\tHe sleeps.\n\n0\tA dog.\tA cat.\n"))
     assert text == ParallelText(["A man sleeps.\tHe sleeps.", "A dog.\tA cat."], ["1", "0"], {"empty": 1})
-    rows = [{"premise": "A man sleeps.", "hypothesis": "He sleeps.", "label": 1}, {"premise": "A dog.", "hypothesis": "A cat.", "label": 0}]
+    rows = [
+        {"premise": "A man sleeps.", "hypothesis": "He sleeps.", "label": 1},
+        {"premise": "A dog.", "hypothesis": "A cat.", "label": 0},
+    ]
     again = read_labelled(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
     assert (again.sources, again.targets) == (text.sources, text.targets)
 
@@ -45,7 +58,11 @@ def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
-        ("a.tsv", "1\tfine\n0 no tab here\n", "line 2: expected label TAB sentence, .* got 1 column: '0 no tab here'"),
+        (
+            "a.tsv",
+            "1\tfine\n0 no tab here\n",
+            "line 2: expected label TAB sentence, .* got 1 column: '0 no tab here'",
+        ),
         ("a.tsv", "1\ta\tb\tc\n", "line 1: .* got 4 columns"),
         ("a.tsv", "1\tfine\n1\ttwo\tof them\n", r"line 2: has 2 sentence\(s\), the first example has 1"),
         ("a.tsv", "sentence\tlabel\nonly one\n", "line 2: expected 2 columns, as line 1 names, got 1"),
@@ -53,8 +70,16 @@ def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
         ("a.jsonl", "{", "line 1: not JSON"),
         ("a.jsonl", "[1]", "line 1: expected an object such as"),
         ("a.jsonl", '{"text": "a"}', "line 1: expected a `label`, .* got None; the fields are text"),
-        ("a.jsonl", '{"label": 0.5, "text": "a"}', "line 1: expected a `label`, a name or a whole number, got 0.5"),
-        ("a.jsonl", '{"label": 1, "text": " "}', "line 1: expected one or two sentences beside the label, none of them empty"),
+        (
+            "a.jsonl",
+            '{"label": 0.5, "text": "a"}',
+            "line 1: expected a `label`, a name or a whole number, got 0.5",
+        ),
+        (
+            "a.jsonl",
+            '{"label": 1, "text": " "}',
+            "line 1: expected one or two sentences beside the label, none of them empty",
+        ),
         ("a.jsonl", '{"label": 1, "a": "x", "b": "y", "c": "z"}', "got the fields a, b, c"),
         ("a.csv", "1,a\n", "ends in .tsv"),
     ],
@@ -67,10 +92,15 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path, name, text, e
 def test_a_folder_has_three_splits_and_its_labels_are_those_of_training(tmp_path):
     write(tmp_path / "train.tsv", TSV)
     write(tmp_path / "val.jsonl", '{"label": "good", "text": "rich"}\n')
-    with pytest.raises(DataError, match=r"has no test text: expected test\.tsv, or \.jsonl, .* found train\.tsv, val\.jsonl"):
+    with pytest.raises(
+        DataError, match=r"has no test text: expected test\.tsv, or \.jsonl, .* found train\.tsv, val\.jsonl"
+    ):
         labelled_corpus(str(tmp_path))
     write(tmp_path / "test.tsv.gz", "good\tfunny\nawful\tpoor\n")
-    with pytest.raises(DataError, match=r"test\.tsv\.gz, line 2: the label 'awful' is none of the training text, which has bad, good"):
+    with pytest.raises(
+        DataError,
+        match=r"test\.tsv\.gz, line 2: the label 'awful' is none of the training text, which has bad, good",
+    ):
         labelled_corpus(str(tmp_path))
     write(tmp_path / "test.tsv.gz", "good\tfunny\n")
     corpus = labelled_corpus(str(tmp_path))
@@ -103,10 +133,16 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
     rows = [{"sentence": "funny", "label": 1, "idx": 0}, {"sentence": "dull", "label": 0, "idx": 1}]
     splits = {name: Rows(rows, ["bad", "good"]) for name in ("train", "validation", "test")}
     asked = []
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *words: asked.append(words) or splits))
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *words: asked.append(words) or splits)
+    )
     corpus = labelled_corpus("hf:own/glue:sst2")
     assert asked == [("own/glue", "sst2")]
-    assert (corpus.test.sources, corpus.test.targets, corpus.name) == (["funny", "dull"], ["good", "bad"], "own-glue-sst2")
+    assert (corpus.test.sources, corpus.test.targets, corpus.name) == (
+        ["funny", "dull"],
+        ["good", "bad"],
+        "own-glue-sst2",
+    )
     splits["test"] = Rows([{"sentence": "funny", "label": -1, "idx": 0}], ["bad", "good"])
     with pytest.raises(DataError, match=r"test, example 0: its labels are hidden \(-1\)"):
         labelled_corpus("hf:own/glue:sst2")

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from data import DataError, load_corpus, named
-from protocol.exit_code import exit_code
+from headgates.data import DataError, load_corpus, named
+from headgates.workbench.exit_code import exit_code
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 SPLITS = {"train": 7, "val": 3, "test_2016_flickr": 5, "test_2017_flickr": 2}
 FILES = {
-    f"{split}.{language}.gz": gzip.compress("".join(f"{language} {split} {i}\n" for i in range(lines)).encode(), mtime=0)
+    f"{split}.{language}.gz": gzip.compress(
+        "".join(f"{language} {split} {i}\n" for i in range(lines)).encode(), mtime=0
+    )
     for split, lines in SPLITS.items()
     for language in ("en", "de", "fr")
 }
@@ -70,7 +72,9 @@ def server(monkeypatch, tmp_path) -> Iterator[Server]:
     monkeypatch.setenv("HEADGATES_MIRROR", server.url + "/")
     monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(named, "MULTI30K_SHA256", {name: hashlib.sha256(body).hexdigest() for name, body in FILES.items()})
+    monkeypatch.setattr(
+        named, "MULTI30K_SHA256", {name: hashlib.sha256(body).hexdigest() for name, body in FILES.items()}
+    )
     monkeypatch.setattr(named, "MULTI30K_BROKEN_GERMAN", (2, 5))
     yield server
     server.http.shutdown()
@@ -126,14 +130,20 @@ def test_copies_in_data_dir_are_used_without_asking_the_server(server, tmp_path,
 
 def test_a_wrong_file_from_the_server_is_not_kept(server, tmp_path):
     server.files["train.de.gz"] = gzip.compress(b"something else\n")
-    with pytest.raises(DataError, match=r"train\.de\.gz is not the published file: its SHA-256 is .*nothing was kept.*--data-dir"):
+    with pytest.raises(
+        DataError,
+        match=r"train\.de\.gz is not the published file: its SHA-256 is .*nothing was kept.*--data-dir",
+    ):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == ["train.en.gz"]
 
 
 def test_a_file_the_server_does_not_have_is_named_with_the_way_out(server, tmp_path):
     del server.files["train.en.gz"]
-    with pytest.raises(DataError, match=r"train\.en\.gz .*Not Found \(HTTP 404\).*put them in DIR/multi30k, and say --data-dir"):
+    with pytest.raises(
+        DataError,
+        match=r"train\.en\.gz .*Not Found \(HTTP 404\).*put them in DIR/multi30k, and say --data-dir",
+    ):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
 
@@ -150,7 +160,10 @@ def test_a_download_that_breaks_off_leaves_nothing_and_the_next_run_mends_it(ser
 def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch):
     server.endless["train.en.gz"] = 1000
     monkeypatch.setattr(named, "LARGEST", 10_000)
-    with pytest.raises(DataError, match=r"could not download .*train\.en\.gz .*: it sends more than 0 MB, which no published file has; .*"):
+    with pytest.raises(
+        DataError,
+        match=r"could not download .*train\.en\.gz .*: it sends more than 0 MB, which no published file has; .*",
+    ):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
 
@@ -159,7 +172,8 @@ def test_a_download_that_drips_is_stopped(server, tmp_path, monkeypatch):
     server.endless["train.en.gz"] = 1
     monkeypatch.setattr(named, "PATIENCE", 0.1)
     with pytest.raises(
-        DataError, match=r"could not download .*train\.en\.gz .*: it has sent \d+ bytes in 0 minutes, which is too slow; .*"
+        DataError,
+        match=r"could not download .*train\.en\.gz .*: it has sent \d+ bytes in 0 minutes, which is too slow; .*",
     ):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
@@ -206,16 +220,25 @@ def test_progress_is_told_on_stderr_alone(server, capsys):
     assert "downloaded multi30k: train.en.gz" in captured.err
 
 
-@pytest.mark.parametrize(("src", "tgt", "says"), [("en", "cs", "no language 'cs'; it has en, de, fr"), ("de", "de", "both 'de'")])
+@pytest.mark.parametrize(
+    ("src", "tgt", "says"), [("en", "cs", "no language 'cs'; it has en, de, fr"), ("de", "de", "both 'de'")]
+)
 def test_a_language_it_has_not_is_an_error_before_any_download(server, src, tgt, says):
     with pytest.raises(DataError, match=says):
         load_corpus("multi30k", src=src, tgt=tgt)
     assert server.asked == []
 
 
-@pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="the real Multi30k files are not beside the checkout")
+@pytest.mark.skipif(
+    not (SHARED / "multi30k").is_dir(), reason="the real Multi30k files are not beside the checkout"
+)
 def test_the_published_files_pass_and_have_the_known_sizes():
     corpus = load_corpus("multi30k", data_dir=SHARED)
-    assert (len(corpus.train), len(corpus.valid), len(corpus.test), len(corpus.extra["test_2017_flickr"])) == (28998, 1014, 1000, 1000)
+    assert (
+        len(corpus.train),
+        len(corpus.valid),
+        len(corpus.test),
+        len(corpus.extra["test_2017_flickr"]),
+    ) == (28998, 1014, 1000, 1000)
     assert min(len(line) for line in corpus.train.targets) > 2, "the two broken lines are gone"
     assert len(load_corpus("multi30k", data_dir=SHARED, src="en", tgt="fr").train) == 29000

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from data import CORPORA, DataError, load_corpus, parallel
-from data.parallel import read_lines, read_pairs
+from headgates.data import CORPORA, DataError, load_corpus, parallel
+from headgates.data.parallel import read_lines, read_pairs
 
 WRITTEN = {"train": ("a\nb\nc", "x\ny\nz"), "valid": ("d", "v"), "test": ("e\n\nf", "u\nw\nt")}
 
@@ -100,7 +100,9 @@ def test_a_gzip_file_of_several_parts_is_read_whole(tmp_path):
 
 def test_a_missing_file_names_its_nearest_neighbour(tmp_path):
     (tmp_path / "train.en.gz").write_bytes(b"")
-    with pytest.raises(DataError, match=r"no file .*train\.en \(did you mean 'train\.en\.gz'\?\).* has train\.en\.gz"):
+    with pytest.raises(
+        DataError, match=r"no file .*train\.en \(did you mean 'train\.en\.gz'\?\).* has train\.en\.gz"
+    ):
         read_lines(tmp_path / "train.en")
 
 
@@ -182,7 +184,10 @@ def test_a_language_is_not_translated_into_itself(tmp_path):
 
 def test_a_missing_split_is_named_with_what_is_there(tmp_path):
     (write_folder(tmp_path) / "valid.de").unlink()
-    with pytest.raises(DataError, match=r"no valid text for en-de: expected valid\.en and valid\.de or val\.en.*found valid\.en$"):
+    with pytest.raises(
+        DataError,
+        match=r"no valid text for en-de: expected valid\.en and valid\.de or val\.en.*found valid\.en$",
+    ):
         load_corpus(tmp_path, src="en", tgt="de")
 
 
@@ -193,9 +198,15 @@ def test_a_folder_without_text_says_what_it_should_hold(tmp_path):
 
 def test_explicit_files_are_read_source_first(tmp_path):
     write_folder(tmp_path)
-    files = {f"{split}_files": [str(tmp_path / f"{split}.en"), str(tmp_path / f"{split}.de")] for split in WRITTEN}
+    files = {
+        f"{split}_files": [str(tmp_path / f"{split}.en"), str(tmp_path / f"{split}.de")] for split in WRITTEN
+    }
     corpus = load_corpus(None, **files)
-    assert (corpus.train.sources, corpus.valid.targets, corpus.test.sources) == (["a", "b", "c"], ["v"], ["e", "", "f"])
+    assert (corpus.train.sources, corpus.valid.targets, corpus.test.sources) == (
+        ["a", "b", "c"],
+        ["v"],
+        ["e", "", "f"],
+    )
 
 
 def test_explicit_files_that_are_missing_are_named():
@@ -210,7 +221,9 @@ def test_explicit_files_come_in_twos(files):
 
 
 def test_an_unknown_name_gets_the_nearest_one():
-    with pytest.raises(DataError, match=r"no corpus named 'multi30' \(did you mean 'multi30k'\?\).*toy, multi30k"):
+    with pytest.raises(
+        DataError, match=r"no corpus named 'multi30' \(did you mean 'multi30k'\?\).*toy, multi30k"
+    ):
         load_corpus("multi30")
 
 
@@ -228,7 +241,13 @@ def test_a_split_is_had_by_name(tmp_path):
 
 def test_importing_the_room_imports_neither_torch_nor_lightning():
     code = "import sys, data; print([m for m in ('torch', 'pytorch_lightning', 'lightning', 'sentencepiece') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.strip() == "[]"
 
 

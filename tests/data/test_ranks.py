@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from data import ranks
+from headgates.data import ranks
 
 
 def test_a_process_alone_decides_for_itself():

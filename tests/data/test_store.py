@@ -1,4 +1,5 @@
-"""Large text: read once, tokenised once, mapped from a cache folder; the same pairs, batches and digests as in memory."""
+"""Large text: read once, tokenised once, mapped from a cache folder; the same pairs, batches and digests as
+in memory."""
 
 import gzip
 import os
@@ -10,17 +11,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import data.parallel
-import data.store
-from data.batching import TokenBatches
-from data.corpus import TranslationData, make_vocabs
-from data.encoded import EncodedPairs, ids_type, record_batch
-from data.parallel import Corpus, DataError, read_lines, read_pairs
-from data.store import StoredLines, encoded
-from data.vocab import Vocab
+import headgates.data.parallel
+import headgates.data.store
+from headgates.data.batching import TokenBatches
+from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.data.encoded import EncodedPairs, ids_type, record_batch
+from headgates.data.parallel import Corpus, DataError, read_lines, read_pairs
+from headgates.data.store import StoredLines, encoded
+from headgates.data.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["a", "dog", "sees", "the", "old", "cat", "that", "bird", "does", "not", "see", ",", "and", "sings", "."]
+WORDS = [
+    "a",
+    "dog",
+    "sees",
+    "the",
+    "old",
+    "cat",
+    "that",
+    "bird",
+    "does",
+    "not",
+    "see",
+    ",",
+    "and",
+    "sings",
+    ".",
+]
 PAIRS = 211
 
 
@@ -43,9 +60,9 @@ def files(tmp_path):
 def stores(monkeypatch, tmp_path):
     """All text is large, and record batches are small; the folder of stores."""
     monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(data.parallel, "IN_MEMORY", 0)
-    monkeypatch.setattr(data.store, "ROWS", 31)
-    monkeypatch.setattr(data.store, "FEW", 100)
+    monkeypatch.setattr(headgates.data.parallel, "IN_MEMORY", 0)
+    monkeypatch.setattr(headgates.data.store, "ROWS", 31)
+    monkeypatch.setattr(headgates.data.store, "FEW", 100)
     return tmp_path / "cache/text"
 
 
@@ -60,7 +77,15 @@ def in_memory(files, skip_empty=True):
 
 def translation_data(corpus, folder, **options):
     source, target = make_vocabs(corpus, folder, size=60, joint=True)
-    return TranslationData(corpus=corpus, source_vocab=source, target_vocab=target, max_tokens=101, max_length=11, seed=1, **options)
+    return TranslationData(
+        corpus=corpus,
+        source_vocab=source,
+        target_vocab=target,
+        max_tokens=101,
+        max_length=11,
+        seed=1,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("skip_empty", [True, False])
@@ -70,7 +95,11 @@ def test_a_stored_text_has_the_lines_of_its_files(files, stores, skip_empty):
     assert isinstance(text.sources, StoredLines)
     assert (list(text.sources), list(text.targets)) == (sources, targets)
     assert text.skipped == ({"empty": 2} if skip_empty else {})
-    assert (text.sources[0], text.sources[-1], text.sources[30:33]) == (sources[0], sources[-1], sources[30:33])
+    assert (text.sources[0], text.sources[-1], text.sources[30:33]) == (
+        sources[0],
+        sources[-1],
+        sources[30:33],
+    )
     with pytest.raises(IndexError):
         text.sources[len(sources)]
     assert text.only([5, 190], reason="x").targets == [targets[5], targets[190]]
@@ -78,26 +107,28 @@ def test_a_stored_text_has_the_lines_of_its_files(files, stores, skip_empty):
 
 def test_the_digest_is_that_of_the_text_in_memory(files, stores, monkeypatch):
     stored = corpus_of(read_pairs(*files, skip_empty=True))
-    monkeypatch.setattr(data.parallel, "IN_MEMORY", 2**24)
+    monkeypatch.setattr(headgates.data.parallel, "IN_MEMORY", 2**24)
     assert stored.digest() == stored.digest() == corpus_of(read_pairs(*files, skip_empty=True)).digest()
 
 
 def test_the_digest_stays_with_the_store_and_a_torn_one_is_made_again(files, stores, monkeypatch):
-    stored, own = corpus_of(read_pairs(*files, skip_empty=True)), data.parallel.digest_lines
+    stored, own = corpus_of(read_pairs(*files, skip_empty=True)), headgates.data.parallel.digest_lines
     digest = stored.digest()
     (kept,) = stored.train.store.glob("digest-*.txt")
     kept.write_text("torn")
     assert corpus_of(read_pairs(*files, skip_empty=True)).digest() == digest
     assert kept.read_text() == digest
     read = []
-    monkeypatch.setattr(data.parallel, "digest_lines", lambda *texts: read.append(texts) or own(*texts))
+    monkeypatch.setattr(
+        headgates.data.parallel, "digest_lines", lambda *texts: read.append(texts) or own(*texts)
+    )
     assert corpus_of(read_pairs(*files, skip_empty=True)).digest() == digest
     assert [len(texts) for texts in read] == [2], "the validation text alone"
 
 
 def test_batches_of_a_stored_text_are_those_of_the_text_in_memory(files, stores, monkeypatch, tmp_path):
     stored = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path / "one")
-    monkeypatch.setattr(data.parallel, "IN_MEMORY", 2**24)
+    monkeypatch.setattr(headgates.data.parallel, "IN_MEMORY", 2**24)
     held = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path / "two")
     assert stored.source_vocab.path.read_bytes() == held.source_vocab.path.read_bytes()
     assert stored.report == held.report
@@ -113,17 +144,21 @@ def test_text_is_read_once_and_tokenised_once(files, stores, monkeypatch, tmp_pa
     whole = corpus_of(read_pairs(*files, skip_empty=True))
     first = translation_data(whole, tmp_path)
     assert capsys.readouterr().err.count(", once") == 2
-    monkeypatch.setattr(data.store, "write_text", None)
-    monkeypatch.setattr(data.store, "write_ids", None)
+    monkeypatch.setattr(headgates.data.store, "write_text", None)
+    monkeypatch.setattr(headgates.data.store, "write_ids", None)
     again = translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path)
     assert list(again.train_pairs) == list(first.train_pairs)
 
 
 def test_another_text_or_vocabulary_has_a_store_of_its_own(files, stores, tmp_path):
     text = read_pairs(*files, skip_empty=True)
-    small, large = (make_vocabs(corpus_of(text), tmp_path / str(size), size=size, joint=True) for size in (40, 60))
+    small, large = (
+        make_vocabs(corpus_of(text), tmp_path / str(size), size=size, joint=True) for size in (40, 60)
+    )
     assert list(encoded(text, *small)) != list(encoded(text, *large))
-    assert list(encoded(text, *large)) == list(zip(*(large[0].encode(list(side)) for side in (text.sources, text.targets)), strict=True))
+    assert list(encoded(text, *large)) == list(
+        zip(*(large[0].encode(list(side)) for side in (text.sources, text.targets)), strict=True)
+    )
     files[0].write_text(files[0].read_text().replace("dog", "cow"))
     assert read_pairs(*files, skip_empty=True).sources[7:9] == in_memory(files)[0][7:9]
     assert len(list(stores.iterdir())) == 2
@@ -134,7 +169,9 @@ def spoil(path: Path, how: str) -> None:
     if how == "gone":
         path.unlink()
     else:
-        path.write_bytes({"short": content[: len(content) // 2], "empty": b"", "foreign": b"x" * len(content)}[how])
+        path.write_bytes(
+            {"short": content[: len(content) // 2], "empty": b"", "foreign": b"x" * len(content)}[how]
+        )
 
 
 @pytest.mark.parametrize("how", ["gone", "short", "empty", "foreign"])
@@ -169,24 +206,34 @@ def test_a_compressed_text_is_stored_as_the_plain_one(files, stores):
     packed = [path.with_name(path.name + ".gz") for path in files]
     for path, plain in zip(packed, files, strict=True):
         path.write_bytes(gzip.compress(plain.read_bytes()))
-    assert list(read_pairs(*packed, skip_empty=True).targets) == list(read_pairs(*files, skip_empty=True).targets)
+    assert list(read_pairs(*packed, skip_empty=True).targets) == list(
+        read_pairs(*files, skip_empty=True).targets
+    )
 
 
 def test_pairs_can_be_chosen_and_counted():
     rng = np.random.default_rng(3)
-    pairs = [(rng.integers(5, size=rng.integers(7)).tolist(), rng.integers(5, size=rng.integers(7)).tolist()) for _ in range(17)]
-    batches = [record_batch(*zip(*pairs[start : start + 5], strict=True), ids_type(4)) for start in range(0, 17, 5)]
+    pairs = [
+        (rng.integers(5, size=rng.integers(7)).tolist(), rng.integers(5, size=rng.integers(7)).tolist())
+        for _ in range(17)
+    ]
+    batches = [
+        record_batch(*zip(*pairs[start : start + 5], strict=True), ids_type(4)) for start in range(0, 17, 5)
+    ]
     some = EncodedPairs(batches).only(np.array([1, 4, 5, 11, 16]))
     chosen = [pairs[i] for i in (1, 4, 5, 11, 16)]
     assert list(EncodedPairs(batches)) == pairs
     assert list(some) == chosen
     assert some.lengths("target").tolist() == [len(target) for _, target in chosen]
     assert some.occurrences("source", 3) == sum(source.count(3) for source, _ in chosen)
-    assert np.concatenate(list(some.flat("source"))).tolist() == [piece for source, _ in chosen for piece in source]
+    assert np.concatenate(list(some.flat("source"))).tolist() == [
+        piece for source, _ in chosen for piece in source
+    ]
 
 
 def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
-    """The order that was planned before lengths were narrow and sorting went by groups; losses at a fixed seed depend on it."""
+    """The order that was planned before lengths were narrow and sorting went by groups; losses at a fixed
+    seed depend on it."""
     rng = np.random.default_rng(5)
     source, target = (rng.integers(1, 300, size=1009) for _ in range(2))
     batches = TokenBatches(source, target, max_tokens=700, seed=11)
@@ -206,10 +253,10 @@ def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
 
 PROGRAM = """
 import sys
-import data.parallel, data.store
+import headgates.data.parallel, data.store
 data.parallel.IN_MEMORY, data.store.ROWS, data.store.FEW = 0, 31, 0
 if __name__ == "__main__":  # what is above is read by the processes that tokenise, too
-    from data.vocab import Vocab
+    from headgates.data.vocab import Vocab
     text, vocab = data.parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
     print(sum(map(len, data.store.encoded(text, vocab, vocab).flat("source"))))
 """

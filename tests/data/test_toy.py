@@ -1,12 +1,13 @@
-"""The toy language pair, checked by slow rules of their own: genders and cases from the tables below, the sentence from its gold tree."""
+"""The toy language pair, checked by slow rules of their own: genders and cases from the tables below, the
+sentence from its gold tree."""
 
 from collections import Counter
 from random import Random
 
 import pytest
 
-from data.toy import LABELS, LONGEST, ToyPair, draw_pair, generate
-from data.toy.grammar import Zipf
+from headgates.data.toy import LABELS, LONGEST, ToyPair, draw_pair, generate
+from headgates.data.toy.grammar import Zipf
 
 PAIRS = generate(3001, 7)
 CLAUSES = ("relcl", "advcl", "ccomp")
@@ -51,7 +52,9 @@ def children(pair: ToyPair, i: int) -> list[int]:
 
 
 def subtree(pair: ToyPair, i: int, *, without: tuple[str, ...] = ()) -> set[int]:
-    return {i}.union(*(subtree(pair, j, without=()) for j in children(pair, i) if pair.labels[j] not in without))
+    return {i}.union(
+        *(subtree(pair, j, without=()) for j in children(pair, i) if pair.labels[j] not in without)
+    )
 
 
 def targets(pair: ToyPair, *sources: int) -> list[int]:
@@ -59,11 +62,16 @@ def targets(pair: ToyPair, *sources: int) -> list[int]:
 
 
 def is_clause(pair: ToyPair, i: int) -> bool:
-    return pair.labels[i] in ("ROOT", *CLAUSES) or (pair.labels[i] == "conj" and any(pair.labels[j] == "nsubj" for j in children(pair, i)))
+    return pair.labels[i] in ("ROOT", *CLAUSES) or (
+        pair.labels[i] == "conj" and any(pair.labels[j] == "nsubj" for j in children(pair, i))
+    )
 
 
 def modal(pair: ToyPair, verb: int) -> int | None:
-    return next((j for j in children(pair, verb) if pair.labels[j] == "aux" and pair.words[j] not in ("do", "does")), None)
+    return next(
+        (j for j in children(pair, verb) if pair.labels[j] == "aux" and pair.words[j] not in ("do", "does")),
+        None,
+    )
 
 
 def finite(pair: ToyPair, verb: int) -> int:
@@ -102,7 +110,11 @@ def column_of(pair: ToyPair, noun: int) -> str:
 
 def nouns(pair: ToyPair) -> list[int]:
     roles = ("nsubj", "dobj", "pobj", "dative", "conj")
-    words = [i for i, label in enumerate(pair.labels) if label in roles and lemma_and_number(pair.words[i])[0] in GENDER_OF]
+    words = [
+        i
+        for i, label in enumerate(pair.labels)
+        if label in roles and lemma_and_number(pair.words[i])[0] in GENDER_OF
+    ]
     assert all(pair.target_words[targets(pair, i)[0]][0].isupper() for i in words)
     return words
 
@@ -157,8 +169,11 @@ def test_the_translation_is_a_function_of_the_sentence():
 
 
 def test_one_sentence_has_one_tree_and_translation_where_few_words_make_sentences_meet(monkeypatch):
-    """With two words a group many a sentence is drawn again, by the same choices or by others: an ambiguity of the grammar would show."""
-    monkeypatch.setattr(Zipf, "draw", lambda self, rng: self.items[int(rng.random() * min(2, len(self.items)))])
+    """With two words a group many a sentence is drawn again, by the same choices or by others: an ambiguity
+    of the grammar would show."""
+    monkeypatch.setattr(
+        Zipf, "draw", lambda self, rng: self.items[int(rng.random() * min(2, len(self.items)))]
+    )
     rng, seen, met = Random(13), {}, 0
     for _ in range(20_011):
         pair = draw_pair(rng)
@@ -175,7 +190,14 @@ def test_main_clauses_have_their_verb_second():
                 continue
             joined = pair.labels[verb] == "conj"
             start = (
-                targets(pair, next(j for j in children(pair, pair.heads[verb] - 1) if pair.labels[j] == "cc" and j > pair.heads[verb]))[0]
+                targets(
+                    pair,
+                    next(
+                        j
+                        for j in children(pair, pair.heads[verb] - 1)
+                        if pair.labels[j] == "cc" and j > pair.heads[verb]
+                    ),
+                )[0]
                 if joined
                 else -1
             )
@@ -243,7 +265,9 @@ def test_adjectives_agree_and_follow_their_determiner():
     for pair in PAIRS:
         for noun in nouns(pair):
             case, column = case_of(pair, noun), column_of(pair, noun)
-            determiners = [pair.words[j].lower() for j in children(pair, noun) if pair.labels[j] in ("det", "poss")]
+            determiners = [
+                pair.words[j].lower() for j in children(pair, noun) if pair.labels[j] in ("det", "poss")
+            ]
             for j in children(pair, noun):
                 if pair.labels[j] != "amod" or pair.words[j].lower() == "many":
                     continue

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from data import load_corpus
-from data.parallel import DataError
-from data.toy import LONGEST, SPLITS, generate, to_conllu, toy_corpus, toy_pairs
+from headgates.data import load_corpus
+from headgates.data.parallel import DataError
+from headgates.data.toy import LONGEST, SPLITS, generate, to_conllu, toy_corpus, toy_pairs
 
 PAIRS = generate(3001, 7)
 
@@ -34,7 +34,9 @@ def test_words_are_some_300_and_zipf_like_with_a_rare_tail():
     assert sum(n < 200 for n in ranked) > 50
     x, y = [math.log(r) for r in range(1, len(ranked) + 1)], [math.log(n) for n in ranked]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum(
+        (a - mean_x) ** 2 for a in x
+    )
     assert -1.3 < slope < -0.7
     lengths = [len(pair.words) for pair in pairs]
     assert 9 <= sum(lengths) / len(lengths) <= 13
@@ -57,7 +59,10 @@ def test_pairs_are_the_corpus_in_its_order():
 
 
 def test_test_sentences_do_not_depend_on_the_size_of_the_training_set():
-    assert toy_corpus(train=7, valid=5, test=11).test.sources == toy_corpus(train=13, valid=5, test=11).test.sources
+    assert (
+        toy_corpus(train=7, valid=5, test=11).test.sources
+        == toy_corpus(train=13, valid=5, test=11).test.sources
+    )
 
 
 def test_the_corpus_by_name_is_the_corpus_of_the_trees():
@@ -80,7 +85,9 @@ def test_conllu_has_ten_columns_and_the_tree():
     assert text.endswith("\n\n")
     rows = [line.split("\t") for line in text.strip().split("\n")]
     assert all(len(row) == 10 for row in rows)
-    assert [(row[1], int(row[6]), row[7]) for row in rows] == list(zip(pair.words, pair.heads, pair.labels, strict=True))
+    assert [(row[1], int(row[6]), row[7]) for row in rows] == list(
+        zip(pair.words, pair.heads, pair.labels, strict=True)
+    )
     assert "".join(row[1] + ("" if row[9] == "SpaceAfter=No" else " ") for row in rows).strip() == pair.source
 
 

@@ -3,11 +3,16 @@
 import pytest
 import sentencepiece
 
-from data.parallel import DataError
-from data.special_tokens import SpecialTokens
-from data.vocab import Vocab
+from headgates.data.parallel import DataError
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.vocab import Vocab
 
-PAD, BOS, EOS, UNK = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end, SpecialTokens().unknown
+PAD, BOS, EOS, UNK = (
+    SpecialTokens().padding,
+    SpecialTokens().beginning,
+    SpecialTokens().end,
+    SpecialTokens().unknown,
+)
 
 LINES = [
     "The quick brown fox jumps over the lazy dog.",
@@ -80,7 +85,9 @@ def test_a_text_too_small_for_the_size_warns_and_gives_what_there_is(tmp_path):
 
 
 def test_a_size_below_the_number_of_characters_says_how_many_are_needed(tmp_path):
-    with pytest.raises(DataError, match=r"vocabulary of 7 pieces is too small.*at least 9\b"):  # 4 specials, a to d, the word mark
+    with pytest.raises(
+        DataError, match=r"vocabulary of 7 pieces is too small.*at least 9\b"
+    ):  # 4 specials, a to d, the word mark
         Vocab.train(["a b c d"], size=7, path=tmp_path / "v.model")
     assert list(tmp_path.iterdir()) == []
     assert len(Vocab.train(["a b c d"], size=9, path=tmp_path / "v.model")) == 9
@@ -101,10 +108,16 @@ def test_loading_what_is_not_there_or_no_model_is_an_error(tmp_path):
 
 
 def save_other(path, **numbers: int) -> None:
-    """A SentencePiece model that numbers its special tokens as `numbers` say, and else as SentencePiece does."""
+    """A SentencePiece model that numbers its special tokens as `numbers` say, and else as SentencePiece
+    does."""
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(LINES), model_writer=file, vocab_size=211, model_type="bpe", minloglevel=2, **numbers
+            sentence_iterator=iter(LINES),
+            model_writer=file,
+            vocab_size=211,
+            model_type="bpe",
+            minloglevel=2,
+            **numbers,
         )
 
 
@@ -119,5 +132,7 @@ def test_a_model_without_padding_needs_special_tokens_from_elsewhere(tmp_path):
     save_other(tmp_path / "v.model")
     with pytest.raises(DataError, match=r"numbers pad, bos, eos, unk as \(-1, 1, 2, 0\)"):
         Vocab.load(tmp_path / "v.model")
-    specials = SpecialTokens(padding=211, beginning=211, end=2, unknown=0)  # a row of the model's own behind the pieces
+    specials = SpecialTokens(
+        padding=211, beginning=211, end=2, unknown=0
+    )  # a row of the model's own behind the pieces
     assert Vocab.load(tmp_path / "v.model", specials).specials == specials

@@ -1,6 +1,8 @@
-"""A stand-in with the layout of fairseq's encoder-decoder: time first, and an attention that calls `out_proj` in one of its two paths only.
+"""A stand-in with the layout of fairseq's encoder-decoder: time first, and an attention that calls `out_proj`
+in one of its two paths only.
 
-Written after fairseq/modules/multihead_attention.py and transformer_layer.py of fairseq 0.12, which does not install on current Pythons."""
+Written after fairseq/modules/multihead_attention.py and transformer_layer.py of fairseq 0.12, which does not
+install on current Pythons."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,9 @@ class MultiheadAttention(nn.Module):
     def __init__(self, embed_dim: int, num_heads: int):
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.k_proj, self.v_proj, self.q_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+        self.k_proj, self.v_proj, self.q_proj, self.out_proj = (
+            nn.Linear(embed_dim, embed_dim) for _ in range(4)
+        )
         self.fused = True  # fairseq takes the other path while decoding step by step
         self.skip_embed_dim_check = False  # fairseq's own pruning of heads sets it
         self.bias_k = self.bias_v = None

@@ -1,4 +1,5 @@
-"""A tiny model of each family of attentions that the site rules know, on random weights, and where its W_O are by its own code."""
+"""A tiny model of each family of attentions that the site rules know, on random weights, and where its W_O
+are by its own code."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig
+from headgates.models.transformer import Transformer
 from tests.gates.fairseq_layout import FairseqModel
 
 HEADS, WIDTH, LAYERS, LENGTH, WORDS = 3, 4, 2, 5, 31
@@ -18,7 +19,8 @@ D = HEADS * WIDTH
 
 @dataclass(frozen=True)
 class Family:
-    """One family. `build` gives its model in evaluation, `batch(sentences)` the arguments of its forward with LENGTH positions a sentence.
+    """One family. `build` gives its model in evaluation, `batch(sentences)` the arguments of its forward with
+    LENGTH positions a sentence.
 
     outs: site name -> path of its W_O, written by hand. turned: W_O is stored (inputs, outputs)."""
 
@@ -39,8 +41,13 @@ class Family:
         model = self.build().eval()
         generator = torch.Generator().manual_seed(3)
         with torch.no_grad():
-            for name, parameter in model.named_parameters():  # libraries start near 0, where heads hardly matter
-                if "norm" not in name.lower() and parameter.requires_grad:  # sinusoids stay: they are not saved
+            for (
+                name,
+                parameter,
+            ) in model.named_parameters():  # libraries start near 0, where heads hardly matter
+                if (
+                    "norm" not in name.lower() and parameter.requires_grad
+                ):  # sinusoids stay: they are not saved
                     parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
         return model
 
@@ -52,7 +59,9 @@ class Family:
         weights = {}
         for site, path in self.outs.items():
             weight = model.get_submodule(path).weight
-            factors = xi[site].repeat_interleave(weight.shape[0 if self.turned else 1] // len(xi[site])).to(weight)
+            factors = (
+                xi[site].repeat_interleave(weight.shape[0 if self.turned else 1] // len(xi[site])).to(weight)
+            )
             weights[f"{path}.weight"] = weight.detach() * (factors[:, None] if self.turned else factors)
         return weights
 
@@ -62,7 +71,11 @@ class Family:
             return tensor_of(torch.func.functional_call(model, self.scaled(model, xi), (), batch))
         sentences = len(next(iter(xi.values())))
         rows = [
-            self.explicitly(model, {name: tensor[b : b + 1] for name, tensor in batch.items()}, {s: row[b] for s, row in xi.items()})
+            self.explicitly(
+                model,
+                {name: tensor[b : b + 1] for name, tensor in batch.items()},
+                {s: row[b] for s, row in xi.items()},
+            )
             for b in range(sentences)
         ]
         return torch.cat(rows)
@@ -127,7 +140,14 @@ def seq2seq_sites(prefix: str) -> dict[str, str]:
 
 
 def seq2seq(name: str, model: str, config: str, classes: str, **options: Any) -> Family:
-    return Family(name, classes, hf(model, config, **{**SEQ2SEQ, **options}), pairs, seq2seq_sites("model."), generates=True)
+    return Family(
+        name,
+        classes,
+        hf(model, config, **{**SEQ2SEQ, **options}),
+        pairs,
+        seq2seq_sites("model."),
+        generates=True,
+    )
 
 
 def t5(name: str, model: str, classes: str) -> Family:
@@ -151,7 +171,15 @@ def decoder(name: str, model: str, classes: str, **options: Any) -> Family:
 
 
 def own() -> nn.Module:
-    shape = dict(d_model=D, heads=HEADS, ffn=17, encoder_layers=LAYERS, decoder_layers=LAYERS, dropout=0.0, embeddings="tied-decoder")
+    shape = dict(
+        d_model=D,
+        heads=HEADS,
+        ffn=17,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        dropout=0.0,
+        embeddings="tied-decoder",
+    )
     return Transformer(ModelConfig(**shape), source_vocab=WORDS, target_vocab=WORDS)
 
 
@@ -189,7 +217,10 @@ FAMILIES = [
             **{name: value for name, value in SEQ2SEQ.items() if name != "vocab_size"},
         ),
         # without the mask its forward asks the ids for padding, which torch.export cannot follow
-        lambda sentences: {**pairs(sentences), "decoder_attention_mask": torch.ones(sentences, LENGTH, dtype=torch.long)},
+        lambda sentences: {
+            **pairs(sentences),
+            "decoder_attention_mask": torch.ones(sentences, LENGTH, dtype=torch.long),
+        },
         seq2seq_sites("model."),
         generates=True,
     ),
@@ -205,7 +236,10 @@ FAMILIES = [
             begin_suppress_tokens=None,
             **{name: value for name, value in SEQ2SEQ.items() if name != "max_position_embeddings"},
         ),
-        lambda sentences: {"input_features": floats(sentences, 7, 2 * LENGTH), "decoder_input_ids": ids(sentences, 1)},
+        lambda sentences: {
+            "input_features": floats(sentences, 7, 2 * LENGTH),
+            "decoder_input_ids": ids(sentences, 1),
+        },
         seq2seq_sites("model."),
         generates=True,
     ),
@@ -257,7 +291,9 @@ FAMILIES = [
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         ),
-        lambda sentences: {"pixel_values": floats(sentences, 3, 8, 8)},  # 4 patches and the class: LENGTH positions
+        lambda sentences: {
+            "pixel_values": floats(sentences, 3, 8, 8)
+        },  # 4 patches and the class: LENGTH positions
         sites("encoder.{}.enc-self", "vit.layers.{}.attention.o_proj"),
     ),
     Family(
@@ -284,7 +320,9 @@ FAMILIES = [
         generates=True,
     ),
     decoder("Llama", "Llama", "LlamaAttention"),
-    decoder("Qwen2", "Qwen2", "Qwen2Attention", hidden_size=2 * D),  # its heads have the width hidden_size / heads
+    decoder(
+        "Qwen2", "Qwen2", "Qwen2Attention", hidden_size=2 * D
+    ),  # its heads have the width hidden_size / heads
     decoder("Qwen3", "Qwen3", "Qwen3Attention"),
     Family(
         "torch.nn.Transformer",
@@ -303,7 +341,9 @@ FAMILIES = [
         "torch.nn.TransformerEncoder",
         "nn.MultiheadAttention",
         lambda: nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(D, HEADS, 17, dropout=0.0, batch_first=True), LAYERS, enable_nested_tensor=False
+            nn.TransformerEncoderLayer(D, HEADS, 17, dropout=0.0, batch_first=True),
+            LAYERS,
+            enable_nested_tensor=False,
         ),
         lambda sentences: {"src": floats(sentences, LENGTH, D)},
         sites("encoder.{}.enc-self", "layers.{}.self_attn.out_proj"),

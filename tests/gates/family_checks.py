@@ -1,4 +1,5 @@
-"""What works for a family of models: each check asserts it against an independent computation and returns the words of its table cell."""
+"""What works for a family of models: each check asserts it against an independent computation and returns the
+words of its table cell."""
 
 import contextlib
 import copy
@@ -10,9 +11,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, load_pruned, remove, save_pruned
-from gates.hold import group_of
-from gates.rules import rule_of
+from headgates.gates import (
+    HeadMap,
+    HeadSite,
+    attach,
+    detach,
+    find_sites,
+    heads_left,
+    load_pruned,
+    remove,
+    save_pruned,
+)
+from headgates.gates.hold import group_of
+from headgates.gates.rules import rule_of
 from tests.gates.families import LENGTH, Family
 
 SHAPES = (2, LENGTH)  # sentences of LENGTH positions: B < L and B = L
@@ -45,12 +56,19 @@ def groups(model: nn.Module) -> int:
 def closing(model: nn.Module, closes: Callable[[int, int, int], bool]) -> HeadMap:
     """True where closes(number of the site, layer, head); heads that share a key head have one number."""
     group, sites = groups(model), find_sites(model)
-    return HeadMap({site: torch.tensor([closes(n, site.layer, h // group) for h in range(site.heads)]) for n, site in enumerate(sites)})
+    return HeadMap(
+        {
+            site: torch.tensor([closes(n, site.layer, h // group) for h in range(site.heads)])
+            for n, site in enumerate(sites)
+        }
+    )
 
 
 def uneven(model: nn.Module) -> HeadMap:
     """Other heads and another number of them in each layer, one key head at least left in each."""
-    return closing(model, lambda number, layer, head: head == number % 3 or (layer == 1 and head == (number + 1) % 3))
+    return closing(
+        model, lambda number, layer, head: head == number % 3 or (layer == 1 and head == (number + 1) % 3)
+    )
 
 
 def masked(family: Family, model: nn.Module, closed: HeadMap) -> Tensor:
@@ -71,7 +89,11 @@ def trace(model: nn.Module) -> dict[str, object]:
     """All that attaching might leave on a module."""
     found: dict[str, object] = {}
     for path, module in model.named_modules():
-        found[path] = (type(module), *(len(hooks) for name, hooks in vars(module).items() if name.endswith("_hooks")), sorted(vars(module)))
+        found[path] = (
+            type(module),
+            *(len(hooks) for name, hooks in vars(module).items() if name.endswith("_hooks")),
+            sorted(vars(module)),
+        )
     return found
 
 
@@ -130,7 +152,8 @@ def held_by_weight(model: nn.Module) -> bool:
 
 
 def importance(family: Family) -> str:
-    """d loss / d xi at xi = 1, through the gates, is that through the scaled columns of W_O; learned gates all get a gradient."""
+    """d loss / d xi at xi = 1, through the gates, is that through the scaled columns of W_O; learned gates
+    all get a gradient."""
     model, batch = family.model(), family.batch(2)
     ones = {site: torch.ones(family.heads, requires_grad=True) for site in family.outs}
     slope = torch.randn(family.output(model, batch).shape, generator=torch.Generator().manual_seed(5))
@@ -149,7 +172,8 @@ def importance(family: Family) -> str:
 
 
 def heads_removed(family: Family) -> str:
-    """The model without heads is the masked model: uneven, in two steps, all heads of a layer, and in its copies."""
+    """The model without heads is the masked model: uneven, in two steps, all heads of a layer, and in its
+    copies."""
     model, batch = family.model(), family.batch(2)
     closed = uneven(model)
     expected, steps, whole = masked(family, model, closed), copy.deepcopy(model), copy.deepcopy(model)
@@ -200,7 +224,8 @@ def saved(family: Family) -> str:
 
 
 def even_by_transformers(family: Family) -> str:
-    """With the same heads left in every layer, `from_pretrained` alone reads the folder where the config can hold a head's width."""
+    """With the same heads left in every layer, `from_pretrained` alone reads the folder where the config can
+    hold a head's width."""
     if family.library != "transformers":
         return NONE
     model, batch = family.model(), family.batch(2)
@@ -235,8 +260,14 @@ def compiles(family: Family) -> str:
     model, batch = family.model(), {**family.batch(2), **({"use_cache": False} if family.generates else {})}
     remove(model, uneven(model))
     plain = family.output(model, batch)
-    attach(model, gate="mask", xi=HeadMap({site: torch.linspace(0.3, 0.7, site.heads) for site in find_sites(model)}))
-    compiled = torch.compile(model, backend="eager")  # traced and guarded as for any backend, without generating code
+    attach(
+        model,
+        gate="mask",
+        xi=HeadMap({site: torch.linspace(0.3, 0.7, site.heads) for site in find_sites(model)}),
+    )
+    compiled = torch.compile(
+        model, backend="eager"
+    )  # traced and guarded as for any backend, without generating code
     try:
         got, expected = family.output(compiled, batch), family.output(model, batch)
     finally:

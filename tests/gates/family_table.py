@@ -6,7 +6,10 @@ from tests.gates.families import FAMILIES, Family
 from tests.gates.family_checks import COLUMNS
 
 PATH = Path(__file__).resolve().parents[2] / "docs" / "families.md"
-BEGIN, END = "<!-- the table is written by `python -m tests.gates.family_table` -->", "<!-- end of the table -->"
+BEGIN, END = (
+    "<!-- the table is written by `python -m tests.gates.family_table` -->",
+    "<!-- end of the table -->",
+)
 HEADINGS = ["family", "attention class", *COLUMNS]
 
 
@@ -28,7 +31,9 @@ def recorded() -> list[list[str]]:
 def write() -> None:
     rows = [line(HEADINGS), line(["---"] * len(HEADINGS)), *(line(row_of(family)) for family in FAMILIES)]
     before, rest = PATH.read_text(encoding="utf-8").split(BEGIN)
-    PATH.write_text(f"{before}{BEGIN}\n\n" + "\n".join(rows) + f"\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    PATH.write_text(
+        f"{before}{BEGIN}\n\n" + "\n".join(rows) + f"\n\n{END}{rest.split(END)[1]}", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

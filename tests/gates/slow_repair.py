@@ -7,13 +7,25 @@ import numpy as np
 import torch
 from torch import nn
 
-from gates import HeadMap, Refit, find_sites, repair
-from models.sublayers import sublayers
+from headgates.gates import HeadMap, Refit, find_sites, repair
+from headgates.models.sublayers import sublayers
 
 HEADS, WIDTH, D = 3, 7, 21
 # as a pass of the small model reaches them
-ORDER = ["encoder.0.enc-self", "encoder.1.enc-self", "decoder.0.dec-self", "decoder.0.cross", "decoder.1.dec-self", "decoder.1.cross"]
-SOME = {"encoder.1.enc-self": [0], "decoder.0.cross": [1, 2], "decoder.1.dec-self": [2], "decoder.1.cross": [0, 1, 2]}
+ORDER = [
+    "encoder.0.enc-self",
+    "encoder.1.enc-self",
+    "decoder.0.dec-self",
+    "decoder.0.cross",
+    "decoder.1.dec-self",
+    "decoder.1.cross",
+]
+SOME = {
+    "encoder.1.enc-self": [0],
+    "decoder.0.cross": [1, 2],
+    "decoder.1.dec-self": [2],
+    "decoder.1.cross": [0, 1, 2],
+}
 
 
 def closing(model, heads: dict[str, list[int]] = SOME) -> HeadMap:
@@ -29,7 +41,10 @@ def small_text():
     """Five batches of random pairs without padding, of different sizes: (sources, target inputs)."""
     generator = torch.Generator().manual_seed(7)
     sizes = [(11, 7, 5), (13, 3, 9), (7, 6, 6), (5, 2, 3), (2, 8, 7)]
-    return [(torch.randint(4, 23, (b, s), generator=generator), torch.randint(4, 19, (b, t), generator=generator)) for b, s, t in sizes]
+    return [
+        (torch.randint(4, 23, (b, s), generator=generator), torch.randint(4, 19, (b, t), generator=generator))
+        for b, s, t in sizes
+    ]
 
 
 def module_at(model, name: str) -> nn.Module:
@@ -49,8 +64,14 @@ def laid_out(model, name: str, batches, where=None) -> tuple[np.ndarray, np.ndar
         for batch in batches:
             model(*batch)
     handle.remove()
-    rows = [torch.ones(x.shape[:2], dtype=torch.bool) for x in inputs] if where is None else [where(name, batch) for batch in batches]
-    flat = [torch.cat([x[mask] for x, mask in zip(each, rows, strict=True)]).numpy() for each in (inputs, outputs)]
+    rows = (
+        [torch.ones(x.shape[:2], dtype=torch.bool) for x in inputs]
+        if where is None
+        else [where(name, batch) for batch in batches]
+    )
+    flat = [
+        torch.cat([x[mask] for x, mask in zip(each, rows, strict=True)]).numpy() for each in (inputs, outputs)
+    ]
     return flat[0], flat[1]
 
 
@@ -74,7 +95,11 @@ def refit(out: nn.Linear, kept: np.ndarray, z: np.ndarray, y: np.ndarray, ridge:
     x = np.concatenate([z[:, kept], np.ones((len(z), 1))], axis=1)
     old = np.concatenate([out.weight.detach().numpy()[:, kept], out.bias.detach().numpy()[:, None]], axis=1).T
     r = ridge * np.mean((x**2).sum(0)) if kept.any() else 0.0
-    new = np.linalg.solve(x.T @ x + r * np.eye(x.shape[1]), x.T @ y + r * old) if r else np.linalg.lstsq(x, y, rcond=None)[0]
+    new = (
+        np.linalg.solve(x.T @ x + r * np.eye(x.shape[1]), x.T @ y + r * old)
+        if r
+        else np.linalg.lstsq(x, y, rcond=None)[0]
+    )
     with torch.no_grad():
         out.weight.zero_()
         out.weight[:, torch.tensor(kept)] = torch.tensor(new[:-1].T)
@@ -85,7 +110,8 @@ def refit(out: nn.Linear, kept: np.ndarray, z: np.ndarray, y: np.ndarray, ridge:
 
 
 def streamed(model, closed, text, **options) -> list[Refit]:
-    """The repair that the product makes towards the stream, whose warning of so few positions is no news here."""
+    """The repair that the product makes towards the stream, whose warning of so few positions is no news
+    here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return repair(model, closed, text, forward, sublayers=sublayers, **options)
@@ -95,17 +121,24 @@ def sublayers_by_hand(model) -> dict[str, nn.Linear]:
     """name -> the last linear layer of each sub-layer that has one, as a pass reaches them."""
     found = {}
     for i, layer in enumerate(model.encoder.layers):
-        found[f"encoder.{i}.enc-self"], found[f"encoder.{i}.ffn"] = layer.self_attention.out_proj, layer.feed_forward.outer
+        found[f"encoder.{i}.enc-self"], found[f"encoder.{i}.ffn"] = (
+            layer.self_attention.out_proj,
+            layer.feed_forward.outer,
+        )
     for i, layer in enumerate(model.decoder.layers):
         if hasattr(layer.self_attention, "out_proj"):
             found[f"decoder.{i}.dec-self"] = layer.self_attention.out_proj
-        found[f"decoder.{i}.cross"], found[f"decoder.{i}.ffn"] = layer.cross_attention.out_proj, layer.feed_forward.outer
+        found[f"decoder.{i}.cross"], found[f"decoder.{i}.ffn"] = (
+            layer.cross_attention.out_proj,
+            layer.feed_forward.outer,
+        )
     return found
 
 
 @torch.no_grad()
 def streams(model, batches, name: str, where=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One sub-layer's inputs of its last linear layer, the stream before it and that after it (before any norm), one row a position.
+    """One sub-layer's inputs of its last linear layer, the stream before it and that after it (before any
+    norm), one row a position.
 
     By the equations of the layers, sub-layer after sub-layer."""
     wanted, rows = sublayers_by_hand(model)[name], ([], [], [])
@@ -159,4 +192,6 @@ def slowly_streamed(model, heads: dict[str, list[int]], batches, ridge: float, w
 
 def equal_weights(model, expected, tolerance=1e-7):
     for (name, ours), theirs in zip(model.named_parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            ours, theirs, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
+        )

@@ -7,8 +7,8 @@ import pickle
 import pytest
 import torch
 
-from gates import HeadMap, HeadSite, attach, find_sites
-from gates.sites import BANK
+from headgates.gates import HeadMap, HeadSite, attach, find_sites
+from headgates.gates.sites import BANK
 
 
 def test_the_attached_bank_is_a_submodule_of_the_model(model):
@@ -51,7 +51,9 @@ def test_no_parameter_is_in_two_groups_and_none_is_forgotten(model):
 
 
 def test_gates_have_their_own_rate_and_no_weight_decay(model):
-    groups = {group["name"]: group for group in attach(model).param_groups(lr=0.1, gate_lr=0.2, weight_decay=0.3)}
+    groups = {
+        group["name"]: group for group in attach(model).param_groups(lr=0.1, gate_lr=0.2, weight_decay=0.3)
+    }
     assert (groups["model"]["lr"], groups["model"]["weight_decay"]) == (0.1, 0.3)
     assert (groups["gates"]["lr"], groups["gates"]["weight_decay"]) == (0.2, 0.0)
 
@@ -86,7 +88,9 @@ def wired(model) -> bool:
     return all(module.gate is gates[site] for site, module in find_sites(model).items())
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"]
+)
 class TestCopies:
     def test_a_copy_has_its_slots_wired_to_its_own_bank(self, model, duplicate):
         bank = attach(model)

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from gates import GateWatch, LambdaBudget, NotANumber, attach
+from headgates.gates import GateWatch, LambdaBudget, NotANumber, attach
 
 
 def set_gates(bank, log_alpha):
@@ -26,7 +26,9 @@ def test_without_warm_up_lambda_is_whole_at_once():
 
 def test_the_loss_is_lambda_times_the_expected_open_heads(model):
     bank = attach(model, log_alpha=0.3)
-    assert LambdaBudget(lam=0.03).loss(bank, 0).item() == pytest.approx(0.03 * bank.open_prob().sum(), rel=1e-6)
+    assert LambdaBudget(lam=0.03).loss(bank, 0).item() == pytest.approx(
+        0.03 * bank.open_prob().sum(), rel=1e-6
+    )
 
 
 def test_the_loss_has_a_gradient_for_every_gate(model):
@@ -81,7 +83,9 @@ def test_a_stall_warns_once_and_names_the_gate_rate(model):
 
 
 @pytest.mark.parametrize(
-    ("lam", "step", "log_alpha"), [(0.0, 50, 2.5), (0.01, 7, 2.5), (0.01, 50, 2.0)], ids=["no price", "too early", "a gate moved"]
+    ("lam", "step", "log_alpha"),
+    [(0.0, 50, 2.5), (0.01, 7, 2.5), (0.01, 50, 2.0)],
+    ids=["no price", "too early", "a gate moved"],
 )
 def test_there_is_no_stall_where_none_can_be_told(model, lam, step, log_alpha):
     bank = attach(model, log_alpha=2.5)

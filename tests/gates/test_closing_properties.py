@@ -1,4 +1,5 @@
-"""Removal and repair of models of any tiny shape, with any heads closed: removed is masked, and a refit is numpy's least squares."""
+"""Removal and repair of models of any tiny shape, with any heads closed: removed is masked, and a refit is
+numpy's least squares."""
 
 import copy
 
@@ -7,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.schema import ModelConfig
-from gates import HeadMap, attach, detach, find_sites, heads_left, remove, repair, zero_heads
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig
+from headgates.gates import HeadMap, attach, detach, find_sites, heads_left, remove, repair, zero_heads
+from headgates.models.transformer import Transformer
 from tests.worlds.small_model import stirred
 
 few = settings(max_examples=8, deadline=None, derandomize=True, database=None)
@@ -38,14 +39,19 @@ def models(draw, fewest_heads=1):
 def batch(seed: int, sentences: int, source: int, target: int):
     """Sources and target inputs without padding."""
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randint(4, VOCAB, (sentences, length), generator=generator) for length in (source, target))
+    return tuple(
+        torch.randint(4, VOCAB, (sentences, length), generator=generator) for length in (source, target)
+    )
 
 
 BATCHES = st.builds(batch, st.integers(0, 99), st.integers(1, 4), st.integers(1, 5), st.integers(1, 5))
 
 
 def some_heads(data, model) -> HeadMap:
-    rows = {site: data.draw(st.lists(st.booleans(), min_size=site.heads, max_size=site.heads)) for site in find_sites(model)}
+    rows = {
+        site: data.draw(st.lists(st.booleans(), min_size=site.heads, max_size=site.heads))
+        for site in find_sites(model)
+    }
     return HeadMap({site: torch.tensor(row, dtype=torch.bool) for site, row in rows.items()})
 
 
@@ -108,7 +114,9 @@ def test_the_refit_of_the_first_site_is_numpys_least_squares_at_any_size(model, 
     first, *_ = repair(model, closed, text, forward, ridge=0.0)
     out = module.out_proj
     ours = x @ out.weight.detach().numpy().T + out.bias.detach().numpy()
-    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)  # the outputs: the solution itself need not be the only one
+    np.testing.assert_allclose(
+        ours, expected, rtol=1e-5, atol=1e-6
+    )  # the outputs: the solution itself need not be the only one
     assert not out.weight[:, torch.tensor(~kept)].any()
     assert (first.site, first.positions) == (site, len(x))
     unexplained = np.square(y - expected).sum() / np.square(y).sum()

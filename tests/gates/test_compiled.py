@@ -1,9 +1,10 @@
-"""Gated models under torch.compile: they say and learn what they do without it, in evaluation and in training, for each way to hold."""
+"""Gated models under torch.compile: they say and learn what they do without it, in evaluation and in
+training, for each way to hold."""
 
 import pytest
 import torch
 
-from gates import attach
+from headgates.gates import attach
 from tests.gates.families import BY_NAME
 
 
@@ -12,7 +13,9 @@ def test_a_compiled_model_gives_and_learns_the_same(name):
     family = BY_NAME[name]
     model, batch = family.model(), family.batch(2)
     bank = attach(model, log_alpha=0.5, beta=5.0)
-    compiled = torch.compile(model, backend="eager")  # traced and guarded as for any backend, without generating code
+    compiled = torch.compile(
+        model, backend="eager"
+    )  # traced and guarded as for any backend, without generating code
     try:
         torch.testing.assert_close(family.output(compiled, batch), family.output(model, batch))
         model.train()

@@ -1,4 +1,5 @@
-"""One draw of xi serves all sites and passes of a training step; gates that no pass asks for are an error, not a silent shutdown."""
+"""One draw of xi serves all sites and passes of a training step; gates that no pass asks for are an error,
+not a silent shutdown."""
 
 import copy
 import pickle
@@ -7,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from gates import GATES, HardConcrete, HeadGate, attach, detach, find_sites
-from gates.hard_concrete import sample_gate
+from headgates.gates import GATES, HardConcrete, HeadGate, attach, detach, find_sites
+from headgates.gates.hard_concrete import sample_gate
 
 
 @pytest.fixture
@@ -60,7 +61,10 @@ def test_the_sites_draw_in_the_bank_s_order_and_nothing_else_is_drawn(model, bat
     bank.draw()
     state = torch.get_rng_state()
     torch.manual_seed(5)
-    expected = [sample_gate(torch.zeros(site.heads), torch.rand(site.heads), beta=0.33, gamma=-0.1, zeta=1.1) for site in bank.sites]
+    expected = [
+        sample_gate(torch.zeros(site.heads), torch.rand(site.heads), beta=0.33, gamma=-0.1, zeta=1.1)
+        for site in bank.sites
+    ]
     assert torch.equal(asked(bank), torch.cat(expected))
     model(*batch)
     assert torch.equal(torch.get_rng_state(), state)
@@ -106,7 +110,9 @@ def test_evaluation_draws_nothing(model, batch, bank):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"]
+)
 def test_a_copy_made_in_the_middle_of_a_step_draws_for_itself(model, batch, bank, duplicate):
     first = model(*batch)
     other = duplicate(model)
@@ -195,10 +201,15 @@ def step(model, batch, bank):
 
 
 def test_gates_that_no_pass_asks_are_named_after_the_first_step(model, batch, bank):
-    object.__setattr__(model.decoder.layers[1].cross_attention, "gate", None)  # as a forward that never reads its slot
+    object.__setattr__(
+        model.decoder.layers[1].cross_attention, "gate", None
+    )  # as a forward that never reads its slot
     step(model, batch, bank)
     model(*batch)
-    with pytest.raises(ValueError, match=r"asked for the gates of decoder\.1\.cross since they were attached.*kinds=.*way='hook'"):
+    with pytest.raises(
+        ValueError,
+        match=r"asked for the gates of decoder\.1\.cross since they were attached.*kinds=.*way='hook'",
+    ):
         bank.penalty()
 
 
@@ -291,7 +302,9 @@ def test_more_of_a_step_draws_the_same_after_the_same_seed_and_counts_as_one(mod
     def drawn(*, again):
         torch.manual_seed(11)
         bank.draw(again=again)
-        return asked(bank).detach().clone(), [getattr(each, "drawn_steps", torch.tensor(1)).item() for _, each in bank.items()]
+        return asked(bank).detach().clone(), [
+            getattr(each, "drawn_steps", torch.tensor(1)).item() for _, each in bank.items()
+        ]
 
     bank.draw()
     (first, counts), (second, after) = drawn(again=False), drawn(again=True)

@@ -1,4 +1,5 @@
-"""The worked examples run: a loop of one's own and Hugging Face's Trainer; and gates learn in two processes at once."""
+"""The worked examples run: a loop of one's own and Hugging Face's Trainer; and gates learn in two processes
+at once."""
 
 import os
 import subprocess
@@ -8,19 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from gates import find_sites, load_pruned, save_pruned
+from headgates.gates import find_sites, load_pruned, save_pruned
 
 pytest.importorskip("transformers", reason="the examples need the extra hf")
 ROOT = Path(__file__).resolve().parents[2]
 
-# In two processes: gradients of weights and gates are the mean of both, though each process draws its own noise and has its own batch.
+# In two processes: gradients of weights and gates are the mean of both, though each process draws its own
+# noise and has its own batch.
 DISTRIBUTED = """
 import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from examples.huggingface_loop import make_batch, make_model
-from gates import attach
+from headgates.gates import attach
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
@@ -60,7 +62,9 @@ def test_a_loop_of_one_s_own_saves_a_smaller_model(tmp_path, capsys):
     batch = make_batch(3)
     assert torch.equal(again(**batch).logits, model(**batch).logits)
     assert "heads open" in capsys.readouterr().out
-    assert sum(site.heads for site in find_sites(again)) <= sum(site.heads for site in find_sites(make_model()))
+    assert sum(site.heads for site in find_sites(again)) <= sum(
+        site.heads for site in find_sites(make_model())
+    )
 
 
 def test_the_trainer_trains_gates_and_saves_a_smaller_model(tmp_path):
@@ -77,7 +81,13 @@ def test_two_processes_learn_the_same_gates(tmp_path):
     script.write_text(DISTRIBUTED, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     processes = [
-        subprocess.Popen([sys.executable, str(script), str(rank), str(place)], env=environment, stdout=-1, stderr=-1, text=True)
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), str(place)],
+            env=environment,
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
         for rank in range(2)
     ]
     for process in processes:

@@ -1,13 +1,14 @@
-"""Gates with any numbers of heads and any constants: penalties are probabilities, subsets open exactly K, masks are what was assigned."""
+"""Gates with any numbers of heads and any constants: penalties are probabilities, subsets open exactly K,
+masks are what was assigned."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates import GATES, HardConcrete, HeadMap, HeadSite, Subset
-from gates.hard_concrete import full_prob, open_prob, sample_gate
-from gates.mask import HeadMask
+from headgates.gates import GATES, HardConcrete, HeadMap, HeadSite, Subset
+from headgates.gates.hard_concrete import full_prob, open_prob, sample_gate
+from headgates.gates.mask import HeadMask
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 LOG_ALPHAS = st.lists(st.floats(-8, 8), min_size=1, max_size=5)
@@ -22,13 +23,18 @@ def test_the_probabilities_are_integrals_over_the_noise(log_alphas, constants):
     u = (torch.arange(POINTS, dtype=torch.float64)[:, None] + 0.5) / POINTS
     xi = sample_gate(log_alpha, u, **constants)  # (POINTS, H)
     assert ((xi >= 0) & (xi <= 1)).all()
-    for probability, frequency in ((open_prob, (xi > 0).double().mean(0)), (full_prob, (xi == 1).double().mean(0))):
+    for probability, frequency in (
+        (open_prob, (xi > 0).double().mean(0)),
+        (full_prob, (xi == 1).double().mean(0)),
+    ):
         assert ((probability(log_alpha, **constants) - frequency).abs() <= 1.001 / POINTS).all()
 
 
 @few
 @given(LOG_ALPHAS, st.fixed_dictionaries(STRETCHES), st.integers(0, 99))
-def test_the_penalty_is_the_sum_of_the_integrals_and_every_xi_is_in_the_unit_interval(log_alphas, constants, seed):
+def test_the_penalty_is_the_sum_of_the_integrals_and_every_xi_is_in_the_unit_interval(
+    log_alphas, constants, seed
+):
     gate = HardConcrete(len(log_alphas), torch.tensor(log_alphas), **constants)
     u = (torch.arange(POINTS)[:, None] + 0.5) / POINTS
     integral = (sample_gate(gate.log_alpha.detach(), u, **constants) > 0).float().mean(0).sum()
@@ -44,7 +50,9 @@ def test_the_penalty_is_the_sum_of_the_integrals_and_every_xi_is_in_the_unit_int
 def test_a_subset_opens_exactly_so_many_in_every_draw_and_at_test_time(scores, data):
     k = data.draw(st.integers(0, sum(map(len, scores))))
     temperature = data.draw(st.floats(0.01, 5))
-    gates = [Subset(len(row), k, torch.tensor(row), temperature, temperature / 3, anneal_steps=3) for row in scores]
+    gates = [
+        Subset(len(row), k, torch.tensor(row), temperature, temperature / 3, anneal_steps=3) for row in scores
+    ]
     for gate in gates:
         gate.join(gates)
     torch.manual_seed(data.draw(st.integers(0, 99)))

@@ -6,7 +6,7 @@ import inspect
 import pytest
 import torch
 
-from gates import GATES
+from headgates.gates import GATES
 
 HEADS = 7
 TOLD = 3  # heads that stay open, for gates that are told their number
@@ -21,7 +21,10 @@ def takes_a_number(kind: str) -> bool:
     return "open_heads" in inspect.signature(GATES[kind]).parameters
 
 
-@pytest.fixture(params=[(kind, told) for kind in sorted(GATES) for told in (False, True)[: 1 + takes_a_number(kind)]], ids=str)
+@pytest.fixture(
+    params=[(kind, told) for kind in sorted(GATES) for told in (False, True)[: 1 + takes_a_number(kind)]],
+    ids=str,
+)
 def gate(request):
     return make(*request.param)
 
@@ -56,7 +59,10 @@ def test_a_gate_that_is_told_a_number_decides_on_it(kind, number):
 @pytest.mark.parametrize("number", [-1, HEADS + 1])
 def test_a_number_that_no_gates_can_keep_is_refused(kind, number):
     gate = GATES[kind](HEADS, open_heads=number)
-    with pytest.raises(ValueError, match=f"open_heads: expected 0 to {HEADS}, the number of gates that share it, got {number}"):
+    with pytest.raises(
+        ValueError,
+        match=f"open_heads: expected 0 to {HEADS}, the number of gates that share it, got {number}",
+    ):
         gate.join([gate])
 
 
@@ -102,9 +108,15 @@ def test_the_gradient_reaches_every_parameter_through_xi_or_the_penalty(gate):
     if not parameters:
         pytest.skip("this gate learns nothing")
     xi = gate.train()()
-    ((xi * torch.arange(1, HEADS + 1)).sum() + gate.penalty()).backward()  # weighed: a sum over all heads may be a constant
-    stays = xi.sum() == HEADS and torch.equal(gate.penalty(), xi.detach().sum())  # all heads in every draw: nothing to learn
-    assert stays or all(parameter.grad is not None and (parameter.grad != 0).any() for parameter in parameters)
+    (
+        (xi * torch.arange(1, HEADS + 1)).sum() + gate.penalty()
+    ).backward()  # weighed: a sum over all heads may be a constant
+    stays = xi.sum() == HEADS and torch.equal(
+        gate.penalty(), xi.detach().sum()
+    )  # all heads in every draw: nothing to learn
+    assert stays or all(
+        parameter.grad is not None and (parameter.grad != 0).any() for parameter in parameters
+    )
 
 
 def test_its_numbers_are_columns_of_one_value_a_head_without_gradient(gate):
@@ -115,7 +127,10 @@ def test_its_numbers_are_columns_of_one_value_a_head_without_gradient(gate):
 
 def test_its_state_dict_restores_it(gate):
     other = copy.deepcopy(gate)
-    state = {name: tensor * 0 - torch.arange(3, 3 + tensor.numel()).flip(0).view_as(tensor) for name, tensor in gate.state_dict().items()}
+    state = {
+        name: tensor * 0 - torch.arange(3, 3 + tensor.numel()).flip(0).view_as(tensor)
+        for name, tensor in gate.state_dict().items()
+    }
     other.load_state_dict(state)
     assert not torch.equal(other.position(), gate.position())
     assert gate.decision().all() or not torch.equal(other.test_value(), gate.test_value())

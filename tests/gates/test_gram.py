@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gates.gram import RIDGES, Gram, choose_ridge, ridge_fit
+from headgates.gates.gram import RIDGES, Gram, choose_ridge, ridge_fit
 
 
 def matrices(positions=53, columns=5, outputs=3, seed=0):
@@ -22,7 +22,9 @@ def gram_of(x, y, parts=3) -> Gram:
 
 def test_without_ridge_it_is_least_squares():
     x, y, old = matrices()
-    np.testing.assert_allclose(ridge_fit(gram_of(x, y), torch.tensor(old), 0.0), np.linalg.lstsq(x, y, rcond=None)[0], rtol=1e-9)
+    np.testing.assert_allclose(
+        ridge_fit(gram_of(x, y), torch.tensor(old), 0.0), np.linalg.lstsq(x, y, rcond=None)[0], rtol=1e-9
+    )
 
 
 def test_a_ridge_shrinks_to_the_old_weights_as_the_closed_form_does():
@@ -38,7 +40,9 @@ def test_directions_that_never_vary_keep_the_old_weights():
     x[:, 3] = 0.0
     found = ridge_fit(gram_of(x, y), torch.tensor(old), 0.0)
     np.testing.assert_allclose(found[3], old[3])
-    np.testing.assert_allclose(found[[0, 1, 2, 4]], np.linalg.lstsq(x[:, [0, 1, 2, 4]], y, rcond=None)[0], rtol=1e-9)
+    np.testing.assert_allclose(
+        found[[0, 1, 2, 4]], np.linalg.lstsq(x[:, [0, 1, 2, 4]], y, rcond=None)[0], rtol=1e-9
+    )
 
 
 def test_the_ridge_is_the_one_of_least_error_on_the_held_out_rows():
@@ -53,7 +57,9 @@ def test_the_ridge_is_the_one_of_least_error_on_the_held_out_rows():
         errors = []
         for ridge in RIDGES:
             r = ridge * np.mean((x**2).sum(0))
-            errors.append(((other @ np.linalg.solve(x.T @ x + r * np.eye(7), x.T @ y + r * old) - other_y) ** 2).sum())
+            errors.append(
+                ((other @ np.linalg.solve(x.T @ x + r * np.eye(7), x.T @ y + r * old) - other_y) ** 2).sum()
+            )
         ridge = choose_ridge(gram_of(x, y), gram_of(other, other_y), torch.tensor(old))
         assert ridge == RIDGES[int(np.argmin(errors))]
         chosen.add(ridge)

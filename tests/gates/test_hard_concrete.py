@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gates import HardConcrete
-from gates.hard_concrete import full_prob, open_prob, sample_gate, test_gate
+from headgates.gates import HardConcrete
+from headgates.gates.hard_concrete import full_prob, open_prob, sample_gate, test_gate
 
 STRETCH = {"gamma": -0.1, "zeta": 1.1}
 LOG_ALPHA = torch.tensor([-3.0, -1.1, 0.0, 0.7, 2.5])
@@ -20,14 +20,22 @@ def standard_error(p):
     return (p * (1 - p) / DRAWS).sqrt()
 
 
-@pytest.mark.parametrize("constants", [{"beta": 0.33, **STRETCH}, {"beta": 2 / 3, "gamma": -0.3, "zeta": 1.2}], ids=["Voita", "skewed"])
+@pytest.mark.parametrize(
+    "constants",
+    [{"beta": 0.33, **STRETCH}, {"beta": 2 / 3, "gamma": -0.3, "zeta": 1.2}],
+    ids=["Voita", "skewed"],
+)
 def test_open_prob_is_the_frequency_of_open_gates(constants):
     p = open_prob(LOG_ALPHA.double(), **constants)
     frequency = (draw(LOG_ALPHA, **constants) > 0).double().mean(0)
     assert ((frequency - p).abs() < 4 * standard_error(p)).all()
 
 
-@pytest.mark.parametrize("constants", [{"beta": 0.33, **STRETCH}, {"beta": 2 / 3, "gamma": -0.3, "zeta": 1.2}], ids=["Voita", "skewed"])
+@pytest.mark.parametrize(
+    "constants",
+    [{"beta": 0.33, **STRETCH}, {"beta": 2 / 3, "gamma": -0.3, "zeta": 1.2}],
+    ids=["Voita", "skewed"],
+)
 def test_full_prob_is_the_frequency_of_gates_at_one(constants):
     p = full_prob(LOG_ALPHA.double(), **constants)
     frequency = (draw(LOG_ALPHA, **constants) == 1).double().mean(0)

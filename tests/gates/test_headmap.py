@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from gates import HeadMap, HeadSite
+from headgates.gates import HeadMap, HeadSite
 
 ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("dec-self", 1, 2), HeadSite.at("cross", 0, 5)
 
@@ -19,7 +19,9 @@ def test_a_site_is_read_back_from_its_name(name):
     assert HeadSite.parse(name, 3).name == name
 
 
-@pytest.mark.parametrize("name", ["encoder.0.cross", "decoder.0.enc-self", "encoder.x.enc-self", "decoder.2", "cross"])
+@pytest.mark.parametrize(
+    "name", ["encoder.0.cross", "decoder.0.enc-self", "encoder.x.enc-self", "decoder.2", "cross"]
+)
 def test_a_name_that_is_no_site_is_refused(name):
     with pytest.raises(ValueError, match="expected a site such as"):
         HeadSite.parse(name, 3)
@@ -112,7 +114,9 @@ def test_heads_close_one_by_one_from_the_lowest_and_layers_keep_their_least(at_l
             order = closed_one_by_one(scores, closed, count, at_least)
             assert scores.closing_order(count, closed=closed, at_least=at_least) == order
             chosen = scores.lowest(count, closed=closed, at_least=at_least)
-            assert chosen.flat().nonzero().flatten().tolist() == sorted({*order, *closed.flat().nonzero().flatten().tolist()})
+            assert chosen.flat().nonzero().flatten().tolist() == sorted(
+                {*order, *closed.flat().nonzero().flatten().tolist()}
+            )
 
 
 def test_the_closing_order_of_fewer_heads_is_the_beginning_of_that_of_more():
@@ -121,7 +125,9 @@ def test_the_closing_order_of_fewer_heads_is_the_beginning_of_that_of_more():
     assert all(a_map().closing_order(count) == everything[:count] for count in range(11))
 
 
-@pytest.mark.parametrize("closed", [a_map(), a_map().select(["cross"]).map(lambda row: row > 0)], ids=["numbers", "other sites"])
+@pytest.mark.parametrize(
+    "closed", [a_map(), a_map().select(["cross"]).map(lambda row: row > 0)], ids=["numbers", "other sites"]
+)
 def test_closed_heads_that_are_no_bools_of_the_same_sites_are_refused(closed):
     with pytest.raises(ValueError, match="expected `closed` to hold a bool for every head"):
         a_map().lowest(3, closed=closed)
@@ -129,7 +135,9 @@ def test_closed_heads_that_are_no_bools_of_the_same_sites_are_refused(closed):
 
 def test_l2_per_layer_gives_every_site_norm_one_and_leaves_zeros():
     norms = {site.name: float(row.norm()) for site, row in a_map().l2_per_layer().items()}
-    assert norms == pytest.approx({"encoder.0.enc-self": 1.0, "decoder.1.dec-self": 0.0, "decoder.0.cross": 1.0})
+    assert norms == pytest.approx(
+        {"encoder.0.enc-self": 1.0, "decoder.1.dec-self": 0.0, "decoder.0.cross": 1.0}
+    )
 
 
 def test_by_kind_sums_the_layers_of_a_kind_and_leaves_absent_kinds_out():
@@ -179,7 +187,10 @@ def test_saving_leaves_no_temporary_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["map.json"]
 
 
-@pytest.mark.parametrize("text", ["{", "[1, 2]", '{"encoder.0.enc-self": 3}', '{"here": [1.0]}', '{"encoder.0.enc-self": [null]}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[1, 2]", '{"encoder.0.enc-self": 3}', '{"here": [1.0]}', '{"encoder.0.enc-self": [null]}', "\x00"],
+)
 def test_a_file_that_is_no_map_is_a_value_error(tmp_path, text):
     (tmp_path / "map.json").write_text(text)
     with pytest.raises(ValueError, match=r"is not a HeadMap|expected a"):

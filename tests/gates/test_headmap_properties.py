@@ -8,11 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gates import KINDS, HeadMap, HeadSite
+from headgates.gates import KINDS, HeadMap, HeadSite
 
 many = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 PLACES = st.tuples(st.sampled_from(KINDS), st.integers(0, 12))
-NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 9)) | st.sampled_from([0.0, -0.0, 1.0, 1.0])  # squares of 1e-160 are 0
+NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 9)) | st.sampled_from(
+    [0.0, -0.0, 1.0, 1.0]
+)  # squares of 1e-160 are 0
 Plain = dict[tuple[str, int], list]  # (kind, layer) -> the values of its heads
 
 
@@ -25,7 +27,9 @@ def head_map(plain: Plain) -> HeadMap:
 
 
 def in_order(plain: Plain) -> list[tuple[tuple[str, int], list]]:
-    return sorted(plain.items(), key=lambda item: (["enc-self", "dec-self", "cross"].index(item[0][0]), item[0][1]))
+    return sorted(
+        plain.items(), key=lambda item: (["enc-self", "dec-self", "cross"].index(item[0][0]), item[0][1])
+    )
 
 
 def flat(plain: Plain) -> list:
@@ -48,20 +52,26 @@ def test_sums_and_counts_are_those_of_the_lists(plain):
     for (kind, _), row in in_order(plain):
         by_kind[kind] = by_kind.get(kind, 0.0) + math.fsum(row)
     assert found.by_kind() == pytest.approx(by_kind, rel=1e-12, abs=1e-9)
-    assert list(found.by_site().values()) == pytest.approx([math.fsum(row) for _, row in in_order(plain)], rel=1e-12, abs=1e-9)
+    assert list(found.by_site().values()) == pytest.approx(
+        [math.fsum(row) for _, row in in_order(plain)], rel=1e-12, abs=1e-9
+    )
 
 
 @many
 @given(plain_maps(NUMBERS), st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
 def test_changing_choosing_and_flattening_are_those_of_the_lists(plain, kinds):
     found = head_map(plain)
-    assert as_plain(found.map(lambda row: 2 * row)) == {place: [2 * value for value in row] for place, row in plain.items()}
+    assert as_plain(found.map(lambda row: 2 * row)) == {
+        place: [2 * value for value in row] for place, row in plain.items()
+    }
     assert as_plain(found.select(kinds)) == {place: row for place, row in plain.items() if place[0] in kinds}
     assert found.like(found.flat()) == found
     assert [row["value"] for row in found.rows()] == flat(plain)
     norms = {place: math.hypot(*row) for place, row in plain.items()}
     for place, row in as_plain(found.l2_per_layer()).items():
-        assert row == pytest.approx([value / max(norms[place], 1e-300) for value in plain[place]], rel=1e-9, abs=1e-12)
+        assert row == pytest.approx(
+            [value / max(norms[place], 1e-300) for value in plain[place]], rel=1e-9, abs=1e-12
+        )
 
 
 @many
@@ -83,10 +93,16 @@ def test_turning_bools_round_twice_gives_them_back(plain):
 
 def closed_slowly(plain: Plain, closed: Plain, k: int, at_least: int) -> list[int]:
     """The positions that close, by looking for the lowest value again and again."""
-    heads = [(place, value, shut) for place, row in in_order(plain) for value, shut in zip(row, closed[place], strict=True)]
+    heads = [
+        (place, value, shut)
+        for place, row in in_order(plain)
+        for value, shut in zip(row, closed[place], strict=True)
+    ]
     shut, order = [shut for *_, shut in heads], []
     while sum(shut) < k:
-        left = {place: sum(not s for (p, *_), s in zip(heads, shut, strict=True) if p == place) for place in plain}
+        left = {
+            place: sum(not s for (p, *_), s in zip(heads, shut, strict=True) if p == place) for place in plain
+        }
         free = [i for i, (place, *_) in enumerate(heads) if not shut[i] and left[place] > at_least]
         if not free:
             break
@@ -116,4 +132,7 @@ def test_maps_are_equal_where_the_lists_are(plain, data):
     assert head_map(plain) == head_map(dict(reversed(plain.items())))
     assert head_map(plain) != head_map(other)
     assert head_map(plain) != head_map({**plain, place: [*plain[place], 0.0]})
-    assert torch.equal(head_map(plain)[HeadSite.at(*place, len(plain[place]))], torch.tensor(plain[place], dtype=torch.float64))
+    assert torch.equal(
+        head_map(plain)[HeadSite.at(*place, len(plain[place]))],
+        torch.tensor(plain[place], dtype=torch.float64),
+    )

@@ -1,4 +1,5 @@
-"""Ways to hold an attention: slot, hook and weight scale the same columns of W_O, and let go without a trace."""
+"""Ways to hold an attention: slot, hook and weight scale the same columns of W_O, and let go without a
+trace."""
 
 import copy
 import pickle
@@ -7,7 +8,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gates import SITE_RULES, HeadMap, HeadSite, SiteRule, attach, detach, find_sites, gate_heads, remove
+from headgates.gates import (
+    SITE_RULES,
+    HeadMap,
+    HeadSite,
+    SiteRule,
+    attach,
+    detach,
+    find_sites,
+    gate_heads,
+    remove,
+)
 
 D, HEADS, WIDTH = 11, (3, 5), 7  # two layers of uneven heads
 
@@ -17,7 +28,10 @@ class Conv1D(nn.Module):
 
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs) * 0.3), nn.Parameter(torch.randn(outputs))
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(inputs, outputs) * 0.3),
+            nn.Parameter(torch.randn(outputs)),
+        )
 
     def forward(self, x):
         return x @ self.weight + self.bias
@@ -35,7 +49,10 @@ class Attention(nn.Module):
         self.out_proj = self.output(heads * WIDTH, D)
 
     def z(self, x: Tensor) -> Tensor:  # (B, H, L, K)
-        q, k, v = (project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
         return nn.functional.scaled_dot_product_attention(q, k, v)
 
     def forward(self, x):
@@ -117,7 +134,12 @@ def made(attention_class) -> Stack:
     state = Stack(Attention).state_dict()
     model = Stack(attention_class).eval()
     turned = attention_class.output is Conv1D
-    model.load_state_dict({name: tensor.T if turned and name.endswith("out_proj.weight") else tensor for name, tensor in state.items()})
+    model.load_state_dict(
+        {
+            name: tensor.T if turned and name.endswith("out_proj.weight") else tensor
+            for name, tensor in state.items()
+        }
+    )
     return model
 
 
@@ -136,8 +158,12 @@ def explicitly(x: Tensor, xi: list[Tensor]) -> Tensor:
         rows = []
         for b in range(len(x)):
             for t in range(x.shape[1]):
-                own = factors if factors.dim() == 1 else factors[b] if factors.dim() == 2 else factors[b, :, t]
-                scaled = torch.cat([out.weight[:, h * WIDTH : (h + 1) * WIDTH] * own[h] for h in range(len(own))], dim=1)
+                own = (
+                    factors if factors.dim() == 1 else factors[b] if factors.dim() == 2 else factors[b, :, t]
+                )
+                scaled = torch.cat(
+                    [out.weight[:, h * WIDTH : (h + 1) * WIDTH] * own[h] for h in range(len(own))], dim=1
+                )
                 rows.append(scaled @ z[b, :, t].flatten() + out.bias)
         x = torch.stack(rows).view(len(x), x.shape[1], D)
     return x
@@ -178,10 +204,16 @@ def test_gates_by_position_scale_each_position_s_own_columns(attention_class, se
 @pytest.mark.parametrize("attention_class", RULES)
 def test_attaching_and_detaching_leaves_the_state_and_the_outputs_as_they_were(attention_class):
     model, x = made(attention_class), inputs(2, 5)
-    state, output, parameters = {n: t.clone() for n, t in model.state_dict().items()}, model(x), list(model.parameters())
+    state, output, parameters = (
+        {n: t.clone() for n, t in model.state_dict().items()},
+        model(x),
+        list(model.parameters()),
+    )
     bank = attach(model, log_alpha=-1.0)
     attached = model.state_dict()
-    assert set(attached) == set(state) | {f"head_gates.{name}" for name in bank.state_dict()}  # every weight under its own name
+    assert set(attached) == set(state) | {
+        f"head_gates.{name}" for name in bank.state_dict()
+    }  # every weight under its own name
     assert all(torch.equal(attached[name], tensor) for name, tensor in state.items())
     assert not torch.allclose(model(x), output)
     detach(model)
@@ -190,7 +222,9 @@ def test_attaching_and_detaching_leaves_the_state_and_the_outputs_as_they_were(a
     assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
     assert torch.equal(model(x), output)
     assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
-    assert [type(module) for module in model.modules()] == [type(module) for module in made(attention_class).modules()]
+    assert [type(module) for module in model.modules()] == [
+        type(module) for module in made(attention_class).modules()
+    ]
 
 
 @pytest.mark.parametrize("attention_class", RULES)
@@ -256,7 +290,10 @@ def test_a_weight_refuses_gates_that_differ_within_the_batch(shape):
     model = made(Read)
     bank = attach(model, gate="mask")
     bank.assign({site: torch.ones(shape[0], site.heads, *shape[1:]) for site in bank.sites})
-    with pytest.raises(ValueError, match=r"takes gates of shape \(H,\).*one at a time, each with its own \(H,\) mask, or .*way='hook'"):
+    with pytest.raises(
+        ValueError,
+        match=r"takes gates of shape \(H,\).*one at a time, each with its own \(H,\) mask, or .*way='hook'",
+    ):
         model(inputs(2, 5))
 
 
@@ -274,7 +311,9 @@ def test_a_hook_refuses_gates_of_other_sentences_or_positions(attention_class, s
 
 
 def changed(attention_class, monkeypatch, **changes) -> Stack:
-    monkeypatch.setitem(SITE_RULES, attention_class.__name__, SiteRule(**{**vars(RULES[attention_class]), **changes}))
+    monkeypatch.setitem(
+        SITE_RULES, attention_class.__name__, SiteRule(**{**vars(RULES[attention_class]), **changes})
+    )
     return made(attention_class)
 
 
@@ -288,16 +327,30 @@ def changed(attention_class, monkeypatch, **changes) -> Stack:
         ),
         (Slotted, {"slot": "q_proj"}, "slot 'q_proj' of Slotted must hold None, it holds a Linear"),
         (Called, {"way": "slot"}, "Called has no 'gate'.*way='hook'"),
-        (Called, {"heads": "num_head"}, r"Called has no 'num_head', which its SiteRule names as `heads`; did you mean 'num_heads'\?"),
+        (
+            Called,
+            {"heads": "num_head"},
+            r"Called has no 'num_head', which its SiteRule names as `heads`; did you mean 'num_heads'\?",
+        ),
         (Called, {"heads": "v_proj"}, "'v_proj', `heads` in the SiteRule of Called, is no number: Linear"),
         (Called, {"out": "out.dense"}, "Called has no 'out.dense', which its SiteRule names as a projection"),
-        (Called, {"out": "num_heads"}, "'num_heads', which the SiteRule of Called names as a projection, is a int"),
+        (
+            Called,
+            {"out": "num_heads"},
+            "'num_heads', which the SiteRule of Called names as a projection, is a int",
+        ),
         (Read, {"out": "o_proj"}, r"Read has no 'o_proj'.*did you mean '\w*_proj'"),
         (Called, {"out": "q_proj"}, r"the 11 columns of q_proj do not divide into the 3 heads of Called"),
-        (ReadTurned, {"transposed": False}, r"the 11 columns of out_proj do not divide into the 3 heads of ReadTurned"),
+        (
+            ReadTurned,
+            {"transposed": False},
+            r"the 11 columns of out_proj do not divide into the 3 heads of ReadTurned",
+        ),
     ],
 )
-def test_a_wrong_name_in_a_rule_is_one_clear_error_and_changes_nothing(attention_class, changes, message, monkeypatch):
+def test_a_wrong_name_in_a_rule_is_one_clear_error_and_changes_nothing(
+    attention_class, changes, message, monkeypatch
+):
     model = changed(attention_class, monkeypatch, **changes)
     keys, output = list(model.state_dict()), model(inputs(2, 5))
     with pytest.raises(ValueError, match=message) as error:
@@ -309,11 +362,16 @@ def test_a_wrong_name_in_a_rule_is_one_clear_error_and_changes_nothing(attention
 
 def test_a_wrong_width_in_a_rule_is_named_before_heads_are_removed(monkeypatch):
     model = changed(Called, monkeypatch, widths=("inner_dim",))
-    with pytest.raises(ValueError, match=r"Called has no 'inner_dim', which its SiteRule names as one of `widths`"):
+    with pytest.raises(
+        ValueError, match=r"Called has no 'inner_dim', which its SiteRule names as one of `widths`"
+    ):
         remove(model, HeadMap({HeadSite.at("enc-self", 0, 3): torch.tensor([True, False, False])}))
 
 
-@pytest.mark.parametrize(("changes", "message"), [({"way": "hok"}, r"did you mean 'hook'\?"), ({"batch_axis": 2}, "expected batch_axis 0")])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"way": "hok"}, r"did you mean 'hook'\?"), ({"batch_axis": 2}, "expected batch_axis 0")],
+)
 def test_a_rule_with_an_unknown_way_or_axis_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         SiteRule(heads="heads", **changes)

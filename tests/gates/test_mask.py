@@ -1,12 +1,13 @@
-"""Masks that are given: by head, by sentence, by position; a closed gate is a head whose columns of W_O are zero."""
+"""Masks that are given: by head, by sentence, by position; a closed gate is a head whose columns of W_O are
+zero."""
 
 import copy
 
 import pytest
 import torch
 
-from gates import KINDS, HeadMap, HeadMask, HeadSite, attach, find_sites, gate_heads
-from models.search import beam_search, greedy_search
+from headgates.gates import KINDS, HeadMap, HeadMask, HeadSite, attach, find_sites, gate_heads
+from headgates.models.search import beam_search, greedy_search
 
 HEADS, WIDTH = 3, 7
 
@@ -24,7 +25,9 @@ def masks(model, rows: int, length: dict[str, int] | None = None) -> dict[HeadSi
     """Random 0/1 masks (rows, H) or, with a length a kind, (rows, H, L)."""
     generator = torch.Generator().manual_seed(3)
     return {
-        site: torch.randint(2, (rows, HEADS, *([length[site.kind]] if length else [])), generator=generator).float()
+        site: torch.randint(
+            2, (rows, HEADS, *([length[site.kind]] if length else [])), generator=generator
+        ).float()
         for site in find_sites(model)
     }
 
@@ -55,7 +58,9 @@ def test_a_mask_of_ones_by_sentence_or_position_changes_no_bit(model, batch, sha
 def test_with_all_heads_closed_attention_gives_the_bias_of_W_O_alone(model, batch):
     outputs = {}
     for site, module in find_sites(model).items():
-        module.register_forward_hook(lambda module, _, output, site=site: outputs.update({site: (output[0], module.out_proj.bias)}))
+        module.register_forward_hook(
+            lambda module, _, output, site=site: outputs.update({site: (output[0], module.out_proj.bias)})
+        )
     attach(model, gate="mask", xi=torch.zeros(HEADS))
     model(*batch)
     assert set(outputs) == set(find_sites(model))
@@ -89,9 +94,9 @@ def test_a_mask_by_sentence_acts_on_sentences_when_there_are_as_many_as_tokens_o
     by_sentence = masks(model, rows=size)
     expected = torch.cat(
         [
-            without_columns(model, {site: [h for h in range(HEADS) if not xi[b, h]] for site, xi in by_sentence.items()})(
-                source[b : b + 1], source[b : b + 1]
-            )
+            without_columns(
+                model, {site: [h for h in range(HEADS) if not xi[b, h]] for site, xi in by_sentence.items()}
+            )(source[b : b + 1], source[b : b + 1])
             for b in range(size)
         ]
     )
@@ -107,7 +112,9 @@ def test_a_mask_by_position_acts_on_the_queries_of_that_position(model, batch):
     bank.assign({site: xi})
     got = output_of(module, model, batch)
     for b in range(3):
-        for t in range(5):  # the slow way: one mask for the whole batch, and of its output this position alone
+        for t in range(
+            5
+        ):  # the slow way: one mask for the whole batch, and of its output this position alone
             bank.assign({site: xi[b, :, t]})
             torch.testing.assert_close(got[b, t], output_of(module, model, batch)[b, t])
 
@@ -134,17 +141,23 @@ def test_a_mask_by_position_constant_along_positions_equals_the_mask_by_sentence
 @pytest.mark.parametrize("by_position", [False, True], ids=["by sentence", "by position"])
 def test_cached_decoding_with_masks_equals_every_sentence_alone(model, batch, by_position):
     source, _ = batch
-    length = {"enc-self": source.shape[1], "dec-self": 24, "cross": 24} if by_position else None  # 24: the longest hypothesis
+    length = (
+        {"enc-self": source.shape[1], "dec-self": 24, "cross": 24} if by_position else None
+    )  # 24: the longest hypothesis
     own = masks(model, rows=3, length=length)
     bank = attach(model, gate="mask")
     alone = []
     for b in range(3):
         bank.assign({site: xi[b : b + 1] for site, xi in own.items()})
-        alone.append((greedy_search(model, source[b : b + 1])[0], beam_search(model, source[b : b + 1], beam=3)[0]))
+        alone.append(
+            (greedy_search(model, source[b : b + 1])[0], beam_search(model, source[b : b + 1], beam=3)[0])
+        )
     bank.assign(own)
     together = list(zip(greedy_search(model, source), beam_search(model, source, beam=3), strict=True))
     assert [greedy.ids for greedy, _ in together] == [greedy.ids for greedy, _ in alone]
-    assert [[one.ids for one in best] for _, best in together] == [[one.ids for one in best] for _, best in alone]
+    assert [[one.ids for one in best] for _, best in together] == [
+        [one.ids for one in best] for _, best in alone
+    ]
     for (_, best), (_, expected) in zip(together, alone, strict=True):
         assert [one.log_prob for one in best] == pytest.approx([one.log_prob for one in expected], rel=1e-4)
 

@@ -1,4 +1,5 @@
-"""Attentions of other libraries: unknown ones are named with the line to add, wrong tensors are refused, key heads are not parted."""
+"""Attentions of other libraries: unknown ones are named with the line to add, wrong tensors are refused, key
+heads are not parted."""
 
 import re
 import warnings
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gates import SITE_RULES, HeadMap, HeadSite, SiteRule, attach, detach, find_sites, remove
+from headgates.gates import SITE_RULES, HeadMap, HeadSite, SiteRule, attach, detach, find_sites, remove
 from tests.gates.families import BY_NAME
 from tests.gates.family_checks import close
 
@@ -23,7 +24,10 @@ class NewAttention(nn.Module):
         self.wq, self.wk, self.wv, self.wo = (nn.Linear(D, D) for _ in range(4))
 
     def z(self, x):  # (B, L, H * K)
-        q, k, v = (project(x).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2) for project in (self.wq, self.wk, self.wv))
+        q, k, v = (
+            project(x).unflatten(-1, (HEADS, WIDTH)).transpose(1, 2)
+            for project in (self.wq, self.wk, self.wv)
+        )
         return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
     def forward(self, x):
@@ -74,16 +78,22 @@ def test_an_unknown_attention_beside_known_ones_is_named_in_a_warning():
         warnings.simplefilter("error")
         find_sites(model)  # what is inside and around a known attention is no unknown one
     model.extra = NewAttention()
-    with pytest.warns(UserWarning, match=r'NewAttention are left alone.*SITE_RULES\["NewAttention"\] = SiteRule\(heads="n_head"'):
+    with pytest.warns(
+        UserWarning,
+        match=r'NewAttention are left alone.*SITE_RULES\["NewAttention"\] = SiteRule\(heads="n_head"',
+    ):
         assert len(find_sites(model)) == 6
 
 
 def test_slicing_the_output_of_W_O_would_mix_the_heads(new_rule):
-    """The trap: a piece of the output projection's output belongs to no head. A gate at its input closes the head."""
+    """The trap: a piece of the output projection's output belongs to no head. A gate at its input closes the
+    head."""
     model, x = Model(), torch.randn(2, 5, D)
     attention = model.attention
     attention.wo.bias.data.zero_()
-    by_head = torch.stack([attention.wo(attention.z(x) * mask) for mask in torch.eye(HEADS).repeat_interleave(WIDTH, 1)])
+    by_head = torch.stack(
+        [attention.wo(attention.z(x) * mask) for mask in torch.eye(HEADS).repeat_interleave(WIDTH, 1)]
+    )
     close(by_head.sum(0), model(x))  # what the heads add
     attach(model, gate="mask", xi=torch.tensor([0.0, 1.0, 1.0]))
     close(model(x), by_head[1] + by_head[2])
@@ -99,7 +109,10 @@ def test_slicing_the_output_of_W_O_would_mix_the_heads(new_rule):
     [
         ({"out": "wv"}, "names wv as W_O and as q, k or v"),
         ({"out": "norm"}, "a LayerNorm is no projection"),
-        ({"out": "feed"}, r"feed of NewAttention has 42 columns and wv 21 rows: expected the inputs of W_O to be the heads' outputs"),
+        (
+            {"out": "feed"},
+            r"feed of NewAttention has 42 columns and wv 21 rows: expected the inputs of W_O to be the heads' outputs",
+        ),
     ],
 )
 def test_a_hook_on_another_tensor_than_the_heads_outputs_is_refused(new_rule, changes, message, monkeypatch):
@@ -119,7 +132,9 @@ def test_a_rule_names_the_heads_or_their_width(options):
 
 def test_a_path_without_encoder_or_decoder_asks_for_the_attribute_that_tells(new_rule):
     model = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"attn": NewAttention()})])})
-    with pytest.raises(ValueError, match=r"'layers.0.attn' is an encoder's or a decoder's; .*causal='is_causal'"):
+    with pytest.raises(
+        ValueError, match=r"'layers.0.attn' is an encoder's or a decoder's; .*causal='is_causal'"
+    ):
         find_sites(model)
 
 
@@ -135,14 +150,22 @@ def test_torch_s_layers_alone_are_found():
     options = dict(d_model=D, nhead=HEADS, batch_first=True)
     assert [site.name for site in find_sites(nn.TransformerEncoderLayer(**options))] == ["encoder.0.enc-self"]
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), 2)
-    assert [site.name for site in find_sites(decoder)] == [f"decoder.{i}.{kind}" for kind in ("dec-self", "cross") for i in range(2)]
+    assert [site.name for site in find_sites(decoder)] == [
+        f"decoder.{i}.{kind}" for kind in ("dec-self", "cross") for i in range(2)
+    ]
 
 
 def test_a_class_of_the_same_name_elsewhere_is_not_taken_for_torch_s():
     class MultiheadAttention(nn.Module):
         pass
 
-    model = nn.ModuleDict({"encoder": nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"self_attn": MultiheadAttention()})])})})
+    model = nn.ModuleDict(
+        {
+            "encoder": nn.ModuleDict(
+                {"layers": nn.ModuleList([nn.ModuleDict({"self_attn": MultiheadAttention()})])}
+            )
+        }
+    )
     with pytest.raises(ValueError, match="no attention in ModuleDict has a rule"):
         find_sites(model)
 
@@ -155,7 +178,10 @@ def test_heads_of_one_key_head_are_not_parted():
     model, batch = family.model(), family.batch(2)
     plain = family.output(model, batch)
     closed = HeadMap({HeadSite.at("dec-self", 1, 6): torch.tensor([True, True, False, True, False, False])})
-    with pytest.raises(ValueError, match=r"decoder\.1\.dec-self has 2 heads to a key head, and of 2 to 3 only 3 would go.*share='group'"):
+    with pytest.raises(
+        ValueError,
+        match=r"decoder\.1\.dec-self has 2 heads to a key head, and of 2 to 3 only 3 would go.*share='group'",
+    ):
         remove(model, closed)
     assert torch.equal(family.output(model, batch), plain)
 
@@ -172,7 +198,9 @@ def test_a_shared_gate_closes_the_heads_of_a_key_head_together():
     assert [row.tolist() for row in bank.open().values()] == [[False, False, True, True, False, False]] * 2
     assert all(len(rows) == 6 for rows in bank.to_json()["sites"].values())
     gated, closed = family.output(model, batch), bank.closed()
-    assert float(bank.open_prob().sum()) == pytest.approx(float(bank.penalty().detach()), rel=1e-5)  # in heads, not groups
+    assert float(bank.open_prob().sum()) == pytest.approx(
+        float(bank.penalty().detach()), rel=1e-5
+    )  # in heads, not groups
     detach(model)
     remove(model, closed)
     close(family.output(model, batch), gated)
@@ -188,11 +216,17 @@ def test_an_unknown_way_to_share_is_named():
 
 def test_a_decoder_s_bert_is_a_decoder_and_two_berts_are_told_apart():
     transformers = pytest.importorskip("transformers", reason="needs the extra hf")
-    shape = dict(vocab_size=31, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=17)
+    shape = dict(
+        vocab_size=31, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=17
+    )
     decoder = transformers.BertConfig(**shape, is_decoder=True, add_cross_attention=True)
     model = transformers.EncoderDecoderModel(encoder=transformers.BertModel(transformers.BertConfig(**shape)),
                                              decoder=transformers.BertLMHeadModel(decoder))  # fmt: skip
-    assert [site.name for site in find_sites(model)] == ["encoder.0.enc-self", "decoder.0.dec-self", "decoder.0.cross"]
+    assert [site.name for site in find_sites(model)] == [
+        "encoder.0.enc-self",
+        "decoder.0.dec-self",
+        "decoder.0.cross",
+    ]
     assert [site.name for site in find_sites(model.decoder)] == ["decoder.0.dec-self", "decoder.0.cross"]
 
 
@@ -200,12 +234,17 @@ def test_t5_keeps_one_bias_table_which_all_its_layers_train():
     family = BY_NAME["T5"]
     model, batch = family.model(), family.batch(2)
     closes = [[True, False, False], [False, True, False]]
-    remove(model, HeadMap({HeadSite.at("enc-self", layer, 3): torch.tensor(row) for layer, row in enumerate(closes)}))
+    remove(
+        model,
+        HeadMap({HeadSite.at("enc-self", layer, 3): torch.tensor(row) for layer, row in enumerate(closes)}),
+    )
     names = [name for name in model.state_dict() if "relative_attention_bias" in name]
     assert len(names) == 2  # one a stack, as before
     table = model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
     assert table.shape[1] == 3  # every head is left in one of the layers
     family.output(model, batch).square().sum().backward()
     assert (table.grad.abs().sum(0) > 0).all()  # also the column that the first layer no longer has
-    remove(model, HeadMap({HeadSite.at("enc-self", layer, 2): torch.tensor([True, False]) for layer in range(2)}))
+    remove(
+        model, HeadMap({HeadSite.at("enc-self", layer, 2): torch.tensor([True, False]) for layer in range(2)})
+    )
     assert model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.shape[1] == 1

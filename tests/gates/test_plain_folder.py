@@ -1,4 +1,5 @@
-"""Pruned folders of models that are none of Hugging Face's: what does not fit the folder is one line, shared and empty weights are kept."""
+"""Pruned folders of models that are none of Hugging Face's: what does not fit the folder is one line, shared
+and empty weights are kept."""
 
 import json
 import sys
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gates import attach, find_sites, heads_left, load_pruned, remove, save_pruned
+from headgates.gates import attach, find_sites, heads_left, load_pruned, remove, save_pruned
 from tests.gates.families import BY_NAME
 from tests.gates.family_checks import closing, uneven
 
@@ -46,7 +47,9 @@ def test_shared_weights_stay_shared_and_a_layer_may_have_no_heads(tmp_path):
     assert torch.equal(family.output(again, batch), family.output(model, batch))
     assert heads_left(again) == heads_left(model)
     assert {site.heads for site in find_sites(again)} == {0, 3}
-    assert len(list(again.parameters())) == len(list(model.parameters()))  # the tied embedding is counted once
+    assert len(list(again.parameters())) == len(
+        list(model.parameters())
+    )  # the tied embedding is counted once
 
 
 def gated() -> nn.Module:
@@ -62,13 +65,25 @@ def cut() -> nn.Module:
 
 
 WRONG = {
-    "no model": (lambda: None, r"give a new one, with all its heads, as load_pruned\(folder, model=Transformer\(\.\.\.\)\)"),
-    "another class": (BY_NAME["torch.nn.TransformerEncoder"].build, "of a Transformer, the model is a TransformerEncoder"),
+    "no model": (
+        lambda: None,
+        r"give a new one, with all its heads, as load_pruned\(folder, model=Transformer\(\.\.\.\)\)",
+    ),
+    "another class": (
+        BY_NAME["torch.nn.TransformerEncoder"].build,
+        "of a Transformer, the model is a TransformerEncoder",
+    ),
     "gates": (gated, r"has gates; detach\(model\) first"),
     "lost heads": (cut, "has lost heads already; give a new one"),
     "fewer heads": (lambda: nn.Transformer(12, 3, 2, 2, 17), "has 3 heads, 0 to 2; head 5"),
-    "another width": (lambda: nn.Transformer(24, 6, 2, 2, 17), "cannot be read as those of a Transformer: .*size mismatch"),
-    "more layers": (lambda: nn.Transformer(12, 6, 2, 3, 17), r"are not those of this Transformer: missing \['decoder.layers.2"),
+    "another width": (
+        lambda: nn.Transformer(24, 6, 2, 2, 17),
+        "cannot be read as those of a Transformer: .*size mismatch",
+    ),
+    "more layers": (
+        lambda: nn.Transformer(12, 6, 2, 3, 17),
+        r"are not those of this Transformer: missing \['decoder.layers.2",
+    ),
 }
 
 
@@ -90,13 +105,18 @@ def test_options_of_transformers_and_models_for_its_folders_are_refused(folder, 
         load_pruned(folder, model=FAMILY.build(), dtype=torch.bfloat16)
     pytest.importorskip("transformers", reason="needs the extra hf")
     bert = save_pruned(BY_NAME["BERT"].model(), tmp_path / "bert")
-    with pytest.raises(ValueError, match="holds a Hugging Face model, which transformers builds; leave model= out"):
+    with pytest.raises(
+        ValueError, match="holds a Hugging Face model, which transformers builds; leave model= out"
+    ):
         load_pruned(bert, model=FAMILY.build())
 
 
 def test_a_missing_library_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    for call in (lambda: load_pruned(folder, model=FAMILY.build()), lambda: save_pruned(FAMILY.build(), folder.parent / "new")):
+    for call in (
+        lambda: load_pruned(folder, model=FAMILY.build()),
+        lambda: save_pruned(FAMILY.build(), folder.parent / "new"),
+    ):
         with pytest.raises(ImportError, match=r"pip install 'headgates\[hf\]'"):
             call()
     assert not (folder.parent / "new").exists()

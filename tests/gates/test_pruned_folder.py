@@ -1,4 +1,5 @@
-"""Pruned folders: what is wrong with one is said in one line, no code of a folder is run, and nothing half-written is left."""
+"""Pruned folders: what is wrong with one is said in one line, no code of a folder is run, and nothing
+half-written is left."""
 
 import json
 import shutil
@@ -7,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from gates import HeadMap, attach, detach, find_sites, load_pruned, remove, save_pruned
+from headgates.gates import HeadMap, attach, detach, find_sites, load_pruned, remove, save_pruned
 from tests.gates.families import BY_NAME
 from tests.gates.family_checks import uneven
 
@@ -55,22 +56,52 @@ def test_options_go_to_transformers(folder):
 WRONG = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
-    "no field": (lambda folder: (folder / "config.json").write_text("{}"), "no field 'headgates'.*load it with from_pretrained"),
-    "no weights": (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "has no weights in safetensors"),
+    "no field": (
+        lambda folder: (folder / "config.json").write_text("{}"),
+        "no field 'headgates'.*load it with from_pretrained",
+    ),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "has no weights in safetensors",
+    ),
     "torn weights": (
         lambda folder: (folder / "model.safetensors").write_bytes(b"12345678{"),
         "cannot be read as those of a BertForMaskedLM",
     ),
     "an adapter": (lambda folder: (folder / "adapter_config.json").write_text("{}"), "has an adapter"),
-    "no class": (lambda folder: change(folder, architectures=["os"]), "must name one model class of transformers .*'os'"),
+    "no class": (
+        lambda folder: change(folder, architectures=["os"]),
+        "must name one model class of transformers .*'os'",
+    ),
     "a function": (lambda folder: change(folder, architectures=["pipeline"]), "must name one model class"),
-    "two classes": (lambda folder: change(folder, architectures=["BertModel", "BertModel"]), "must name one model class"),
-    "another class": (lambda folder: change(folder, architectures=["BertForSequenceClassification"]), "not those of its config: .*missing"),
-    "no lists": (lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": 2}}), "must be like"),
-    "no order": (lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [2, 1]}}), "must be like"),
-    "unknown site": (lambda folder: change(folder, headgates={"heads": {"encoder.7.enc-self": [1]}}), "no attention encoder.7.enc-self"),
-    "too high": (lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [3]}}), "has 3 heads, 0 to 2; head 3"),
-    "other heads": (lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [1]}}), "cannot be read as those of"),
+    "two classes": (
+        lambda folder: change(folder, architectures=["BertModel", "BertModel"]),
+        "must name one model class",
+    ),
+    "another class": (
+        lambda folder: change(folder, architectures=["BertForSequenceClassification"]),
+        "not those of its config: .*missing",
+    ),
+    "no lists": (
+        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": 2}}),
+        "must be like",
+    ),
+    "no order": (
+        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [2, 1]}}),
+        "must be like",
+    ),
+    "unknown site": (
+        lambda folder: change(folder, headgates={"heads": {"encoder.7.enc-self": [1]}}),
+        "no attention encoder.7.enc-self",
+    ),
+    "too high": (
+        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [3]}}),
+        "has 3 heads, 0 to 2; head 3",
+    ),
+    "other heads": (
+        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [1]}}),
+        "cannot be read as those of",
+    ),
 }
 
 
@@ -83,8 +114,12 @@ def test_a_wrong_folder_is_one_clear_line(folder, spoil, message):
 
 
 def test_no_code_of_a_folder_is_run(folder):
-    (folder / "modeling_evil.py").write_text("import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nclass Evil: pass\n")
-    change(folder, auto_map={"AutoModelForMaskedLM": "modeling_evil.Evil"}, attn_implementation="someone/kernel")
+    (folder / "modeling_evil.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nclass Evil: pass\n"
+    )
+    change(
+        folder, auto_map={"AutoModelForMaskedLM": "modeling_evil.Evil"}, attn_implementation="someone/kernel"
+    )
     model = load_pruned(folder)
     assert type(model) is transformers.BertForMaskedLM
     assert model.config._attn_implementation in ("eager", "sdpa")

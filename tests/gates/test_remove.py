@@ -1,4 +1,5 @@
-"""remove: closed heads leave the weights, the outputs stay those of the masked model, and steps equal one cut."""
+"""remove: closed heads leave the weights, the outputs stay those of the masked model, and steps equal one
+cut."""
 
 import copy
 
@@ -10,20 +11,31 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.flop_counter import FlopCounterMode
 
-from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove, set_heads_left
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove, set_heads_left
 
 HEADS, WIDTH, D = 3, 7, 21  # of the small model, which has 2 + 2 layers, so 6 sites
 SITES = [("enc-self", 0), ("enc-self", 1), ("dec-self", 0), ("dec-self", 1), ("cross", 0), ("cross", 1)]
 few_examples = settings(
-    max_examples=17, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=17,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-site_masks = st.lists(st.booleans(), min_size=HEADS, max_size=HEADS) | st.just([True] * HEADS)  # empty layers now and then
+site_masks = st.lists(st.booleans(), min_size=HEADS, max_size=HEADS) | st.just(
+    [True] * HEADS
+)  # empty layers now and then
 masks = st.lists(site_masks, min_size=len(SITES), max_size=len(SITES))
 
 
 def closing(rows) -> HeadMap:
     """One row for each of SITES."""
-    return HeadMap({HeadSite.at(*place, len(row)): torch.tensor(row, dtype=torch.bool) for place, row in zip(SITES, rows, strict=True)})
+    return HeadMap(
+        {
+            HeadSite.at(*place, len(row)): torch.tensor(row, dtype=torch.bool)
+            for place, row in zip(SITES, rows, strict=True)
+        }
+    )
 
 
 def masked_logits(model, closed: HeadMap, batch):
@@ -41,7 +53,9 @@ def parameters(model) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-UNEVEN = closing([[True, False, False], [False] * 3, [True] * 3, [False, True, True], [False, True, False], [True] * 3])
+UNEVEN = closing(
+    [[True, False, False], [False] * 3, [True] * 3, [False, True, True], [False, True, False], [True] * 3]
+)
 ALL = closing([[True] * HEADS] * len(SITES))
 NONE = closing([[False] * HEADS] * len(SITES))
 
@@ -72,11 +86,18 @@ def test_what_is_left_are_the_rows_and_columns_of_the_open_heads(model):
         old, heads = before[site.name], [h for h in range(HEADS) if not UNEVEN[site.name][h]]
         for name in ("q_proj", "k_proj", "v_proj"):
             new, was = getattr(module, name), getattr(old, name)
-            assert new.weight.tolist() == [was.weight[h * WIDTH + i].tolist() for h in heads for i in range(WIDTH)]
+            assert new.weight.tolist() == [
+                was.weight[h * WIDTH + i].tolist() for h in heads for i in range(WIDTH)
+            ]
             assert new.bias.tolist() == [was.bias[h * WIDTH + i].item() for h in heads for i in range(WIDTH)]
-        assert module.out_proj.weight.T.tolist() == [old.out_proj.weight[:, h * WIDTH + i].tolist() for h in heads for i in range(WIDTH)]
+        assert module.out_proj.weight.T.tolist() == [
+            old.out_proj.weight[:, h * WIDTH + i].tolist() for h in heads for i in range(WIDTH)
+        ]
         assert torch.equal(module.out_proj.bias, old.out_proj.bias)
-        assert (module.q_proj.out_features, module.out_proj.in_features) == (len(heads) * WIDTH, len(heads) * WIDTH)
+        assert (module.q_proj.out_features, module.out_proj.in_features) == (
+            len(heads) * WIDTH,
+            len(heads) * WIDTH,
+        )
 
 
 def test_the_parameters_that_went_are_counted_exactly(model):
@@ -103,7 +124,9 @@ def test_removing_in_steps_is_removing_at_once(make_model, first, then):
     )
     all_at_once = remove(once, whole)
     one = remove(steps, closing(first))
-    now = closing([[b for a, b in zip(*rows, strict=True) if not a] for rows in zip(first, then, strict=True)])
+    now = closing(
+        [[b for a, b in zip(*rows, strict=True) if not a] for rows in zip(first, then, strict=True)]
+    )
     two = remove(steps, now)  # in the numbers of the heads that are left
     same_state(steps, once)
     assert all_at_once.parameters == one.parameters + two.parameters
@@ -136,7 +159,12 @@ def test_folding_gates_into_W_O_equals_the_soft_gates(model, batch, original):
 
 
 def test_folding_where_a_whole_site_goes_equals_the_gates(model, batch):
-    xi = HeadMap({site: torch.zeros(site.heads) if site.layer == 0 else torch.full((site.heads,), 0.5) for site in find_sites(model)})
+    xi = HeadMap(
+        {
+            site: torch.zeros(site.heads) if site.layer == 0 else torch.full((site.heads,), 0.5)
+            for site in find_sites(model)
+        }
+    )
     attach(model, gate="mask", xi=xi)
     expected = model(*batch)
     detach(model)
@@ -172,11 +200,15 @@ def test_an_attention_without_heads_computes_nothing(model, batch):
 def test_the_model_trains_on(model, batch, closed):
     remove(model, closed)
     model.train()
-    optimiser = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.01)
+    optimiser = torch.optim.Adam(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.01
+    )
     losses = []
     for _ in range(23):
         optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(model(*batch).flatten(0, 1), batch[1].roll(-1, 1).flatten(), ignore_index=0)
+        loss = nn.functional.cross_entropy(
+            model(*batch).flatten(0, 1), batch[1].roll(-1, 1).flatten(), ignore_index=0
+        )
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
@@ -203,7 +235,9 @@ def test_gates_fit_what_is_left(model, batch):
     assert [site.heads for site in bank.sites] == [2, 3, 1, 2]
     close(model(*batch), expected)
     detach(model)
-    remove(model, closing([[False] * int((~row).sum()) for row in UNEVEN.values()]))  # rows of no heads are allowed
+    remove(
+        model, closing([[False] * int((~row).sum()) for row in UNEVEN.values()])
+    )  # rows of no heads are allowed
     close(model(*batch), expected)
 
 
@@ -233,18 +267,42 @@ def test_a_model_built_small_is_told_which_heads_are_left(model):
 HALF = UNEVEN.map(lambda row: row * 0.5 + 0.5)
 WRONG = {
     "no HeadMap": ({"encoder.0.enc-self": [True]}, {}, r"closed: expected a HeadMap, got dict"),
-    "unknown site": (HeadMap({HeadSite.at("cross", 7, 3): [True] * 3}), {}, r"decoder\.7\.cross; did you mean decoder\.\d\.cross\?"),
-    "heads": (HeadMap({HeadSite.at("cross", 1, 5): [True] * 5}), {}, r"closed has 5 heads for decoder\.1\.cross; the model has 3$"),
-    "numbers": (HeadMap({**UNEVEN, HeadSite.at("cross", 1, 3): [0.0, 1.0, 1.0]}), {}, r"must hold bools.*decoder\.1\.cross has numbers"),
-    "fold of bools": (NONE, {"fold": ~NONE}, r"fold must hold gates in \(0, 1\], encoder\.0\.enc-self has bools"),
-    "fold of zero": (UNEVEN, {"fold": NONE.map(lambda row: row * 1.0)}, r"encoder\.0\.enc-self\.1 has 0\.0; a head whose gate is 0"),
+    "unknown site": (
+        HeadMap({HeadSite.at("cross", 7, 3): [True] * 3}),
+        {},
+        r"decoder\.7\.cross; did you mean decoder\.\d\.cross\?",
+    ),
+    "heads": (
+        HeadMap({HeadSite.at("cross", 1, 5): [True] * 5}),
+        {},
+        r"closed has 5 heads for decoder\.1\.cross; the model has 3$",
+    ),
+    "numbers": (
+        HeadMap({**UNEVEN, HeadSite.at("cross", 1, 3): [0.0, 1.0, 1.0]}),
+        {},
+        r"must hold bools.*decoder\.1\.cross has numbers",
+    ),
+    "fold of bools": (
+        NONE,
+        {"fold": ~NONE},
+        r"fold must hold gates in \(0, 1\], encoder\.0\.enc-self has bools",
+    ),
+    "fold of zero": (
+        UNEVEN,
+        {"fold": NONE.map(lambda row: row * 1.0)},
+        r"encoder\.0\.enc-self\.1 has 0\.0; a head whose gate is 0",
+    ),
     "fold above one": (
         UNEVEN,
         {"fold": HALF.map(lambda row: row * 3)},
         r"in \(0, 1\] where a head stays, encoder\.0\.enc-self\.1 has 1\.5",
     ),
     "fold of NaN": (UNEVEN, {"fold": HALF.map(lambda row: row * float("nan"))}, r"has nan"),
-    "fold of another site": (NONE, {"fold": HeadMap({HeadSite.at("cross", 2, 3): [0.5] * 3})}, r"no attention decoder\.2\.cross"),
+    "fold of another site": (
+        NONE,
+        {"fold": HeadMap({HeadSite.at("cross", 2, 3): [0.5] * 3})},
+        r"no attention decoder\.2\.cross",
+    ),
 }
 
 
@@ -278,18 +336,26 @@ def test_a_refused_removal_leaves_the_gates_on(model, batch):
 
 def test_a_model_whose_part_has_gates_says_to_detach_first(model):
     bank = attach(model, kinds=["cross"])
-    with pytest.raises(ValueError, match=r"inside this one has gates; take closed = bank\.closed\(\) and detach that model first"):
+    with pytest.raises(
+        ValueError,
+        match=r"inside this one has gates; take closed = bank\.closed\(\) and detach that model first",
+    ):
         remove(nn.ModuleDict({"model": model}), bank.closed())
 
 
 def test_numbers_from_before_a_removal_name_their_option(model):
     remove(model, UNEVEN)
-    with pytest.raises(ValueError, match=r"original=True where heads are numbered as before any removal; the model has 2, of 3 at first"):
+    with pytest.raises(
+        ValueError,
+        match=r"original=True where heads are numbered as before any removal; the model has 2, of 3 at first",
+    ):
         remove(model, UNEVEN)
 
 
 def test_a_parametrised_weight_says_to_undo_it(model):
-    parametrize.register_parametrization(model.encoder.layers[0].self_attention.out_proj, "weight", nn.Identity())
+    parametrize.register_parametrization(
+        model.encoder.layers[0].self_attention.out_proj, "weight", nn.Identity()
+    )
     with pytest.raises(ValueError, match="out_proj of MultiHeadAttention has no plain weight; undo"):
         remove(model, UNEVEN)
 

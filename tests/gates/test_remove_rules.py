@@ -1,10 +1,11 @@
-"""Attention classes of other libraries lose heads by a rule: other names, nested projections, one weight for q, k and v, turned weights."""
+"""Attention classes of other libraries lose heads by a rule: other names, nested projections, one weight for
+q, k and v, turned weights."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from gates import SITE_RULES, HeadMap, HeadSite, SiteRule, heads_left, remove
+from headgates.gates import SITE_RULES, HeadMap, HeadSite, SiteRule, heads_left, remove
 
 B, L, HEADS, WIDTH = 2, 5, 3, 7
 D = HEADS * WIDTH
@@ -89,15 +90,29 @@ class WideValueAttention(nn.Module):
         self.v_proj, self.out_proj = nn.Linear(D, HEADS * 11), nn.Linear(HEADS * 11, D)
 
     def forward(self, x):
-        q, k, v = (p(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            p(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for p in (self.q_proj, self.k_proj, self.v_proj)
+        )
         return self.out_proj(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 RULES = {
-    BiaslessAttention: SiteRule(heads="n_heads", slot="gate", q="q", k="k", v="v", out="o", widths=("inner_dim",)),
-    NestedAttention: SiteRule(heads="self.count", slot="gate", q="self.query", k="self.key", v="self.value", out="output.dense"),
+    BiaslessAttention: SiteRule(
+        heads="n_heads", slot="gate", q="q", k="k", v="v", out="o", widths=("inner_dim",)
+    ),
+    NestedAttention: SiteRule(
+        heads="self.count", slot="gate", q="self.query", k="self.key", v="self.value", out="output.dense"
+    ),
     PackedAttention: SiteRule(
-        heads="num_heads", slot="gate", q="c_attn", k="c_attn", v="c_attn", out="c_proj", transposed=True, widths=("split_size",)
+        heads="num_heads",
+        slot="gate",
+        q="c_attn",
+        k="c_attn",
+        v="c_attn",
+        out="c_proj",
+        transposed=True,
+        widths=("split_size",),
     ),
     PackedRowsAttention: SiteRule(heads="num_heads", slot="gate", q="in_proj", k="in_proj", v="in_proj"),
     WideValueAttention: SiteRule(heads="num_heads", slot="gate"),
@@ -108,7 +123,13 @@ def model_of(attention_class, monkeypatch, **changes) -> nn.Module:
     rule = RULES[attention_class]
     monkeypatch.setitem(SITE_RULES, attention_class.__name__, SiteRule(**{**vars(rule), **changes}))
     torch.manual_seed(0)
-    return nn.ModuleDict({"encoder": nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"attention": attention_class()})])})})
+    return nn.ModuleDict(
+        {
+            "encoder": nn.ModuleDict(
+                {"layers": nn.ModuleList([nn.ModuleDict({"attention": attention_class()})])}
+            )
+        }
+    )
 
 
 def only(model) -> nn.Module:
@@ -128,7 +149,9 @@ def test_removing_heads_is_zeroing_their_columns_of_W_O(attention_class, closed,
     whole = model_of(attention_class, monkeypatch)
     out = only(whole).get_submodule(rule.out)
     with torch.no_grad():
-        columns = (xi * ~torch.tensor(closed)).repeat_interleave(out.weight.shape[0 if rule.transposed else 1] // HEADS)
+        columns = (xi * ~torch.tensor(closed)).repeat_interleave(
+            out.weight.shape[0 if rule.transposed else 1] // HEADS
+        )
         out.weight.mul_(columns[:, None] if rule.transposed else columns)
     before = sum(parameter.numel() for parameter in model.parameters())
     removed = remove(model, closing(*closed), fold=HeadMap({HeadSite.at("enc-self", 0, HEADS): xi}))
@@ -140,7 +163,9 @@ def test_removing_heads_is_zeroing_their_columns_of_W_O(attention_class, closed,
 @pytest.mark.parametrize("attention_class", RULES)
 def test_a_class_that_needs_a_head_is_not_left_without_any(attention_class, monkeypatch):
     model = model_of(attention_class, monkeypatch)
-    with pytest.raises(ValueError, match=r"takes all heads of encoder\.0\.enc-self.*zero_heads in its SiteRule"):
+    with pytest.raises(
+        ValueError, match=r"takes all heads of encoder\.0\.enc-self.*zero_heads in its SiteRule"
+    ):
         remove(model, closing(True, True, True))
     only(model)(torch.randn(B, L, D))
 
@@ -148,10 +173,18 @@ def test_a_class_that_needs_a_head_is_not_left_without_any(attention_class, monk
 @pytest.mark.parametrize(
     ("attention_class", "changes", "message"),
     [
-        (BiaslessAttention, {"q": "q_proj"}, "BiaslessAttention has no 'q_proj', which its SiteRule names as a projection"),
+        (
+            BiaslessAttention,
+            {"q": "q_proj"},
+            "BiaslessAttention has no 'q_proj', which its SiteRule names as a projection",
+        ),
         (PackedAttention, {"q": "c_proj"}, "two weights for q, k and v"),
         (WideValueAttention, {"q": "v_proj"}, "two weights for q, k and v"),
-        (WideValueAttention, {"k": "v_proj", "v": "k_proj"}, r"do not divide into its 3 heads \(q_proj 21, v_proj 33, k_proj 21"),
+        (
+            WideValueAttention,
+            {"k": "v_proj", "v": "k_proj"},
+            r"do not divide into its 3 heads \(q_proj 21, v_proj 33, k_proj 21",
+        ),
         (PackedAttention, {"transposed": False}, r"do not divide into its 3 heads \(c_attn 21, c_proj 21\)"),
     ],
 )

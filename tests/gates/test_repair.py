@@ -1,4 +1,5 @@
-"""repair: the refit is numpy's least squares on matrices that are laid out in full, in forward order; and what follows from that."""
+"""repair: the refit is numpy's least squares on matrices that are laid out in full, in forward order; and
+what follows from that."""
 
 import copy
 import gc
@@ -9,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from gates import attach, detach, fold_mean, remove, repair, rescale, zero_heads
-from gates.site_walk import SiteWalk
+from headgates.gates import attach, detach, fold_mean, remove, repair, rescale, zero_heads
+from headgates.gates.site_walk import SiteWalk
 from tests.gates.slow_repair import (
     HEADS,
     ORDER,
@@ -42,7 +43,9 @@ def test_the_refit_is_numpys_at_every_site_in_forward_order(model, text, ridge):
     done = repair(model, closing(model), text, forward, ridge=ridge)
     equal_weights(model, expected)
     assert [each.site.name for each in done] == ORDER[1:]  # nothing is closed before
-    assert {each.positions for each in done if each.site.kind == "enc-self"} == {sum(len(s) * s.shape[1] for s, _ in text)}
+    assert {each.positions for each in done if each.site.kind == "enc-self"} == {
+        sum(len(s) * s.shape[1] for s, _ in text)
+    }
 
 
 def test_the_sites_of_another_order_of_closing_are_refitted_too(model, text):
@@ -116,11 +119,19 @@ def test_masked_and_removed_are_the_repaired_model(model, text, way):
 
 def test_the_refit_comes_nearer_to_the_dense_outputs_than_the_cheap_forms(model, text):
     dense, distance = [model(*each) for each in text], {}
-    ways = {"zero": lambda m, closed, *_: zero_heads(m, closed), "mean": fold_mean, "rescale": rescale, "repair": repair}
+    ways = {
+        "zero": lambda m, closed, *_: zero_heads(m, closed),
+        "mean": fold_mean,
+        "rescale": rescale,
+        "repair": repair,
+    }
     for name, way in ways.items():
         changed = copy.deepcopy(model)
         way(changed, closing(model), text, forward)
-        distance[name] = sum(float((changed(*each) - logits).detach().square().sum()) for each, logits in zip(text, dense, strict=True))
+        distance[name] = sum(
+            float((changed(*each) - logits).detach().square().sum())
+            for each, logits in zip(text, dense, strict=True)
+        )
     assert min(distance, key=distance.__getitem__) == "repair"
     assert distance["mean"] < distance["zero"]
 
@@ -157,7 +168,9 @@ def test_the_factors_are_those_of_a_slow_loop(model, text):
         with torch.no_grad():
             new = torch.zeros_like(out.weight)
             if kept:
-                contributions = np.stack([(z[:, c] @ weight[:, c].T).ravel() for c in columns], axis=1)  # (N * D, heads)
+                contributions = np.stack(
+                    [(z[:, c] @ weight[:, c].T).ravel() for c in columns], axis=1
+                )  # (N * D, heads)
                 factors = np.linalg.lstsq(contributions, (y - bias).ravel(), rcond=None)[0]
                 for c, factor in zip(columns, factors, strict=True):
                     new[:, c] = out.weight[:, c] * factor
@@ -187,9 +200,15 @@ def test_every_layer_runs_about_once_for_each_batch(model, text):
         inner.register_forward_hook(lambda *_, path=path: calls.__setitem__(path, calls[path] + 1))
     counted = Counted(text)
     repair(model, closing(model), counted, forward)
-    # for each batch in the model and in its dense copy; one pass more finds out the order, and the last layer never ends
+    # for each batch in the model and in its dense copy; one pass more finds out the order, and the last layer
+    # never ends
     once = 2 * len(text) + 1
-    assert calls == {"encoder.layers.0": once, "encoder.layers.1": once, "decoder.layers.0": once, "decoder.layers.1": 0}
+    assert calls == {
+        "encoder.layers.0": once,
+        "encoder.layers.1": once,
+        "decoder.layers.0": once,
+        "decoder.layers.1": 0,
+    }
     assert counted.read == 1 + len(ORDER[1:])
 
 
@@ -207,13 +226,18 @@ def test_statistics_of_a_walk_are_those_of_whole_passes_and_it_leaves_nothing(mo
         folder = walk.folder
         assert len(list(folder.iterdir())) < len(text) * 5  # layers that are behind leave one state a stack
     assert not folder.exists()
-    assert {name: vars(module).keys() for name, module in model.named_modules()} == {name: each.keys() for name, each in state.items()}
+    assert {name: vars(module).keys() for name, module in model.named_modules()} == {
+        name: each.keys() for name, each in state.items()
+    }
 
 
 def test_the_matrices_alone_are_kept(make_model, text, monkeypatch):
     """However often the text is repeated, tensors that live at a site's end have the size of the site."""
     seen = []
-    monkeypatch.setattr("gates.gram.torch.linalg.eigh", lambda xx, eigh=torch.linalg.eigh: seen.append(living()) or eigh(xx))
+    monkeypatch.setattr(
+        "headgates.gates.gram.torch.linalg.eigh",
+        lambda xx, eigh=torch.linalg.eigh: seen.append(living()) or eigh(xx),
+    )
     for repeats in (1, 5):
         model = make_model()
         repair(model, closing(model), text * repeats, forward, ridge=1e-3)

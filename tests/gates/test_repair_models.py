@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from gates import HeadMap, HeadSite, attach, find_sites, fold_mean, remove, repair, rescale, zero_heads
+from headgates.gates import (
+    HeadMap,
+    HeadSite,
+    attach,
+    find_sites,
+    fold_mean,
+    remove,
+    repair,
+    rescale,
+    zero_heads,
+)
 from tests.gates.families import BY_NAME
 from tests.gates.slow_repair import (
     closing,
@@ -30,9 +40,17 @@ def model(make_model):
 def test_other_libraries_models_are_repaired(name):
     family = BY_NAME[name]
     model = family.model().double()
-    batches = [{key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in family.batch(b).items()} for b in (7, 5)]
+    batches = [
+        {
+            key: tensor.double() if tensor.is_floating_point() else tensor
+            for key, tensor in family.batch(b).items()
+        }
+        for b in (7, 5)
+    ]
     # whole groups of heads that share a key head, so that they can go
-    closed = HeadMap({site: torch.tensor([h // 2 == site.layer for h in range(site.heads)]) for site in find_sites(model)})
+    closed = HeadMap(
+        {site: torch.tensor([h // 2 == site.layer for h in range(site.heads)]) for site in find_sites(model)}
+    )
     dense = [family.output(model, each) for each in batches]
     zeroed = copy.deepcopy(model)
     zero_heads(zeroed, closed)
@@ -84,7 +102,9 @@ def test_an_empty_text_is_refused_and_nothing_changes(model, way):
 
 def test_fewer_positions_than_columns_are_warned_of_and_the_ridge_rises(model, text):
     with pytest.warns(UserWarning, match=r"decoder.1.cross: 3 positions of calibration text for 15 columns"):
-        (done,) = repair(model, closing(model, {"decoder.1.cross": [0]}), [(text[3][0][:1], text[3][1][:1])], forward)
+        (done,) = repair(
+            model, closing(model, {"decoder.1.cross": [0]}), [(text[3][0][:1], text[3][1][:1])], forward
+        )
     assert done.ridge == 0.1
 
 
@@ -92,8 +112,14 @@ def test_fewer_positions_than_columns_are_warned_of_and_the_ridge_rises(model, t
     ("closed", "error"),
     [
         (HeadMap({HeadSite.at("enc-self", 0, 3): [1.0, 0.0, 0.0]}), "closed must hold bools"),
-        (HeadMap({HeadSite.at("enc-self", 5, 3): torch.tensor([True, False, False])}), "no attention encoder.5.enc-self; did you mean"),
-        (HeadMap({HeadSite.at("enc-self", 0, 5): torch.ones(5, dtype=torch.bool)}), "closed has 5 heads for encoder.0.enc-self"),
+        (
+            HeadMap({HeadSite.at("enc-self", 5, 3): torch.tensor([True, False, False])}),
+            "no attention encoder.5.enc-self; did you mean",
+        ),
+        (
+            HeadMap({HeadSite.at("enc-self", 0, 5): torch.ones(5, dtype=torch.bool)}),
+            "closed has 5 heads for encoder.0.enc-self",
+        ),
         ({}, "expected a HeadMap, got dict"),
     ],
 )
@@ -118,7 +144,9 @@ def test_an_attention_that_does_not_call_its_projection_is_refused():
     family = BY_NAME["torch.nn.Transformer"]
     model = family.model()
     closed = HeadMap({site: torch.arange(site.heads) == 0 for site in find_sites(model)})
-    with pytest.raises(ValueError, match=r"calls the output projection of encoder\.0\.enc-self 0 times; expected once"):
+    with pytest.raises(
+        ValueError, match=r"calls the output projection of encoder\.0\.enc-self 0 times; expected once"
+    ):
         repair(model, closed, [family.batch(2)], lambda model, batch: model(**batch))
 
 

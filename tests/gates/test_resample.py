@@ -1,9 +1,10 @@
-"""resampled: closed heads say what they say elsewhere in the text, head by head, the same for the same seed; then all is as it was."""
+"""resampled: closed heads say what they say elsewhere in the text, head by head, the same for the same seed;
+then all is as it was."""
 
 import pytest
 import torch
 
-from gates import HeadMap, find_sites, resampled
+from headgates.gates import HeadMap, find_sites, resampled
 
 HEADS, WIDTH = 3, 7
 SITE = "decoder.0.cross"
@@ -16,11 +17,19 @@ def forward(model, batch):
 @pytest.fixture
 def text():
     generator = torch.Generator().manual_seed(3)
-    return [(torch.randint(4, 23, (5, s), generator=generator), torch.randint(4, 19, (5, 3), generator=generator)) for s in (7, 4)]
+    return [
+        (torch.randint(4, 23, (5, s), generator=generator), torch.randint(4, 19, (5, 3), generator=generator))
+        for s in (7, 4)
+    ]
 
 
 def closing(model, heads) -> HeadMap:
-    return HeadMap({site: torch.tensor([h in heads and site.name == SITE for h in range(site.heads)]) for site in find_sites(model)})
+    return HeadMap(
+        {
+            site: torch.tensor([h in heads and site.name == SITE for h in range(site.heads)])
+            for site in find_sites(model)
+        }
+    )
 
 
 def at_the_site(model, batches):
@@ -46,7 +55,9 @@ def test_each_closed_head_says_what_it_says_somewhere_else_and_the_others_stay(m
     torch.testing.assert_close(found[:, 1], own[:, 1])
     places = {}
     for head in (0, 2):
-        same = (found[:, None, head] - own[None, :, head]).abs().amax(-1) < 1e-5  # (position, where it is from)
+        same = (found[:, None, head] - own[None, :, head]).abs().amax(
+            -1
+        ) < 1e-5  # (position, where it is from)
         assert same.any(1).all()
         places[head] = same.double().argmax(1)
         assert len(places[head].unique()) > len(own) / 3  # drawn for every position

@@ -1,14 +1,15 @@
-"""find_sites, attach, detach: every head is found, what is attached can be detached, and closing a head has one meaning."""
+"""find_sites, attach, detach: every head is found, what is attached can be detached, and closing a head has
+one meaning."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from gates import KINDS, SITE_RULES, HeadMap, HeadSite, SiteRule, attach, detach, find_sites
-from gates.sites import BANK
-from models.attention import MultiHeadAttention
-from models.transformer import Transformer
+from headgates.gates import KINDS, SITE_RULES, HeadMap, HeadSite, SiteRule, attach, detach, find_sites
+from headgates.gates.sites import BANK
+from headgates.models.attention import MultiHeadAttention
+from headgates.models.transformer import Transformer
 
 HEADS, WIDTH = 3, 7
 
@@ -64,7 +65,12 @@ def removed(model, xi: HeadMap):
 # torch warns of weights without elements where a site keeps no head
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_gate_at_zero_and_zeroed_columns_and_removed_head_and_parametrised_weight_agree(model, batch):
-    xi = HeadMap({site: [float((i + h) % 3 > 0 and i != 4) for h in range(HEADS)] for i, site in enumerate(find_sites(model))})
+    xi = HeadMap(
+        {
+            site: [float((i + h) % 3 > 0 and i != 4) for h in range(HEADS)]
+            for i, site in enumerate(find_sites(model))
+        }
+    )
     assert {int(row.sum()) for row in xi.values()} == {0, 2}  # one site loses all its heads
 
     attach(model, gate="mask", xi=xi)
@@ -92,14 +98,18 @@ def test_binarised_gates_equal_masks_of_their_decisions(model, batch):
     bank = attach(model)
     with torch.no_grad():
         for i, (_, gate) in enumerate(bank.items()):
-            gate.log_alpha.copy_(torch.tensor([5.0, -5.0, 4.0 if i % 2 else -4.0]))  # beyond 2.398: the test gate is 0 or 1
+            gate.log_alpha.copy_(
+                torch.tensor([5.0, -5.0, 4.0 if i % 2 else -4.0])
+            )  # beyond 2.398: the test gate is 0 or 1
     learned, decided = model(*batch), bank.open()
     detach(model)
     attach(model, gate="mask", xi=decided)
     assert torch.equal(model(*batch), learned)
 
 
-@pytest.mark.parametrize(("gate", "options"), [("l0", {"log_alpha": -1.0}), ("mask", {"xi": torch.zeros(HEADS)})])
+@pytest.mark.parametrize(
+    ("gate", "options"), [("l0", {"log_alpha": -1.0}), ("mask", {"xi": torch.zeros(HEADS)})]
+)
 def test_detaching_restores_the_state_dict_and_the_outputs(model, batch, gate, options):
     state, output = model.state_dict(), model(*batch)
     state = {name: tensor.clone() for name, tensor in state.items()}
@@ -134,7 +144,9 @@ def test_gates_can_be_attached_again_after_detaching(model):
 def test_gates_are_put_on_the_named_kinds_alone(model, kinds):
     bank = attach(model, kinds=kinds)
     assert {site.kind for site in bank.sites} == set(kinds or KINDS)
-    assert all((module.gate is not None) == (site in bank.sites) for site, module in find_sites(model).items())
+    assert all(
+        (module.gate is not None) == (site in bank.sites) for site, module in find_sites(model).items()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,7 +184,9 @@ def test_a_second_bank_is_refused(model):
         attach(model)
 
 
-@pytest.mark.parametrize("options", [{"gate": "maks"}, {"kinds": ["corss"]}, {"temperature": 0.3}, {"gamma": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{"gate": "maks"}, {"kinds": ["corss"]}, {"temperature": 0.3}, {"gamma": 0.1}]
+)
 def test_a_refused_attach_leaves_the_model_as_it_was(model, options):
     with pytest.raises(ValueError):
         attach(model, **options)
@@ -208,11 +222,23 @@ def test_another_attention_class_can_be_gated_with_one_line(monkeypatch):
         def forward(self, z):
             return z if self.tap is None else z * self.tap()[:, None]
 
-    model = nn.ModuleDict({"encoder": nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleDict({"self_attn": OtherAttention()})])})})
+    model = nn.ModuleDict(
+        {
+            "encoder": nn.ModuleDict(
+                {"layers": nn.ModuleList([nn.ModuleDict({"self_attn": OtherAttention()})])}
+            )
+        }
+    )
     monkeypatch.setitem(SITE_RULES, "OtherAttention", SiteRule(heads="count", slot="tap"))
     bank = attach(model, gate="mask", xi=torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0]))
     assert [site.name for site in bank.sites] == ["encoder.0.enc-self"]
-    assert model["encoder"]["layers"][0]["self_attn"](torch.ones(5, 2)).sum(1).tolist() == [2.0, 0.0, 2.0, 2.0, 0.0]
+    assert model["encoder"]["layers"][0]["self_attn"](torch.ones(5, 2)).sum(1).tolist() == [
+        2.0,
+        0.0,
+        2.0,
+        2.0,
+        0.0,
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -1,4 +1,5 @@
-"""torch's attention without some of its heads: what torch's own says with these heads closed, in all ways it is called."""
+"""torch's attention without some of its heads: what torch's own says with these heads closed, in all ways it
+is called."""
 
 import copy
 import io
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
 from tests.gates.families import BY_NAME
 from tests.gates.family_checks import close, closing, masked, uneven
 
@@ -30,7 +31,10 @@ def attention(**options) -> nn.MultiheadAttention:
 
 def without(module: nn.MultiheadAttention, keep: Tensor = KEEP) -> nn.MultiheadAttention:
     smaller = copy.deepcopy(module)
-    remove(nn.ModuleDict({"encoder": nn.ModuleDict({"self_attn": smaller})}), HeadMap({HeadSite.at("enc-self", 0, len(keep)): ~keep}))
+    remove(
+        nn.ModuleDict({"encoder": nn.ModuleDict({"self_attn": smaller})}),
+        HeadMap({HeadSite.at("enc-self", 0, len(keep)): ~keep}),
+    )
     return smaller
 
 
@@ -41,8 +45,11 @@ def inputs(*, batch_first=False, kdim=D, vdim=D, **_) -> list[Tensor]:
     return [x.transpose(0, 1) for x in tensors] if batch_first else tensors
 
 
-def by_loop(module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The output (N, L, D) and weights (N, H', L, S) of the heads that stay, one number at a time, from the whole module's weights.
+def by_loop(
+    module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, seen: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The output (N, L, D) and weights (N, H', L, S) of the heads that stay, one number at a time, from the
+    whole module's weights.
 
     query (N, L, D), key and value (N, S, ...); seen (N, H, L, S): whether a query sees a key."""
     if module.in_proj_weight is None:
@@ -169,14 +176,18 @@ def test_gradients_are_those_of_the_masked_module():
     for module in (whole, smaller):
         module.train()(*tensors, need_weights=False)[0].square().sum().backward()
     close(smaller.out_proj.weight.grad, whole.out_proj.weight.grad[:, rows])
-    for part, grad in zip((smaller.q_proj, smaller.k_proj, smaller.v_proj), whole.in_proj_weight.grad.split(D), strict=True):
+    for part, grad in zip(
+        (smaller.q_proj, smaller.k_proj, smaller.v_proj), whole.in_proj_weight.grad.split(D), strict=True
+    ):
         close(part.weight.grad, grad[rows])
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_training_drops_weights_and_evaluation_none(need_weights):
     smaller = without(attention(dropout=1.0))
-    assert torch.equal(smaller.train()(*inputs(), need_weights=need_weights)[0], smaller.out_proj.bias.expand(L, N, D))
+    assert torch.equal(
+        smaller.train()(*inputs(), need_weights=need_weights)[0], smaller.out_proj.bias.expand(L, N, D)
+    )
     assert not torch.allclose(smaller.eval()(*inputs(), need_weights=need_weights)[0], smaller.out_proj.bias)
 
 
@@ -184,7 +195,9 @@ def test_training_drops_weights_and_evaluation_none(need_weights):
 def test_keys_that_are_added_are_refused(option):
     module = attention(**{option: True})
     before = set(module.state_dict())
-    with pytest.raises(ValueError, match=r"can be gated, not removed, where it was made with add_bias_kv or add_zero_attn"):
+    with pytest.raises(
+        ValueError, match=r"can be gated, not removed, where it was made with add_bias_kv or add_zero_attn"
+    ):
         without(module)
     assert set(module.state_dict()) == before
 
@@ -194,7 +207,10 @@ def test_keys_that_are_added_are_refused(option):
     [
         ({"attn_mask": torch.zeros(L, S, dtype=torch.int64)}, "attn_mask must hold bools.*got torch.int64"),
         ({"key_padding_mask": torch.zeros(N, S, dtype=torch.int64)}, "key_padding_mask must hold bools"),
-        ({"attn_mask": torch.zeros(N * 5, L, S)}, r"must have 3 or, as at first, 6 rows for each of the 2 sentences"),
+        (
+            {"attn_mask": torch.zeros(N * 5, L, S)},
+            r"must have 3 or, as at first, 6 rows for each of the 2 sentences",
+        ),
         ({"attn_mask": torch.zeros(S)}, r"must be \(L, S\) or \(N \* H, L, S\)"),
     ],
 )
@@ -207,7 +223,10 @@ def test_a_weight_that_is_made_of_others_is_refused():
     module = attention()
     prune.l1_unstructured(module, "in_proj_weight", 0.5)
     with pytest.raises(ValueError, match=r"in_proj_weight of .*MultiheadAttention is no plain weight"):
-        remove(nn.ModuleDict({"encoder": nn.ModuleDict({"self_attn": module})}), HeadMap({HeadSite.at("enc-self", 0, H): ~KEEP}))
+        remove(
+            nn.ModuleDict({"encoder": nn.ModuleDict({"self_attn": module})}),
+            HeadMap({HeadSite.at("enc-self", 0, H): ~KEEP}),
+        )
 
 
 # ---------------------------------------------------------------- in torch's stacks
@@ -223,9 +242,13 @@ def test_fused_kernels_and_nested_tensors_are_for_whole_attentions(layer, monkey
     assert model.use_nested_tensor
     whole = copy.deepcopy(model)
     whole.layers[layer].self_attn.out_proj.weight *= KEEP.repeat_interleave(K)
-    whole.layers[layer].self_attn.out_proj.weight[:, -K:] = model.layers[layer].self_attn.out_proj.weight[:, -K:]
+    whole.layers[layer].self_attn.out_proj.weight[:, -K:] = model.layers[layer].self_attn.out_proj.weight[
+        :, -K:
+    ]
     expected = whole(x, src_key_padding_mask=padding)
-    remove(model, HeadMap({HeadSite.at("enc-self", layer, H): ~(KEEP | (torch.arange(H) == 5))}))  # an even number, as the kernels ask
+    remove(
+        model, HeadMap({HeadSite.at("enc-self", layer, H): ~(KEEP | (torch.arange(H) == 5))})
+    )  # an even number, as the kernels ask
     fused = Mock(wraps=torch._transformer_encoder_layer_fwd)
     monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", fused)
     got = model(x, src_key_padding_mask=padding)
@@ -258,12 +281,18 @@ def test_copies_pickles_and_state_dicts_of_a_smaller_model():
     assert torch.equal(family.output(model, batch), expected)
 
 
-@pytest.mark.parametrize("name", ["torch.nn.Transformer", "torch.nn.TransformerEncoder", "FSMT", "fairseq (a stand-in of its layout)"])
+@pytest.mark.parametrize(
+    "name",
+    ["torch.nn.Transformer", "torch.nn.TransformerEncoder", "FSMT", "fairseq (a stand-in of its layout)"],
+)
 def test_a_smaller_model_is_gated_and_cut_again(name):
     family = BY_NAME[name]
     model, batch = family.model(), family.batch(2)
     remove(model, closing(model, lambda number, layer, head: head == number % 3))
-    plain, state = family.output(model, batch), {key: value.clone() for key, value in model.state_dict().items()}
+    plain, state = (
+        family.output(model, batch),
+        {key: value.clone() for key, value in model.state_dict().items()},
+    )
     more = closing(model, lambda number, layer, head: head == layer)
     expected = masked(family, model, more)
     assert (expected - plain).abs().max() > 0.01

@@ -1,4 +1,5 @@
-"""Gates that keep exactly K heads: the soft top-K against a solver and finite differences, and what a draw over all sites holds."""
+"""Gates that keep exactly K heads: the soft top-K against a solver and finite differences, and what a draw
+over all sites holds."""
 
 import copy
 import math
@@ -7,8 +8,8 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
-from gates import GATES, HeadMap, Subset, attach, find_sites
-from gates.subset import hard_top_k, soft_top_k
+from headgates.gates import GATES, HeadMap, Subset, attach, find_sites
+from headgates.gates.subset import hard_top_k, soft_top_k
 
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.31, 0.0, -0.4, 1.1], dtype=torch.float64)
 KINDS = {"enc-self": 2, "dec-self": 0, "cross": 5}
@@ -21,7 +22,9 @@ def solved(scores, k, temperature):
         return sum(1 / (1 + math.exp(-(s - tau) / temperature)) for s in scores.tolist()) - k
 
     tau = brentq(surplus, -50, 50, xtol=1e-14)
-    return torch.tensor([1 / (1 + math.exp(-(s - tau) / temperature)) for s in scores.tolist()], dtype=torch.float64)
+    return torch.tensor(
+        [1 / (1 + math.exp(-(s - tau) / temperature)) for s in scores.tolist()], dtype=torch.float64
+    )
 
 
 def asked(bank):
@@ -111,7 +114,9 @@ def test_the_draw_takes_the_highest_of_scores_and_gumbel_noise(model):
 
 
 def test_the_gradient_of_a_draw_is_that_of_its_soft_gates(model):
-    bank = attach(model.train(), gate="subset", open_heads=7, temperature=0.7, anneal_steps=0, final_temperature=0.7)
+    bank = attach(
+        model.train(), gate="subset", open_heads=7, temperature=0.7, anneal_steps=0, final_temperature=0.7
+    )
     torch.manual_seed(3)
     bank.draw()
     worth = torch.linspace(-1, 2, 18)
@@ -124,7 +129,9 @@ def test_the_gradient_of_a_draw_is_that_of_its_soft_gates(model):
 
 
 def test_the_temperature_falls_log_linearly_with_the_draws_and_is_kept(model):
-    bank = attach(model.train(), gate="subset", open_heads=7, temperature=1.0, final_temperature=0.01, anneal_steps=4)
+    bank = attach(
+        model.train(), gate="subset", open_heads=7, temperature=1.0, final_temperature=0.01, anneal_steps=4
+    )
     gate = next(gate for _, gate in bank.items())
     seen = []
     for _ in range(6):
@@ -163,7 +170,8 @@ def test_more_heads_than_there_are_are_refused_and_the_model_stays_as_it_was(mod
 
 def test_a_kind_without_a_number_is_named(model):
     with pytest.raises(
-        ValueError, match="open_heads has no value for cross; give one for each kind that has gates: enc-self, dec-self, cross"
+        ValueError,
+        match="open_heads has no value for cross; give one for each kind that has gates: enc-self, dec-self, cross",
     ):
         attach(model, gate="subset", open_heads={"enc-self": 1, "dec-self": 2})
 

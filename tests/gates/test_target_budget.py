@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gates import GateWatch, TargetBudget, attach
+from headgates.gates import GateWatch, TargetBudget, attach
 
 
 def expected(bank):
@@ -30,13 +30,19 @@ def test_the_target_falls_by_equal_steps_from_all_heads_and_stays(model):
 
 
 def test_the_loss_is_the_augmented_lagrangian(model):
-    bank, budget = attach(model, log_alpha=0.3), TargetBudget({"enc-self": 1, "cross": 4}, stiffness=0.02, rate=0.5)
+    bank, budget = (
+        attach(model, log_alpha=0.3),
+        TargetBudget({"enc-self": 1, "cross": 4}, stiffness=0.02, rate=0.5),
+    )
     budget.multipliers = {"enc-self": 0.25, "cross": -0.5}
     by_kind = bank.open_prob().by_kind()
     a, b = by_kind["enc-self"] - 1, by_kind["cross"] - 4
     assert budget.loss(bank, 0).item() == pytest.approx(0.25 * a - 0.5 * b + 0.01 * (a**2 + b**2), rel=1e-5)
     budget.update(bank, 0)
-    assert budget.multipliers == {"enc-self": pytest.approx(0.25 + 0.5 * a), "cross": pytest.approx(-0.5 + 0.5 * b)}
+    assert budget.multipliers == {
+        "enc-self": pytest.approx(0.25 + 0.5 * a),
+        "cross": pytest.approx(-0.5 + 0.5 * b),
+    }
 
 
 @pytest.mark.parametrize(("start", "side"), [(2.5, "above"), (-2.2, "below")])
@@ -60,7 +66,9 @@ def test_the_decision_is_the_most_open_of_all_sites(model):
         for number, (_, gate) in enumerate(bank.items()):
             gate.log_alpha.copy_(torch.tensor([-1.0, -2.0, 3.0]) - number)
     flat = torch.cat([gate.log_alpha.detach() for _, gate in bank.items()])
-    assert set(bank.open().flat().nonzero().flatten().tolist()) == set(flat.argsort(descending=True)[:5].tolist())
+    assert set(bank.open().flat().nonzero().flatten().tolist()) == set(
+        flat.argsort(descending=True)[:5].tolist()
+    )
     assert bank.closed().count() == 13
 
 

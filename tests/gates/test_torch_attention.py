@@ -1,4 +1,5 @@
-"""torch's own attention, nn.MultiheadAttention, which reads the weight of W_O in fused kernels: it is found and gated."""
+"""torch's own attention, nn.MultiheadAttention, which reads the weight of W_O in fused kernels: it is found
+and gated."""
 
 import copy
 from unittest.mock import Mock
@@ -7,13 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gates import HeadMap, HeadSite, attach, detach, find_sites
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
 
 
 @pytest.fixture
 def torch_model() -> nn.Transformer:
     torch.manual_seed(0)
-    return nn.Transformer(18, 6, 2, 3, 13, dropout=0.0, batch_first=True).eval()  # its fused kernel needs an even number of heads
+    return nn.Transformer(
+        18, 6, 2, 3, 13, dropout=0.0, batch_first=True
+    ).eval()  # its fused kernel needs an even number of heads
 
 
 @pytest.fixture

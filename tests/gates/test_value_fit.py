@@ -1,4 +1,5 @@
-"""value_fit: the least of what it minimises, by autograd on matrices laid out in full; numpy's ridge where heads are of full rank."""
+"""value_fit: the least of what it minimises, by autograd on matrices laid out in full; numpy's ridge where
+heads are of full rank."""
 
 import itertools
 
@@ -6,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from gates.gram import RIDGES, Gram
-from gates.value_fit import choose_value_ridge, products, value_fit
+from headgates.gates.gram import RIDGES, Gram
+from headgates.gates.value_fit import choose_value_ridge, products, value_fit
 
 HEADS, K, INPUTS, D, N = 3, 2, 5, 6, 400
 
@@ -39,7 +40,9 @@ def test_heads_as_wide_as_their_inputs_are_ridge_regression(ridge):
     old = planted(1, width=INPUTS)[2]
     found = value_fit(gram_of(x, y), *old, ridge, sweeps=200)
     r = ridge * np.mean((x.numpy() ** 2).sum(0))
-    expected = np.linalg.solve(x.numpy().T @ x.numpy() + r * np.eye(x.shape[1]), x.numpy().T @ y.numpy() + r * products(*old).numpy())
+    expected = np.linalg.solve(
+        x.numpy().T @ x.numpy() + r * np.eye(x.shape[1]), x.numpy().T @ y.numpy() + r * products(*old).numpy()
+    )
     np.testing.assert_allclose(products(*found).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -48,7 +51,9 @@ def test_heads_as_wide_as_their_inputs_are_ridge_regression(ridge):
 def test_no_sweep_raises_what_is_minimised(seed, ridge):
     x, y, _ = planted(seed, noise=2.0)
     old = planted(seed + 50)[2]
-    errors = [objective(x, y, value_fit(gram_of(x, y), *old, ridge, sweeps=n), old, ridge).item() for n in range(8)]
+    errors = [
+        objective(x, y, value_fit(gram_of(x, y), *old, ridge, sweeps=n), old, ridge).item() for n in range(8)
+    ]
     assert all(after <= before * (1 + 1e-9) for before, after in itertools.pairwise(errors))
     assert errors[1] < errors[0]
 
@@ -80,13 +85,18 @@ def test_planted_heads_are_found_where_w_o_alone_cannot():
 def test_heads_that_say_nothing_give_finite_weights(dead):
     x, y, (V, O, bias) = planted(2)  # noqa: E741
     (V if dead == "V" else O)[1] = 0
-    assert all(each.isfinite().all() for ridge in (0.0, 1e-3) for each in value_fit(gram_of(x, y), V, O, bias, ridge))
+    assert all(
+        each.isfinite().all() for ridge in (0.0, 1e-3) for each in value_fit(gram_of(x, y), V, O, bias, ridge)
+    )
 
 
 def test_the_ridge_is_the_one_that_says_the_other_part_best():
     x, y, _ = planted(5, noise=20.0)
     old = planted(6)[2]
     fit, held_out = gram_of(x[:40], y[:40]), gram_of(x[40:], y[40:])
-    errors = {ridge: (x[40:] @ products(*value_fit(fit, *old, ridge)) - y[40:]).square().sum().item() for ridge in RIDGES}
+    errors = {
+        ridge: (x[40:] @ products(*value_fit(fit, *old, ridge)) - y[40:]).square().sum().item()
+        for ridge in RIDGES
+    }
     assert choose_value_ridge(fit, held_out, *old) == min(errors, key=errors.__getitem__)
     assert len(set(errors.values())) == len(RIDGES)

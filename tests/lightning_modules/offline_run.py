@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.cli import read
-from configs.schema import FitConfig
-from protocol.experiment import Experiment
+from headgates.configs.cli import read
+from headgates.configs.schema import FitConfig
+from headgates.workbench.experiment import Experiment
 
 
 @contextlib.contextmanager
@@ -58,7 +58,9 @@ def records(folder):
 
     for path in fragments(folder):
         words = [get_core_path(), "leet", "inspect", "-json", "-no-observability", "-run-file", str(path)]
-        lines = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True).stdout.splitlines()
+        lines = subprocess.run(
+            words, capture_output=True, text=True, timeout=100, check=True
+        ).stdout.splitlines()
         found += [(record["type"], record[record["type"]]) for record in map(json.loads, lines)]
     return found
 
@@ -73,7 +75,10 @@ def run_record(folder):
 
 def history(found):
     """The rows without W&B's own columns."""
-    return [{name: value for name, value in row["item"].items() if not name.startswith("_")} for row in of("history", found)]
+    return [
+        {name: value for name, value in row["item"].items() if not name.startswith("_")}
+        for row in of("history", found)
+    ]
 
 
 def summary(found):
@@ -95,13 +100,26 @@ def metrics(folder, stage):
     """step -> numbers of metrics.csv."""
     with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["stage"] == stage]
-    return {int(row.pop("step")): {name: float(x) for name, x in row.items() if x and name != "stage"} for row in rows}
+    return {
+        int(row.pop("step")): {name: float(x) for name, x in row.items() if x and name != "stage"}
+        for row in rows
+    }
 
 
 def seen(found, stage, prefix=""):
     """[(step, numbers)] of the history, pictures and tables left out."""
-    rows = [row for row in history(found) if row.get("stage") == stage and not any("._type" in name for name in row)]
-    return [(row.pop(f"{prefix}step"), {name.removeprefix(prefix): x for name, x in row.items() if name != "stage"}) for row in rows]
+    rows = [
+        row
+        for row in history(found)
+        if row.get("stage") == stage and not any("._type" in name for name in row)
+    ]
+    return [
+        (
+            row.pop(f"{prefix}step"),
+            {name.removeprefix(prefix): x for name, x in row.items() if name != "stage"},
+        )
+        for row in rows
+    ]
 
 
 def assert_same_history(rows, expected):
@@ -111,7 +129,9 @@ def assert_same_history(rows, expected):
         assert numbers == pytest.approx({name: expected[step][name] for name in numbers})
     for name in {name for numbers in expected.values() for name in numbers}:
         values = {numbers[name] for numbers in expected.values() if name in numbers}
-        assert sorted({numbers[name] for _, numbers in rows if name in numbers}) == pytest.approx(sorted(values))
+        assert sorted({numbers[name] for _, numbers in rows if name in numbers}) == pytest.approx(
+            sorted(values)
+        )
 
 
 def draw(run, rows):

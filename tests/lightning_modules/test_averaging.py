@@ -6,12 +6,12 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from configs.schema import GateConfig, StageConfig
-from gates import LambdaBudget, attach
-from lightning_modules.averaging import AverageWeights
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from tasks.translation import Translation
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.gates import LambdaBudget, attach
+from headgates.lightning_modules.averaging import AverageWeights
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.tasks.translation import Translation
 
 STAGE = StageConfig(epochs=2, lr=0.01, warmup_steps=3, bleu_sentences=0)
 
@@ -45,7 +45,9 @@ class Trace(pl.Callback):
 def traced(request, translator, data, quiet_trainer):
     bank = attach(translator.model, gate="l0")
     gating = Gating(GateConfig(settle=0.0), LambdaBudget(0.1), epochs=STAGE.epochs)
-    module = StageModule(Translation(), translator, replace(STAGE, accumulate=request.param), seed=1, gating=gating)
+    module = StageModule(
+        Translation(), translator, replace(STAGE, accumulate=request.param), seed=1, gating=gating
+    )
     data.accumulate = request.param
     trace, average = Trace(), AverageWeights(0.8)
     trainer = quiet_trainer(trace, average, max_epochs=2, accumulate_grad_batches=request.param)

@@ -7,16 +7,16 @@ import sys
 import pytest
 import rich
 
-from configs.methods import METHODS
-from configs.schema import GateConfig, StageConfig
-from gates import LambdaBudget, attach
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, run_stage
-from models.checkpoint import load_file
-from models.progress import minutes
-from runfolder.convergence import is_converged
-from tasks.translation import Translation
+from headgates.configs.methods import METHODS
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.gates import LambdaBudget, attach
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.models.checkpoint import load_file
+from headgates.models.progress import minutes
+from headgates.tasks.translation import Translation
+from headgates.workbench.convergence import is_converged
 
 
 @pytest.mark.parametrize(
@@ -44,26 +44,40 @@ def test_durations_are_in_seconds_or_minutes():
 def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data, corpus, folder, capsys):
     stage = StageConfig(epochs=4, lr=0.003, warmup_steps=3)
     sample = (corpus.valid.sources[:3], corpus.valid.targets[:3])
-    module, machine = StageModule(Translation(), translator, stage, seed=1, sample=sample), Machine(1, "32", "csv")
+    module, machine = (
+        StageModule(Translation(), translator, stage, seed=1, sample=sample),
+        Machine(1, "32", "csv"),
+    )
     run_stage("base", module, data, folder, machine, stage, place="stage 1 of 4")
     lines = capsys.readouterr().out.splitlines()
-    assert any(re.match(r"base: stage 1 of 4, 4 epochs of \d+ steps, about \d+ s left and the validations", line) for line in lines)
+    assert any(
+        re.match(r"base: stage 1 of 4, 4 epochs of \d+ steps, about \d+ s left and the validations", line)
+        for line in lines
+    )
     epochs = [line for line in lines if "base: epoch" in line]
     assert [line.split(":")[1].strip() for line in epochs] == [f"epoch {i} of 4" for i in (1, 2, 3, 4)]
     assert all("loss" in line and "bleu" in line for line in epochs)
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_bar_counts_epochs_and_stages_from_one_and_is_not_cut_off(translator, data, folder, monkeypatch, width):
+def test_the_bar_counts_epochs_and_stages_from_one_and_is_not_cut_off(
+    translator, data, folder, monkeypatch, width
+):
     screen = io.StringIO()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(rich, "_console", rich.console.Console(file=screen, width=width, force_terminal=True, color_system=None))
+    monkeypatch.setattr(
+        rich,
+        "_console",
+        rich.console.Console(file=screen, width=width, force_terminal=True, color_system=None),
+    )
     stage = StageConfig(epochs=2, lr=0.003, warmup_steps=3, bleu_sentences=0)
     name, place = "greedy-finetuned", "stage 4 of 4"
     module = StageModule(Translation(), translator, stage, seed=1)
     run_stage(name, module, data, folder, Machine(1, "32", "csv"), stage, place=place)
     lines = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", screen.getvalue()) if "━" in line]
-    assert {line.split(" ━")[0].removesuffix(", validation") for line in lines} == {f"{name}, {place}, epoch {i} of 2" for i in (1, 2)}
+    assert {line.split(" ━")[0].removesuffix(", validation") for line in lines} == {
+        f"{name}, {place}, epoch {i} of 2" for i in (1, 2)
+    }
     assert "100%" in lines[-1]
     assert max(map(len, lines)) <= width
 
@@ -76,7 +90,11 @@ def test_epochs_under_the_noise_of_gates_say_nothing_about_convergence(translato
     sample = (corpus.valid.sources[:3], corpus.valid.targets[:3])
     module = StageModule(Translation(), translator, stage, seed=1, sample=sample, gating=gating)
     result = run_stage("gates", module, data, folder, Machine(1, "32", "csv"), stage)
-    (eligible,) = (state["eligible_losses"] for state in load_file(folder / "last.pt")["callbacks"].values() if "eligible_losses" in state)
+    (eligible,) = (
+        state["eligible_losses"]
+        for state in load_file(folder / "last.pt")["callbacks"].values()
+        if "eligible_losses" in state
+    )
     assert len(result.losses) == 5
     assert eligible == pytest.approx(result.losses[3:], abs=1e-4)
     assert result.converged is None

@@ -1,4 +1,5 @@
-"""Pruning while the base trains: the right model is pruned in the right order, and the training does not notice."""
+"""Pruning while the base trains: the right model is pruned in the right order, and the training does not
+notice."""
 
 import csv
 import json
@@ -10,22 +11,22 @@ import pytorch_lightning as pl
 import torch
 from sacrebleu.metrics.bleu import BLEU
 
-from analysis.importance import importance
-from configs.cli import ConfigError, read
-from configs.schema import FitConfig, StageConfig
-from gates import HeadMap, attach, detach
-from lightning_modules import callbacks, dynamics
-from lightning_modules.checkpoints import Checkpoints
-from lightning_modules.dynamics import Dynamics, read_rows
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, run_stage
-from models.checkpoint import load_file, load_model
-from models.transformer import Transformer
-from models.translator import Translator
-from protocol.experiment import Experiment
-from runfolder.fingerprint import base_fingerprint
-from runfolder.folder import RunFolder
-from tasks.translation import Translation
+from headgates.analysis.scores.importance import importance
+from headgates.configs.cli import ConfigError, read
+from headgates.configs.schema import FitConfig, StageConfig
+from headgates.gates import HeadMap, attach, detach
+from headgates.lightning_modules import callbacks, dynamics
+from headgates.lightning_modules.checkpoints import Checkpoints
+from headgates.lightning_modules.dynamics import Dynamics, read_rows
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.models.checkpoint import load_file, load_model
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.tasks.translation import Translation
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.fingerprint import base_fingerprint
+from headgates.workbench.folder import RunFolder
 
 TASK = Translation()
 MACHINE = Machine(devices=1, precision="32", logger="csv")
@@ -38,7 +39,8 @@ class PowerCut(Exception):
 
 @pytest.fixture
 def train(translator, data, corpus, tmp_path):
-    """train("name", [1, 3]): the folder and the result of a stage that prunes after these epochs; always the same weights, dropout 0.2."""
+    """train("name", [1, 3]): the folder and the result of a stage that prunes after these epochs; always the
+    same weights, dropout 0.2."""
 
     def run(name, epochs, *, stage=STAGE, resume=False, facts=None):
         pl.seed_everything(0, verbose=False)
@@ -50,7 +52,9 @@ def train(translator, data, corpus, tmp_path):
         valid = (corpus.valid.sources[:7], corpus.valid.targets[:7])
         watcher = Dynamics(folder, epochs, data=data, valid=valid, facts=facts or {})
         module = StageModule(TASK, fresh, stage, seed=1)
-        result = run_stage("base", module, data, folder, MACHINE, stage, resume=resume, watchers=[watcher] if epochs else [])
+        result = run_stage(
+            "base", module, data, folder, MACHINE, stage, resume=resume, watchers=[watcher] if epochs else []
+        )
         return folder, result
 
     return run
@@ -83,7 +87,10 @@ def equal(left, right):
 @pytest.mark.parametrize("average", [0.8, 0.0], ids=["averaged weights", "weights"])
 def test_the_training_is_bit_by_bit_that_without_it(train, average):
     stage = replace(STAGE, average=average)
-    (plain, result), (pruned, watched) = train("plain", [], stage=stage), train("pruned", [1, 2, 3], stage=stage)
+    (plain, result), (pruned, watched) = (
+        train("plain", [], stage=stage),
+        train("pruned", [1, 2, 3], stage=stage),
+    )
     assert len(read_rows(pruned)) == 30
     assert watched.losses == result.losses
     assert equal(load_file(plain / "best.pt"), load_file(pruned / "best.pt"))
@@ -91,14 +98,20 @@ def test_the_training_is_bit_by_bit_that_without_it(train, average):
     assert equal(left["state_dict"], right["state_dict"])
     assert equal(left["optimizer_states"], right["optimizer_states"])
     assert equal(left["lr_schedulers"], right["lr_schedulers"])
-    averages = [state["average"] for each in (left, right) for key, state in each["callbacks"].items() if key.startswith("AverageWeights")]
+    averages = [
+        state["average"]
+        for each in (left, right)
+        for key, state in each["callbacks"].items()
+        if key.startswith("AverageWeights")
+    ]
     assert not averages or equal(*averages)
     numbers = [list(csv.DictReader((folder / "metrics.csv").open())) for folder in (plain, pruned)]
     assert numbers[0] == numbers[1]
 
 
 class Around(pl.Callback):
-    """What a training step could notice, where it stands; `gradient`: given to all weights first, as Lightning has just dropped theirs."""
+    """What a training step could notice, where it stands; `gradient`: given to all weights first, as
+    Lightning has just dropped theirs."""
 
     def __init__(self, gradient=None):
         self.seen, self.gradient = [], gradient
@@ -112,11 +125,15 @@ class Around(pl.Callback):
         self.seen.append([torch.get_rng_state(), gradients, flags, modes, sorted(module.state_dict())])
 
 
-def test_random_state_gradients_and_modes_are_left_as_they_were(translator, data, corpus, folder, quiet_trainer):
+def test_random_state_gradients_and_modes_are_left_as_they_were(
+    translator, data, corpus, folder, quiet_trainer
+):
     before, after = Around(gradient=0.5), Around()
     valid = (corpus.valid.sources, corpus.valid.targets)
     watcher = Dynamics(folder, [1], data=data, valid=valid, facts={})
-    quiet_trainer(before, watcher, after).fit(StageModule(TASK, translator, STAGE, seed=1).train(), datamodule=data)
+    quiet_trainer(before, watcher, after).fit(
+        StageModule(TASK, translator, STAGE, seed=1).train(), datamodule=data
+    )
     assert len(read_rows(folder)) == 10
     assert equal(before.seen, after.seen)
 
@@ -124,7 +141,9 @@ def test_random_state_gradients_and_modes_are_left_as_they_were(translator, data
 def by_hand(model, translator, data, corpus):
     """(heads closed, BLEU) of every tenth, the slow way: scores sorted by hand, xi of 0 and 1."""
     scores = importance(model, data.batches("train", 211)).l2_per_layer()
-    order = sorted((value, site, head) for site, row in scores.items() for head, value in enumerate(row.tolist()))
+    order = sorted(
+        (value, site, head) for site, row in scores.items() for head, value in enumerate(row.tolist())
+    )
     system = Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
     out = []
     for closed in (0, 3, 5, 7, 9, 11, 13, 15, 17, 19):  # of 21 heads, a tenth more each time, rounded up
@@ -146,11 +165,15 @@ def test_the_rows_are_those_of_the_validated_model_pruned_by_hand(train, transla
     assert [row["closed_share"] for row in rows] == [tenth / 10 for tenth in range(10)]
     assert result.best_epoch == 8  # so that best.pt holds the weights that were validated last
     expected = by_hand(load_model(folder / "best.pt"), translator, data, corpus)
-    assert [(row["heads_closed"], row["valid_bleu"]) for row in rows] == [(closed, pytest.approx(bleu)) for closed, bleu in expected]
+    assert [(row["heads_closed"], row["valid_bleu"]) for row in rows] == [
+        (closed, pytest.approx(bleu)) for closed, bleu in expected
+    ]
     assert all((row["heads_open"], row["heads_total"]) == (21 - row["heads_closed"], 21) for row in rows)
     whole = rows[0]["valid_bleu"]
     assert len({row["valid_bleu"] for row in rows}) > 4
-    assert [row["valid_bleu_relative"] for row in rows] == pytest.approx([row["valid_bleu"] / whole for row in rows])
+    assert [row["valid_bleu_relative"] for row in rows] == pytest.approx(
+        [row["valid_bleu"] / whole for row in rows]
+    )
 
 
 def test_it_is_the_average_that_is_pruned_and_not_the_weights_in_training(train, data):
@@ -175,7 +198,9 @@ def test_importance_is_computed_anew_with_the_weights_of_each_epoch(train, compu
     [("training_step", StageModule, 2, 0), ("on_train_epoch_end", Checkpoints, 1, 1)],
     ids=["in the next epoch", "after pruning, before the epoch is on disk"],
 )
-def test_an_interrupted_run_has_each_epoch_once_and_keeps_those_it_finished(train, computed, monkeypatch, method, owner, epoch, again):
+def test_an_interrupted_run_has_each_epoch_once_and_keeps_those_it_finished(
+    train, computed, monkeypatch, method, owner, epoch, again
+):
     whole, _ = train("whole", [1, 2])
     computed.clear()
     original = getattr(owner, method)
@@ -216,7 +241,9 @@ def test_a_failure_leaves_no_gates_on_the_model(translator, corpus, monkeypatch)
     monkeypatch.setattr(translator, "translate", lambda *_, **__: [][0])
     scores = HeadMap({site: torch.ones(site.heads) for site in translator.sites})
     with pytest.raises(IndexError):
-        dynamics.prune(StageModule(TASK, translator, STAGE, seed=1), scores, (corpus.valid.sources, corpus.valid.targets))
+        dynamics.prune(
+            StageModule(TASK, translator, STAGE, seed=1), scores, (corpus.valid.sources, corpus.valid.targets)
+        )
     assert translator.model.state_dict().keys() == before
 
 
@@ -237,13 +264,21 @@ def test_an_epoch_beyond_the_last_is_refused_before_training_starts(train, monke
 
 @pytest.mark.parametrize(
     ("words", "value"),
-    [("--dynamics 1,3", [1, 3]), ("--dynamics 3 1", [3, 1]), ("--dynamics [2]", [2]), ("--dynamics=", []), ("", [])],
+    [
+        ("--dynamics 1,3", [1, 3]),
+        ("--dynamics 3 1", [3, 1]),
+        ("--dynamics [2]", [2]),
+        ("--dynamics=", []),
+        ("", []),
+    ],
 )
 def test_epochs_are_a_list_of_whole_numbers(words, value):
     assert read(FitConfig, words.split()).dynamics == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("dynamics: [1, 2]", [1, 2]), ("dynamics: 3", [3]), ("dynamics: 1,5", [1, 5])])
+@pytest.mark.parametrize(
+    ("text", "value"), [("dynamics: [1, 2]", [1, 2]), ("dynamics: 3", [3]), ("dynamics: 1,5", [1, 5])]
+)
 def test_epochs_are_read_from_yaml(tmp_path, text, value):
     (tmp_path / "c.yaml").write_text(text)
     assert read(FitConfig, ["--config", str(tmp_path / "c.yaml")]).dynamics == value
@@ -252,12 +287,18 @@ def test_epochs_are_read_from_yaml(tmp_path, text, value):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--dynamics 1,8", r"--dynamics: expected epochs of the base's training, 1 to 7, each once, got 8; raise --train\.epochs 7"),
+        (
+            "--dynamics 1,8",
+            r"--dynamics: expected epochs of the base's training, 1 to 7, each once, got 8; raise --train\.epochs 7",
+        ),
         ("--dynamics 0", "1 to 7, each once, got 0"),
         ("--dynamics 2,2", "each once, got one twice"),
         ("--dynamics 1.5", "--dynamics: expected a list of whole numbers"),
         ("--dynamics all", "--dynamics: expected a list of whole numbers"),
-        ("--dynamics 1 --dynamics-sentences -1", "--dynamics-sentences: expected a number at least 0, got -1"),
+        (
+            "--dynamics 1 --dynamics-sentences -1",
+            "--dynamics-sentences: expected a number at least 0, got -1",
+        ),
     ],
 )
 def test_wrong_epochs_are_one_clear_line(words, message):
@@ -278,9 +319,24 @@ def test_a_base_without_dynamics_is_the_base_it_always_was(configure, corpus):
 
 
 def test_a_base_is_pruned_while_it_trains_and_its_figure_drawn(configure, corpus, capsys):
-    flags = ("--gate", "none", "--train.epochs", "2", "--dynamics", "1,2", "--dynamics-sentences", "29", "--dynamics-valid-sentences", "5")
+    flags = (
+        "--gate",
+        "none",
+        "--train.epochs",
+        "2",
+        "--dynamics",
+        "1,2",
+        "--dynamics-sentences",
+        "29",
+        "--dynamics-valid-sentences",
+        "5",
+    )
     folder = Experiment(configure(*flags)).run()
-    assert [(row["epoch"], row["heads_closed"]) for row in read_rows(folder)][9:12] == [(1, 19), (2, 0), (2, 3)]
+    assert [(row["epoch"], row["heads_closed"]) for row in read_rows(folder)][9:12] == [
+        (1, 19),
+        (2, 0),
+        (2, 3),
+    ]
     record = folder.read_json("curves/dynamics.json")
     assert (record["epochs"], record["train_sentences"], record["valid_sentences"]) == ([1, 2], 29, 5)
     assert record["kinds"] == ["enc-self", "dec-self", "cross"]
@@ -290,6 +346,12 @@ def test_a_base_is_pruned_while_it_trains_and_its_figure_drawn(configure, corpus
     assert (folder / "curves/dynamics.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "curves/dynamics.svg").read_text().startswith("<?xml")
     assert capsys.readouterr().out.count("dynamics: epoch") == 2
-    with pytest.raises(ValueError, match=r"--dynamics prunes a base while it trains, and .* was trained without; leave one of them out"):
+    with pytest.raises(
+        ValueError,
+        match=r"--dynamics prunes a base while it trains, and .* was trained without; leave one of them out",
+    ):
         Experiment(configure("--base", str(folder.path), "--dynamics", "1")).run()
-    assert Experiment(configure("--base", str(folder.path), "--dynamics", "2,1", "--gate", "none")).run().path == folder.path
+    assert (
+        Experiment(configure("--base", str(folder.path), "--dynamics", "2,1", "--gate", "none")).run().path
+        == folder.path
+    )

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import torch
 
-from lightning_modules.generators import generator_states, set_generator_states
-from models.checkpoint import load_file, save_file
+from headgates.lightning_modules.generators import generator_states, set_generator_states
+from headgates.models.checkpoint import load_file, save_file
 
 CPU = torch.device("cpu")
 

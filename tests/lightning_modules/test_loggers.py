@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from lightning_modules.loggers import MetricsFile, make_loggers
+from headgates.lightning_modules.loggers import MetricsFile, make_loggers
 
 
 def read(path):
@@ -36,10 +36,14 @@ def test_a_row_gathers_what_is_logged_at_one_step(path):
     assert (second["step"], second["train/loss"], second["val/loss"]) == ("40", "1.5", "")
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"stage,step\nbase,first\n", b"\xff\xfe", b"stage,step\nbase\n"])
+@pytest.mark.parametrize(
+    "content", [b"a,b\n1,2\n", b"stage,step\nbase,first\n", b"\xff\xfe", b"stage,step\nbase\n"]
+)
 def test_a_file_of_another_shape_is_one_line(path, content):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"metrics\.csv is not what fit\.py writes \(.*\); remove it") as error:
+    with pytest.raises(
+        ValueError, match=r"metrics\.csv is not what fit\.py writes \(.*\); remove it"
+    ) as error:
         MetricsFile(path, "base")
     assert "\n" not in str(error.value)
 

@@ -9,25 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import StageConfig
-from lightning_modules import memory
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, resolve_precision, run_stage
-from tasks.translation import Translation
+from headgates.configs.schema import StageConfig
+from headgates.lightning_modules import memory
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, resolve_precision, run_stage
+from headgates.tasks.translation import Translation
 
 ROOT = Path(__file__).resolve().parents[2]
-glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc, whose heap this is about")
-native_bf16 = pytest.mark.skipif(resolve_precision("auto") != "bf16", reason="the processor has no bf16 products of its own")
+glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="the C library is not glibc, whose heap this is about"
+)
+native_bf16 = pytest.mark.skipif(
+    resolve_precision("auto") != "bf16", reason="the processor has no bf16 products of its own"
+)
 
 VARIED_SHAPES = """
 import random, sys
 from benchmarks.product_step import product_step
 from benchmarks.repair_cost import kilobytes
-from configs.schema import ModelConfig, StageConfig
-from data.batch import collate
-from lightning_modules.memory import EVERY, release_memory
-from models.linear import bound_caches
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig, StageConfig
+from headgates.data.batch import collate
+from headgates.lightning_modules.memory import EVERY, release_memory
+from headgates.models.linear import bound_caches
+from headgates.models.transformer import Transformer
 
 bound_caches()
 rng = random.Random(1)
@@ -54,7 +58,11 @@ def resident_bytes() -> int:
 @glibc
 def test_gaps_between_blocks_in_use_go_back_to_the_system():
     libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
     size, count = 100_000, 2000  # 200 MB, in blocks small enough for the heap
     blocks = [libc.malloc(size) for _ in range(count)]
     for block in blocks:
@@ -91,9 +99,18 @@ def test_a_stage_releases_memory_as_it_goes_and_after_validations(translator, da
 @pytest.mark.parametrize("precision", ["32", pytest.param("bf16", marks=native_bf16)])
 def test_resident_memory_stays_flat_over_batches_of_all_shapes(precision):
     done = subprocess.run(
-        [sys.executable, "-c", VARIED_SHAPES, precision], cwd=ROOT, capture_output=True, text=True, timeout=900, check=True
+        [sys.executable, "-c", VARIED_SHAPES, precision],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=True,
     )
     before, *highest = [int(number) / 1024 for number in done.stdout.split()]
     assert len(highest) == 4
-    assert max(highest) - before < 450, "MB; some 250 where caches of prepared products are bounded, 900 in bf16 where they are not"
-    assert max(highest[2:]) - max(highest[:2]) < 64, f"the largest resident MB of each block of steps: {highest}"
+    assert max(highest) - before < 450, (
+        "MB; some 250 where caches of prepared products are bounded, 900 in bf16 where they are not"
+    )
+    assert max(highest[2:]) - max(highest[:2]) < 64, (
+        f"the largest resident MB of each block of steps: {highest}"
+    )

@@ -10,20 +10,27 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
-from configs.schema import GateConfig, StageConfig
-from data.batch import collate
-from data.special_tokens import SpecialTokens
-from gates import HardConcrete, LambdaBudget, NotANumber, attach
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from lightning_modules.schedules import inverse_sqrt
-from tasks.translation import Translation
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.data.batch import collate
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HardConcrete, LambdaBudget, NotANumber, attach
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.schedules import inverse_sqrt
+from headgates.tasks.translation import Translation
 
 PAD = SpecialTokens().padding
 
 TASK = Translation()
 STAGE = StageConfig(
-    epochs=1, optimizer="adamw", lr=0.01, warmup_steps=7, clip=0.0, label_smoothing=0.1, bleu_sentences=0, weight_decay=0.03
+    epochs=1,
+    optimizer="adamw",
+    lr=0.01,
+    warmup_steps=7,
+    clip=0.0,
+    label_smoothing=0.1,
+    bleu_sentences=0,
+    weight_decay=0.03,
 )
 BUDGET = LambdaBudget(0.7, warmup=4)
 
@@ -40,7 +47,9 @@ class Gradients(pl.Callback):
 
     def on_before_optimizer_step(self, trainer, module, optimizer):
         if not self.found:
-            self.found = {name: p.grad.clone() for name, p in module.model.named_parameters() if p.grad is not None}
+            self.found = {
+                name: p.grad.clone() for name, p in module.model.named_parameters() if p.grad is not None
+            }
 
 
 def as_it_is(item):
@@ -50,7 +59,9 @@ def as_it_is(item):
 def one_step(module, batches, quiet_trainer):
     gradients = Gradients()
     loader = DataLoader(batches, batch_size=None, collate_fn=as_it_is)
-    quiet_trainer(gradients, accumulate_grad_batches=len(batches), limit_val_batches=0).fit(module.train(), train_dataloaders=loader)
+    quiet_trainer(gradients, accumulate_grad_batches=len(batches), limit_val_batches=0).fit(
+        module.train(), train_dataloaders=loader
+    )
     return gradients.found
 
 
@@ -58,19 +69,29 @@ def cut(pairs, sizes):
     """Micro-batches of one optimiser step, of these numbers of pairs."""
     tokens = sum(len(target) + 1 for _, target in pairs[: sum(sizes)])
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [collate(pairs[a : a + n], list(range(a, a + n)), tokens) for a, n in zip(starts, sizes, strict=True)]
+    return [
+        collate(pairs[a : a + n], list(range(a, a + n)), tokens) for a, n in zip(starts, sizes, strict=True)
+    ]
 
 
 def smoothed(model, batch):
     """Label-smoothed cross-entropy per target token, torch's own."""
     logits = model(batch.source, batch.target_in).flatten(0, 1)
-    return F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="mean")
+    return F.cross_entropy(
+        logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="mean"
+    )
 
 
 def test_the_loss_is_torchs_label_smoothed_cross_entropy_per_target_token(translator, data, quiet_trainer):
     (batch,) = cut(data.train_pairs, [17])
     weights = dict(translator.model.named_parameters())
-    expected = dict(zip(weights, torch.autograd.grad(smoothed(translator.model, batch), list(weights.values())), strict=True))
+    expected = dict(
+        zip(
+            weights,
+            torch.autograd.grad(smoothed(translator.model, batch), list(weights.values())),
+            strict=True,
+        )
+    )
     found = one_step(StageModule(TASK, translator, STAGE, seed=1), [batch], quiet_trainer)
     for name in weights:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
@@ -82,14 +103,17 @@ def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, d
     whole = one_step(StageModule(TASK, translator, STAGE, seed=1), cut(data.train_pairs, [17]), quiet_trainer)
     translator.model.load_state_dict(start)
     stage = replace(STAGE, accumulate=len(sizes))
-    parts = one_step(StageModule(TASK, translator, stage, seed=1), cut(data.train_pairs, sizes), quiet_trainer)
+    parts = one_step(
+        StageModule(TASK, translator, stage, seed=1), cut(data.train_pairs, sizes), quiet_trainer
+    )
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [[17], [5, 12], [2, 11, 4]])
 def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_trainer, monkeypatch, sizes):
-    # without noise and at 2.5 a gate is exactly 1: cross-entropy gives it no gradient, the penalty lambda * p (1 - p)
+    # without noise and at 2.5 a gate is exactly 1: cross-entropy gives it no gradient, the penalty lambda * p
+    # (1 - p)
     monkeypatch.setattr(HardConcrete, "sample", HardConcrete.test_value)
     bank = attach(translator.model, gate="l0")
     p = bank.open_prob().flat()[0]
@@ -97,7 +121,9 @@ def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_train
     found = one_step(module, cut(data.train_pairs, sizes), quiet_trainer)
     gates = torch.cat([grad for name, grad in found.items() if name.startswith("head_gates.")])
     expected = BUDGET.weight(0) * p * (1 - p)
-    torch.testing.assert_close(gates.double(), torch.full((21,), float(expected), dtype=torch.float64), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        gates.double(), torch.full((21,), float(expected), dtype=torch.float64), rtol=1e-4, atol=0
+    )
 
 
 def gated(translator, **stage):
@@ -136,7 +162,9 @@ def test_clipping_bounds_the_model_and_leaves_the_gates_alone(translator, clip):
     assert all((gate.log_alpha.grad == 1).all() for _, gate in module.gate_bank.items())
 
 
-def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(translator, data, corpus, quiet_trainer):
+def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(
+    translator, data, corpus, quiet_trainer
+):
     sample = (corpus.valid.sources[:5], corpus.valid.targets[:5])
     module = StageModule(TASK, translator, STAGE, seed=1, sample=sample)
     (found,) = quiet_trainer().validate(module, datamodule=data, verbose=False)
@@ -148,7 +176,9 @@ def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(transl
     real = batch.target_out.flatten() != PAD
     assert found["val/loss"] == pytest.approx(loss, rel=1e-5)
     assert found["val/perplexity"] == pytest.approx(math.exp(loss), rel=1e-5)
-    assert found["val/token_accuracy"] == pytest.approx(float((logits.argmax(1) == batch.target_out.flatten())[real].float().mean()))
+    assert found["val/token_accuracy"] == pytest.approx(
+        float((logits.argmax(1) == batch.target_out.flatten())[real].float().mean())
+    )
     bleu = sacrebleu.corpus_bleu(translator.translate(sample[0], beam=1), [sample[1]], force=True).score
     assert found["val/bleu"] == pytest.approx(bleu, rel=1e-4)
 

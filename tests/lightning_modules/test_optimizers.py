@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from configs.schema import StageConfig
-from gates import attach
-from lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
-from protocol.experiment import Experiment
+from headgates.configs.schema import StageConfig
+from headgates.gates import attach
+from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
+from headgates.workbench.experiment import Experiment
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
 
@@ -22,24 +22,38 @@ def test_muon_has_the_projections_and_feed_forward_matrices_and_adamw_everything
     model, param_groups = groups
     optimizer = make_optimizer(model, param_groups, STAGE)
     names = {parameter: name for name, parameter in model.named_parameters()}
-    muon = {names[p] for group in optimizer.param_groups if group["lr"] == STAGE.muon_lr for p in group["params"]}
-    others = [names[p] for group in optimizer.param_groups if group["lr"] != STAGE.muon_lr for p in group["params"]]
+    muon = {
+        names[p] for group in optimizer.param_groups if group["lr"] == STAGE.muon_lr for p in group["params"]
+    }
+    others = [
+        names[p] for group in optimizer.param_groups if group["lr"] != STAGE.muon_lr for p in group["params"]
+    ]
     assert muon
     assert all(name.endswith(("proj.weight", "inner.weight", "outer.weight")) for name in muon)
     assert not any(name.endswith(("proj.weight", "inner.weight", "outer.weight")) for name in others)
     assert sorted([*muon, *others]) == sorted(names.values())
-    assert {group["name"]: group["weight_decay"] for group in optimizer.param_groups} == {"model": 0.03, "gates": 0.0}
+    assert {group["name"]: group["weight_decay"] for group in optimizer.param_groups} == {
+        "model": 0.03,
+        "gates": 0.0,
+    }
 
 
 def test_together_steps_as_the_two_alone_do_also_after_a_scheduler_changed_the_rates(make_model):
     def trained(apart: bool) -> list[torch.Tensor]:
         model = make_model(dropout=0.0)
-        optimizer = make_optimizer(model, [{"params": list(model.parameters()), "lr": 0.003, "weight_decay": 0.03, "name": "model"}], STAGE)
+        optimizer = make_optimizer(
+            model,
+            [{"params": list(model.parameters()), "lr": 0.003, "weight_decay": 0.03, "name": "model"}],
+            STAGE,
+        )
         assert isinstance(optimizer, CombinedOptimizer)
         parts = optimizer.optimizers if apart else [optimizer]
         if apart:
             options = [{}, {"ns_steps": NEWTON_SCHULZ}]
-            parts = [type(part)(part.param_groups, **more) for part, more in zip(optimizer.optimizers, options, strict=False)]
+            parts = [
+                type(part)(part.param_groups, **more)
+                for part, more in zip(optimizer.optimizers, options, strict=False)
+            ]
         schedulers = [torch.optim.lr_scheduler.LambdaLR(part, lambda step: 1 / (step + 1)) for part in parts]
         for step in range(3):
             torch.manual_seed(step)
@@ -59,7 +73,7 @@ def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, mon
     flags = ["--gate", "none", "--train.optimizer", "muon"]
     whole = Experiment(configure(*flags, "--name", "whole", "--runs", str(configure().runs) + "-whole")).run()
 
-    import lightning_modules.callbacks as callbacks
+    import headgates.lightning_modules.callbacks as callbacks
 
     real = callbacks.StageLog.on_train_epoch_end
 

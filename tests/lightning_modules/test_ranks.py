@@ -1,4 +1,5 @@
-"""Two processes take the steps of one that accumulates twice as many batches: the same losses, weights, gates and decisions."""
+"""Two processes take the steps of one that accumulates twice as many batches: the same losses, weights, gates
+and decisions."""
 
 import csv
 import io
@@ -7,11 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from configs.schema import StageConfig
+from headgates.configs.schema import StageConfig
 from tests.worlds.rank_jobs import trained
 from tests.worlds.ranks import on_ranks
 
-STAGE = StageConfig(epochs=3, lr=0.01, warmup_steps=3, average=0.8, clip=0.5, bleu_sentences=5, optimizer="adamw")
+STAGE = StageConfig(
+    epochs=3, lr=0.01, warmup_steps=3, average=0.8, clip=0.5, bleu_sentences=5, optimizer="adamw"
+)
 
 
 def close(ours, theirs):
@@ -27,7 +30,9 @@ def test_two_processes_train_as_one_that_accumulates_twice_as_much(text_folder, 
         close(each["losses"], one["losses"])
         for kind in ("weights", "last", "average"):
             close(each[kind], one[kind])
-        assert [each[name] for name in ("steps", "settled", "best")] == [one[name] for name in ("steps", "settled", "best")]
+        assert [each[name] for name in ("steps", "settled", "best")] == [
+            one[name] for name in ("steps", "settled", "best")
+        ]
     assert (one["world"], two[0]["world"]) == (1, 2)
     theirs, ours = (list(csv.DictReader(io.StringIO(each["metrics"]))) for each in (one, two[0]))
     assert [row["step"] for row in ours] == [row["step"] for row in theirs]

@@ -1,4 +1,5 @@
-"""The end of a gate stage's noise: as soon as no decision changes, at a step of its own, and the same after an interruption."""
+"""The end of a gate stage's noise: as soon as no decision changes, at a step of its own, and the same after
+an interruption."""
 
 import copy
 import csv
@@ -7,15 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from configs.schema import GateConfig, StageConfig
-from gates import LambdaBudget, TargetBudget, attach
-from lightning_modules import averaging
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, run_stage
-from models.checkpoint import load_file
-from runfolder.folder import RunFolder
-from tasks.translation import Translation
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.gates import LambdaBudget, TargetBudget, attach
+from headgates.lightning_modules import averaging
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.models.checkpoint import load_file
+from headgates.tasks.translation import Translation
+from headgates.workbench.folder import RunFolder
 
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, lr=0.003, warmup_steps=3, bleu_sentences=0)
@@ -109,9 +110,15 @@ class PowerCut(Exception):
 def stage(translator, data, path, *, kind="l0", resume=False, gates=DECIDED, heads=6, stage=STAGE):
     path.mkdir(exist_ok=True)
     torch.manual_seed(0)
-    bank = attach(translator.model, gate=kind, open_heads=heads, **({"anneal_steps": 3} if kind == "subset" else {}))
-    budget = TargetBudget(heads, gates.lambda_warmup) if kind == "l0" else LambdaBudget(0.0, gates.lambda_warmup)
-    module = StageModule(Translation(), translator, stage, seed=1, gating=Gating(gates, budget, epochs=stage.epochs, told=True))
+    bank = attach(
+        translator.model, gate=kind, open_heads=heads, **({"anneal_steps": 3} if kind == "subset" else {})
+    )
+    budget = (
+        TargetBudget(heads, gates.lambda_warmup) if kind == "l0" else LambdaBudget(0.0, gates.lambda_warmup)
+    )
+    module = StageModule(
+        Translation(), translator, stage, seed=1, gating=Gating(gates, budget, epochs=stage.epochs, told=True)
+    )
     return run_stage("gates", module, data, RunFolder(path), MACHINE, stage, resume=resume), bank, module
 
 
@@ -127,7 +134,10 @@ def test_a_stage_that_settles_within_an_epoch_ends_with_the_number_of_heads(tran
     assert bank.open().count() == 6
     assert result.settled is not None
     assert 4 < result.settled <= 2 * steps  # at the latest at the share
-    assert load_file(tmp_path / "run" / "last.pt")["callbacks"]["SettleGates"]["binarised_step"] == result.settled
+    assert (
+        load_file(tmp_path / "run" / "last.pt")["callbacks"]["SettleGates"]["binarised_step"]
+        == result.settled
+    )
     assert module.gating.penalty(bank, step=99) is None
     history = [float(row["gates/open_heads"]) for row in rows(tmp_path / "run") if row["gates/open_heads"]]
     assert set(history[result.settled // 20 + 1 :]) == {6}
@@ -151,10 +161,18 @@ def test_a_resumed_stage_settles_as_an_uninterrupted_one_and_ends_with_the_same_
         patched.setattr(StageModule, "training_step", cut)
         with pytest.raises(PowerCut):
             stage(copy.deepcopy(translator), data, tmp_path / "cut", kind=kind, gates=gates)
-    resumed, *_ = stage(copy.deepcopy(translator), data, tmp_path / "cut", kind=kind, gates=gates, resume=True)
-    assert (resumed.losses, resumed.settled, resumed.best_epoch) == (whole.losses, whole.settled, whole.best_epoch)
+    resumed, *_ = stage(
+        copy.deepcopy(translator), data, tmp_path / "cut", kind=kind, gates=gates, resume=True
+    )
+    assert (resumed.losses, resumed.settled, resumed.best_epoch) == (
+        whole.losses,
+        whole.settled,
+        whole.best_epoch,
+    )
     left, right = (load_file(tmp_path / run / "last.pt") for run in ("whole", "cut"))
-    assert all(torch.equal(left["state_dict"][name], right["state_dict"][name]) for name in left["state_dict"])
+    assert all(
+        torch.equal(left["state_dict"][name], right["state_dict"][name]) for name in left["state_dict"]
+    )
     assert left["callbacks"]["SettleGates"] == right["callbacks"]["SettleGates"]
     assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
 
@@ -168,7 +186,9 @@ def test_the_average_begins_anew_where_the_noise_ends(translator, data, tmp_path
         start(self, trainer, module, *rest)
         if self.begin != before:
             begun.append(trainer.global_step)
-            assert all(torch.equal(self.average[name], weight) for name, weight in self.weights(module).items())
+            assert all(
+                torch.equal(self.average[name], weight) for name, weight in self.weights(module).items()
+            )
 
     monkeypatch.setattr(averaging.AverageWeights, "on_train_batch_start", watched)
     result, *_ = stage(translator, data, tmp_path / "run")
@@ -178,7 +198,9 @@ def test_the_average_begins_anew_where_the_noise_ends(translator, data, tmp_path
 @pytest.mark.parametrize("heads", [0, 21])
 @pytest.mark.parametrize("kind", ["l0", "subset"])
 def test_none_and_all_heads_can_be_asked_for(translator, data, tmp_path, kind, heads):
-    result, bank, _ = stage(translator, data, tmp_path / "run", kind=kind, heads=heads, stage=replace(STAGE, epochs=2))
+    result, bank, _ = stage(
+        translator, data, tmp_path / "run", kind=kind, heads=heads, stage=replace(STAGE, epochs=2)
+    )
     assert bank.open().count() == heads
     assert result.stopped is None
 

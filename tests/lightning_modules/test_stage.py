@@ -12,18 +12,18 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from configs.schema import GateConfig, StageConfig
-from gates import LambdaBudget, attach
-from lightning_modules import module as modules
-from lightning_modules import stage as stages
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
-from models.checkpoint import load_file, load_model, save_file
-from models.transformer import Transformer
-from models.translator import Translator
-from runfolder.folder import RunFolder
-from tasks.translation import Translation
+from headgates.configs.schema import GateConfig, StageConfig
+from headgates.gates import LambdaBudget, attach
+from headgates.lightning_modules import module as modules
+from headgates.lightning_modules import stage as stages
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
+from headgates.models.checkpoint import load_file, load_model, save_file
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.tasks.translation import Translation
+from headgates.workbench.folder import RunFolder
 
 TASK = Translation()
 MACHINE = Machine(devices=1, precision="32", logger="csv")
@@ -58,7 +58,11 @@ def stage(translator, data, path, *, gated, resume=False, config=STAGE, machine=
     data.accumulate = config.accumulate
     if gated:
         attach(translator.model, gate="l0")
-    gating = Gating(GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), epochs=config.epochs) if gated else None
+    gating = (
+        Gating(GateConfig(lr=0.3, lambda_warmup=2), LambdaBudget(0.1, 2), epochs=config.epochs)
+        if gated
+        else None
+    )
     module = StageModule(TASK, translator, config, seed=1, gating=gating)
     return run_stage("gates", module, data, RunFolder(path), machine, config, resume=resume)
 
@@ -77,32 +81,47 @@ def untrained(translator):
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["base", "gates"])
-def test_a_resumed_stage_ends_with_exactly_the_weights_of_an_uninterrupted_one(translator, data, tmp_path, monkeypatch, gated):
+def test_a_resumed_stage_ends_with_exactly_the_weights_of_an_uninterrupted_one(
+    translator, data, tmp_path, monkeypatch, gated
+):
     whole = stage(untrained(translator), data, tmp_path / "whole", gated=gated)
     with monkeypatch.context() as patched:
         cut_power(patched, epoch=1, batch=3)
         with pytest.raises(PowerCut):
             stage(untrained(translator), data, tmp_path / "cut", gated=gated)
     resumed = stage(untrained(translator), data, tmp_path / "cut", gated=gated, resume=True)
-    assert (resumed.losses, resumed.steps, resumed.best_epoch) == (whole.losses, whole.steps, whole.best_epoch)
+    assert (resumed.losses, resumed.steps, resumed.best_epoch) == (
+        whole.losses,
+        whole.steps,
+        whole.best_epoch,
+    )
     for name in ("best.pt", "last.pt"):
         left, right = (load_file(tmp_path / run / name) for run in ("whole", "cut"))
         key = "model" if name == "best.pt" else "state_dict"
         assert left[key].keys() == right[key].keys()
         assert all(torch.equal(left[key][each], right[key][each]) for each in left[key])
-        assert all(torch.equal(tensor, right["gates"][each]) for each, tensor in left.get("gates", {}).items())
+        assert all(
+            torch.equal(tensor, right["gates"][each]) for each, tensor in left.get("gates", {}).items()
+        )
     assert metric_rows(tmp_path / "whole") == metric_rows(tmp_path / "cut")
     if gated:
-        with np.load(tmp_path / "whole" / "gates_history.npz") as left, np.load(tmp_path / "cut" / "gates_history.npz") as right:
+        with (
+            np.load(tmp_path / "whole" / "gates_history.npz") as left,
+            np.load(tmp_path / "cut" / "gates_history.npz") as right,
+        ):
             assert left["steps"].tolist() == right["steps"].tolist()
             assert np.array_equal(left["log_alpha"], right["log_alpha"])
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(translator, data, tmp_path, monkeypatch, accumulate):
+def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(
+    translator, data, tmp_path, monkeypatch, accumulate
+):
     monkeypatch.setattr(modules, "LOG_EVERY", 4 if accumulate == 1 else 2)
     config = replace(STAGE, accumulate=accumulate)
-    losses: dict[int, list[tuple[float, int]]] = {}  # optimiser step -> (loss summed over the units, units) of its micro-batches
+    losses: dict[
+        int, list[tuple[float, int]]
+    ] = {}  # optimiser step -> (loss summed over the units, units) of its micro-batches
 
     class Recorded(Translation):
         def loss(self, model, batch, *, smoothing=0.0):
@@ -130,7 +149,9 @@ def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(tran
     for row in rows:
         batches = [batch for step in range(first, int(row["step"]) + 1) for batch in losses[step]]
         first = int(row["step"]) + 1
-        assert float(row["train/loss"]) == pytest.approx(sum(loss for loss, _ in batches) / sum(n for _, n in batches), rel=1e-5)
+        assert float(row["train/loss"]) == pytest.approx(
+            sum(loss for loss, _ in batches) / sum(n for _, n in batches), rel=1e-5
+        )
         assert float(row["epoch"]) == int(row["step"]) // per_epoch
     assert first == len(losses) == 3 * per_epoch
 
@@ -138,11 +159,19 @@ def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(tran
 def test_every_number_is_in_metrics_csv_once(translator, data, tmp_path):
     stage(untrained(translator), data, tmp_path / "run", gated=True)
     rows, per_epoch = metric_rows(tmp_path / "run"), data.sampler().steps
-    due = {taken for taken in range(1, 3 * per_epoch + 1) if taken % modules.LOG_EVERY == 0 or taken % per_epoch == 0}
+    due = {
+        taken
+        for taken in range(1, 3 * per_epoch + 1)
+        if taken % modules.LOG_EVERY == 0 or taken % per_epoch == 0
+    }
     for name in ("train/loss", "train/learning_rate", "gates/penalty"):
         assert [int(row["step"]) + 1 for row in rows if row[name]] == sorted(due)
     for name in ("val/loss", "val/objective"):
-        assert [int(row["step"]) + 1 for row in rows if row[name]] == [per_epoch, 2 * per_epoch, 3 * per_epoch]
+        assert [int(row["step"]) + 1 for row in rows if row[name]] == [
+            per_epoch,
+            2 * per_epoch,
+            3 * per_epoch,
+        ]
 
 
 @pytest.fixture
@@ -160,7 +189,9 @@ def cut(translator, data, tmp_path, monkeypatch) -> RunFolder:
 def flip_a_bit(path):
     """In the middle of the largest tensor, which torch reads without a word."""
     with zipfile.ZipFile(path) as file:
-        largest = max((each for each in file.infolist() if "/data/" in each.filename), key=lambda each: each.file_size)
+        largest = max(
+            (each for each in file.infolist() if "/data/" in each.filename), key=lambda each: each.file_size
+        )
         whole = file.read(largest)
     content = bytearray(path.read_bytes())
     content[content.index(whole) + len(whole) // 2] ^= 1
@@ -177,18 +208,41 @@ def change(path, **changes):
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
-        (lambda folder: folder.write_text("config.yaml", "run_hash: b2\n"), r"last\.pt was written by .*a1.*, and this is .*b2.*--fresh"),
+        (
+            lambda folder: folder.write_text("config.yaml", "run_hash: b2\n"),
+            r"last\.pt was written by .*a1.*, and this is .*b2.*--fresh",
+        ),
         (
             lambda folder: change(folder / "last.pt", origin={"run_hash": "a1", "stage": "base"}),
             "written by .*'base'.*, and this is .*'gates'",
         ),
         (lambda folder: change(folder / "last.pt", loops=None), r"last\.pt .*: it holds no loops; .*--fresh"),
-        (lambda folder: change(folder / "last.pt", state_dict={"x": torch.zeros(3)}), "its weights are not those of the model .*--fresh"),
-        (lambda folder: (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:-999]), "not a whole checkpoint .*--fresh"),
-        (lambda folder: flip_a_bit(folder / "last.pt"), r"not a whole checkpoint of plain tensors \(the checksum of .*--fresh"),
-        (lambda folder: (folder / "last.pt").write_bytes((folder / "best.pt").read_bytes()), r"it holds no state_dict, .*--fresh"),
+        (
+            lambda folder: change(folder / "last.pt", state_dict={"x": torch.zeros(3)}),
+            "its weights are not those of the model .*--fresh",
+        ),
+        (
+            lambda folder: (folder / "last.pt").write_bytes((folder / "last.pt").read_bytes()[:-999]),
+            "not a whole checkpoint .*--fresh",
+        ),
+        (
+            lambda folder: flip_a_bit(folder / "last.pt"),
+            r"not a whole checkpoint of plain tensors \(the checksum of .*--fresh",
+        ),
+        (
+            lambda folder: (folder / "last.pt").write_bytes((folder / "best.pt").read_bytes()),
+            r"it holds no state_dict, .*--fresh",
+        ),
     ],
-    ids=["another run", "another stage", "a part is missing", "another model", "cut short", "a bit", "best.pt"],
+    ids=[
+        "another run",
+        "another stage",
+        "a part is missing",
+        "another model",
+        "cut short",
+        "a bit",
+        "best.pt",
+    ],
 )
 def test_a_foreign_checkpoint_is_not_resumed(cut, translator, data, damage, error):
     damage(cut)
@@ -217,7 +271,9 @@ def test_the_model_is_left_with_the_best_weights_and_not_the_last(translator, da
     result = run_stage("base", module, data, folder, MACHINE, diverging)
     assert result.best_epoch == result.losses.index(min(result.losses))
     best = load_model(folder / result.weights)
-    assert all(torch.equal(tensor, best.state_dict()[name]) for name, tensor in translator.model.state_dict().items())
+    assert all(
+        torch.equal(tensor, best.state_dict()[name]) for name, tensor in translator.model.state_dict().items()
+    )
     assert not translator.model.training
 
 
@@ -228,12 +284,16 @@ def test_the_result_survives_json(translator, data, folder):
     assert again.losses == pytest.approx(result.losses, abs=1e-5)
     assert again.to_json() == result.to_json()
     assert result.steps == 3 * data.sampler().steps
-    assert result.tokens_per_second == pytest.approx(3 * sum(len(target) + 1 for _, target in data.train_pairs) / result.seconds)
+    assert result.tokens_per_second == pytest.approx(
+        3 * sum(len(target) + 1 for _, target in data.train_pairs) / result.seconds
+    )
 
 
 def test_a_stage_logs_to_tensorboard_on_request(translator, data, folder):
     one = StageConfig(epochs=1, bleu_sentences=0)
-    run_stage("base", StageModule(TASK, translator, one, seed=1), data, folder, Machine(1, "32", "tensorboard"), one)
+    run_stage(
+        "base", StageModule(TASK, translator, one, seed=1), data, folder, Machine(1, "32", "tensorboard"), one
+    )
     assert list(folder.path.glob("tensorboard/base/events.out.tfevents.*"))
     assert (folder / "metrics.csv").is_file()
 
@@ -245,7 +305,9 @@ OFTEN = replace(MACHINE, checkpoint_steps=2)
 
 def same_files(left, right) -> bool:
     """The weights of two stages, by bytes, and what they logged."""
-    return (left / "best.pt").read_bytes() == (right / "best.pt").read_bytes() and metric_rows(left) == metric_rows(right)
+    return (left / "best.pt").read_bytes() == (right / "best.pt").read_bytes() and metric_rows(
+        left
+    ) == metric_rows(right)
 
 
 def last_step(path, name="last.pt") -> int:
@@ -253,7 +315,9 @@ def last_step(path, name="last.pt") -> int:
 
 
 @pytest.mark.parametrize("damage", [None, "torn", "foreign", "missing"])
-def test_a_stage_goes_on_in_the_middle_of_an_epoch_from_the_last_checkpoint_that_is_whole(translator, data, tmp_path, monkeypatch, damage):
+def test_a_stage_goes_on_in_the_middle_of_an_epoch_from_the_last_checkpoint_that_is_whole(
+    translator, data, tmp_path, monkeypatch, damage
+):
     stage(untrained(translator), data, tmp_path / "whole", gated=True)
     cut, per_epoch = tmp_path / "cut", data.sampler().steps
     assert per_epoch == 9
@@ -265,7 +329,11 @@ def test_a_stage_goes_on_in_the_middle_of_an_epoch_from_the_last_checkpoint_that
     if damage is None:
         stage(untrained(translator), data, cut, gated=True, machine=OFTEN, resume=True)
     else:
-        damages = {"torn": flip_a_bit, "foreign": lambda path: change(path, origin={"run_hash": "b", "stage": "x"}), "missing": os.remove}
+        damages = {
+            "torn": flip_a_bit,
+            "foreign": lambda path: change(path, origin={"run_hash": "b", "stage": "x"}),
+            "missing": os.remove,
+        }
         damages[damage](cut / "last.pt")
         with pytest.warns(UserWarning, match=r"last\.pt.*Going on from last\.previous\.pt, after step 12"):
             stage(untrained(translator), data, cut, gated=True, machine=OFTEN, resume=True)
@@ -274,7 +342,10 @@ def test_a_stage_goes_on_in_the_middle_of_an_epoch_from_the_last_checkpoint_that
 
 
 def test_checkpoints_within_an_epoch_change_nothing(translator, data, tmp_path):
-    for name, machine in {"none": replace(MACHINE, checkpoint_minutes=0), "often": replace(OFTEN, checkpoint_minutes=1e-9)}.items():
+    for name, machine in {
+        "none": replace(MACHINE, checkpoint_minutes=0),
+        "often": replace(OFTEN, checkpoint_minutes=1e-9),
+    }.items():
         stage(untrained(translator), data, tmp_path / name, gated=True, machine=machine)
     assert same_files(tmp_path / "none", tmp_path / "often")
 
@@ -320,8 +391,10 @@ def test_a_full_disk_leaves_the_checkpoint_before(translator, data, tmp_path, mo
         save(content, file, **how)
 
     with monkeypatch.context() as patched:
-        patched.setattr("lightning_modules.checkpoints.torch.save", full)
-        with pytest.raises(OSError, match=r"cannot write .*: No space left on device; free some space and repeat the command"):
+        patched.setattr("headgates.lightning_modules.checkpoints.torch.save", full)
+        with pytest.raises(
+            OSError, match=r"cannot write .*: No space left on device; free some space and repeat the command"
+        ):
             stage(untrained(translator), data, tmp_path / "cut", gated=False, machine=OFTEN)
     assert not list((tmp_path / "cut").glob("*.part"))
     assert last_step(tmp_path / "cut") == 6

@@ -1,4 +1,5 @@
-"""Which W&B runs a command opens, under `wandb agent`, without a login, with names that W&B refuses; and one that W&B fails."""
+"""Which W&B runs a command opens, under `wandb agent`, without a login, with names that W&B refuses; and one
+that W&B fails."""
 
 import os
 import re
@@ -6,15 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from configs.cli import read
-from configs.metrics import SUMMARY
-from configs.schema import FitConfig
-from lightning_modules import tracker as trackers
-from lightning_modules.tracker import AGENT, Tracker, check_name, make_tracker, mode_without_asking
-from lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun
-from protocol.experiment import Experiment
-from runfolder.folder import find_runs
-from tests.lightning_modules.offline_run import artifacts, fit, fragments, of, records, run_record, seen, summary, without_login
+from headgates.configs.cli import read
+from headgates.configs.metrics import SUMMARY
+from headgates.configs.schema import FitConfig
+from headgates.lightning_modules import tracker as trackers
+from headgates.lightning_modules.tracker import AGENT, Tracker, check_name, make_tracker, mode_without_asking
+from headgates.lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.folder import find_runs
+from tests.lightning_modules.offline_run import (
+    artifacts,
+    fit,
+    fragments,
+    of,
+    records,
+    run_record,
+    seen,
+    summary,
+    without_login,
+)
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
@@ -42,12 +53,16 @@ def agent(tmp_path, monkeypatch):
         for name, value in zip(AGENT, ("sweep1", run_id, str(parameters)), strict=True):
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("WANDB_PROJECT", "another")
-        monkeypatch.setenv("WANDB_DIR", str(tmp_path))  # the agent's own folder: runs are kept in theirs all the same
+        monkeypatch.setenv(
+            "WANDB_DIR", str(tmp_path)
+        )  # the agent's own folder: runs are kept in theirs all the same
 
     return start
 
 
-def test_an_agents_run_is_the_one_asked_for_and_the_base_stands_outside_the_sweep(tiny_flags, tmp_path, agent):
+def test_an_agents_run_is_the_one_asked_for_and_the_base_stands_outside_the_sweep(
+    tiny_flags, tmp_path, agent
+):
     agent("point1")
     flags = [tiny_flags, tmp_path / "runs", *SHORT, "--logger", "wandb"]
     run, _ = fit(*flags)
@@ -69,7 +84,9 @@ def test_an_agents_run_is_the_one_asked_for_and_the_base_stands_outside_the_swee
     end = [kind for kind, _ in found].index("exit") + 1
     first, second = found[:end], found[end:]
     assert [record.get("exit_code", 0) for record in of("exit", found)] == [0, 0]
-    assert {name: summary(second)[name] for name in SUMMARY} == {name: summary(first)[name] for name in SUMMARY}
+    assert {name: summary(second)[name] for name in SUMMARY} == {
+        name: summary(first)[name] for name in SUMMARY
+    }
     assert artifacts(first).keys() == artifacts(second).keys() >= {f"{gated.path.name}-gates"}
     assert seen(second, "gates") == seen(first, "gates") != []
     assert [record["name"] for record in of("artifact", second) if record["type"] == "run_table"] == [
@@ -91,7 +108,9 @@ def test_the_base_is_the_agents_run_where_it_is_what_was_asked_for(tiny_flags, t
 
 
 @pytest.mark.parametrize("name", ["a/b", "a\\b", "a#b", "a?b", "a%b", "a:b", "n" * 129])
-def test_a_name_that_wandb_refuses_is_one_line_before_anything_is_made(name, configure, monkeypatch, tmp_path):
+def test_a_name_that_wandb_refuses_is_one_line_before_anything_is_made(
+    name, configure, monkeypatch, tmp_path
+):
     with pytest.raises(wandb.Error):  # W&B's own opinion
         wandb.Settings(project=name)
     for variable in ("WANDB_PROJECT", "WANDB_ENTITY"):
@@ -139,13 +158,21 @@ def test_wandb_that_is_not_installed_is_named_with_the_cure(configure, monkeypat
 
 
 def test_nothing_imports_wandb_before_it_is_asked_for():
-    early = [path.name for path in (ROOT / "lightning_modules").glob("*.py") if re.search(r"^(import|from) wandb", path.read_text(), re.M)]
+    early = [
+        path.name
+        for path in (ROOT / "lightning_modules").glob("*.py")
+        if re.search(r"^(import|from) wandb", path.read_text(), re.M)
+    ]
     assert early == []
 
 
 def test_only_the_stage_of_the_gates_is_looked_on(folder):
     tracker = make_tracker(read(FitConfig, ["--logger", "wandb"]), FACTS)
-    run = type("Run", (), {"id": "a1", "project": "p", "entity": None, "settings": type("S", (), {"mode": "offline"})})()
+    run = type(
+        "Run",
+        (),
+        {"id": "a1", "project": "p", "entity": None, "settings": type("S", (), {"mode": "offline"})},
+    )()
     tracker.runs.append(WandbRun(run, folder, "gates", FACTS))
     assert tracker.watchers("greedy-finetuned") == []
     (watcher,) = tracker.watchers("gates")
@@ -174,10 +201,19 @@ def test_a_history_that_wandb_does_not_take_costs_one_line_and_no_training(folde
 
 def test_a_stage_that_is_taken_up_again_forgets_the_heads_of_epochs_it_repeats(folder, monkeypatch):
     logged = []
-    run = type("Run", (), {"id": "a1", "project": "p", "entity": None, "settings": type("S", (), {"mode": "offline"})})()
+    run = type(
+        "Run",
+        (),
+        {"id": "a1", "project": "p", "entity": None, "settings": type("S", (), {"mode": "offline"})},
+    )()
     run.log = logged.append
     monkeypatch.setattr(wandb, "Image", lambda picture: None)
     row = {"site": "encoder.0.enc-self", "head": 0, "p_open": 0.5}
     for epoch in (1, 2, 3, 2):
         WandbRun(run, folder, "gates", FACTS).log_gates([{"epoch": epoch, **row}], epoch=epoch, step=epoch)
-    assert [[data[0] for data in each["gates/heads"].data] for each in logged] == [[1], [1, 2], [1, 2, 3], [1, 2]]
+    assert [[data[0] for data in each["gates/heads"].data] for each in logged] == [
+        [1],
+        [1, 2],
+        [1, 2, 3],
+        [1, 2],
+    ]

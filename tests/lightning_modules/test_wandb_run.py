@@ -1,4 +1,5 @@
-"""What Weights & Biases gets of a run, read back from the offline run by W&B's own reader; nothing here reaches a network."""
+"""What Weights & Biases gets of a run, read back from the offline run by W&B's own reader; nothing here
+reaches a network."""
 
 import json
 import multiprocessing
@@ -9,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from configs.cli import read
-from configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY
-from configs.schema import FitConfig
-from lightning_modules.tracker import make_tracker
-from protocol import experiment as experiments
-from runfolder.folder import RunFolder, find_runs
+from headgates.configs.cli import read
+from headgates.configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY
+from headgates.configs.schema import FitConfig
+from headgates.lightning_modules.tracker import make_tracker
+from headgates.workbench import experiment as experiments
+from headgates.workbench.folder import RunFolder, find_runs
 from tests.lightning_modules.offline_run import (
     artifacts,
     assert_same_history,
@@ -36,7 +37,14 @@ wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
 ROOT = Path(__file__).parents[2]
 BASE, CONTINUED, GATES = "none", "continued", "l0-0.1"
-TRAIN = ["--train.epochs", "3", "--finetune.epochs", "3", "--finetune.bleu-sentences", "3"]  # 27 steps: the 20th is looked at
+TRAIN = [
+    "--train.epochs",
+    "3",
+    "--finetune.epochs",
+    "3",
+    "--finetune.bleu-sentences",
+    "3",
+]  # 27 steps: the 20th is looked at
 FACTS = {"commit": "abc1234", "device": "a chip", "versions": {"python": "3"}}
 
 
@@ -55,7 +63,10 @@ def tracked(tiny_flags, tmp_path_factory, offline):
 @pytest.fixture(scope="module")
 def runs(tracked):
     """Name -> folder."""
-    return {run.path.name.split("-xx-yy-")[1].removesuffix("-s1"): run for run in find_runs(tracked[0].path.parent)}
+    return {
+        run.path.name.split("-xx-yy-")[1].removesuffix("-s1"): run
+        for run in find_runs(tracked[0].path.parent)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +91,12 @@ def test_every_folder_has_a_wandb_run_of_its_own_and_siblings_stand_together(run
         record, state = run_record(folder), folder.read_json("wandb.json")
         assert (record["project"], record["display_name"]) == ("headgates", folder.path.name)
         assert record["run_group"] == f"{runs[BASE].path.name}-{base_hash[:6]}"
-        assert (state["project"], state["entity"], state["id"], state["mode"]) == ("headgates", None, record["run_id"], "offline")
+        assert (state["project"], state["entity"], state["id"], state["mode"]) == (
+            "headgates",
+            None,
+            record["run_id"],
+            "offline",
+        )
         jobs[name] = record["job_type"]
         ids.add(state["id"])
     assert jobs == {BASE: "base", CONTINUED: "base-continued", GATES: "gates"}
@@ -105,14 +121,19 @@ def test_the_configuration_is_logged_once_and_whole(runs, gates):
 
 def test_the_history_is_what_metrics_csv_holds_of_every_stage(runs, gates):
     assert_same_history(seen(gates, "gates"), metrics(runs[GATES], "gates"))
-    assert_same_history(seen(gates, "greedy-finetuned", "greedy-finetuned/"), metrics(runs[GATES], "greedy-finetuned"))
+    assert_same_history(
+        seen(gates, "greedy-finetuned", "greedy-finetuned/"), metrics(runs[GATES], "greedy-finetuned")
+    )
     assert_same_history(seen(records(runs[BASE]), "base"), metrics(runs[BASE], "base"))
 
 
 def test_a_number_is_logged_once_and_not_at_every_step_until_the_next(gates):
     trained = [step for step, numbers in seen(gates, "gates") if "train/loss" in numbers]
     validated = [step for step, numbers in seen(gates, "gates") if "val/loss" in numbers]
-    assert (trained, validated) == ([8, 17, 19, 26], [8, 17, 26])  # of 27 steps, from 0: every 20 and the last of an epoch
+    assert (trained, validated) == (
+        [8, 17, 19, 26],
+        [8, 17, 26],
+    )  # of 27 steps, from 0: every 20 and the last of an epoch
 
 
 def test_the_history_of_the_gates_has_every_name_that_dashboards_know(gates):
@@ -120,7 +141,9 @@ def test_the_history_of_the_gates_has_every_name_that_dashboards_know(gates):
 
 
 def test_every_stage_counts_its_own_steps(gates):
-    steps = {record.get("name") or record["glob_name"]: record.get("step_metric") for record in of("metric", gates)}
+    steps = {
+        record.get("name") or record["glob_name"]: record.get("step_metric") for record in of("metric", gates)
+    }
     assert steps == {
         "step": None,
         **dict.fromkeys(("epoch", "train/*", "val/*", "gates/*"), "step"),
@@ -142,7 +165,12 @@ def test_the_gates_are_a_picture_and_a_table_of_heads_after_every_epoch(runs, ga
     assert list(rows[0]) == ["epoch", "site", "kind", "layer", "head", "log_alpha", "p_open", "open"]
     assert len({(row["epoch"], row["site"], row["head"]) for row in rows}) == 63
     assert sum(row["p_open"] for row in rows if row["epoch"] == 3) == pytest.approx(
-        sum(head["open_prob"] for site in runs[GATES].read_json("gates.json")["sites"].values() for head in site), abs=1e-5
+        sum(
+            head["open_prob"]
+            for site in runs[GATES].read_json("gates.json")["sites"].values()
+            for head in site
+        ),
+        abs=1e-5,
     )
 
 
@@ -154,13 +182,19 @@ def test_the_summary_is_the_own_systems_row_and_names_every_system(runs, gates):
     rows = {row["system"]: row for row in result["rows"]}
     assert set(SUMMARY) <= set(found)
     own = rows["l0"]
-    assert (found["bleu"], found["chrf"], found["p_value"]) == (own["bleu"], own["chrf"], own["p_value_vs_reference"])
+    assert (found["bleu"], found["chrf"], found["p_value"]) == (
+        own["bleu"],
+        own["chrf"],
+        own["p_value_vs_reference"],
+    )
     assert [found["bleu_low"], found["bleu_high"]] == own["bleu_ci95"]
     assert [found["bleu_difference_low"], found["bleu_difference_high"]] == own["bleu_difference_ci95"]
     assert found["heads_closed"] == 21 - own["heads_open"]
     assert {kind: found[f"heads_open/{kind}"] for kind in own["heads_by_kind"]} == own["heads_by_kind"]
     for system, row in rows.items():
-        assert {name: found[f"systems/{system}/{name}"] for name in OF_A_SYSTEM} == {name: row[name] for name in OF_A_SYSTEM}
+        assert {name: found[f"systems/{system}/{name}"] for name in OF_A_SYSTEM} == {
+            name: row[name] for name in OF_A_SYSTEM
+        }
     base = summary(records(runs[BASE]))
     assert set(SUMMARY) <= set(base)
     assert base["heads_open"] == 21
@@ -172,8 +206,15 @@ def test_the_comparison_has_a_row_a_system_with_interval_and_signatures(runs, ga
     assert [row["system"] for row in rows] == [row["system"] for row in results]
     for row, result in zip(rows, results, strict=True):
         assert [row["bleu_low"], row["bleu_high"]] == result["bleu_ci95"]
-        assert (row["bleu"], row["p_value"], row["reference"]) == (result["bleu"], result["p_value_vs_reference"], result["reference"])
-        assert (row["bleu_signature"], row["chrf_signature"]) == (result["bleu_signature"], result["chrf_signature"])
+        assert (row["bleu"], row["p_value"], row["reference"]) == (
+            result["bleu"],
+            result["p_value_vs_reference"],
+            result["reference"],
+        )
+        assert (row["bleu_signature"], row["chrf_signature"]) == (
+            result["bleu_signature"],
+            result["chrf_signature"],
+        )
 
 
 def test_the_translations_stand_beside_source_and_reference(runs, gates, corpus):
@@ -183,7 +224,10 @@ def test_the_translations_stand_beside_source_and_reference(runs, gates, corpus)
     assert [row["source"] for row in rows] == corpus.test.sources  # 17, fewer than are shown at most
     assert [row["reference"] for row in rows] == corpus.test.targets
     for system in systems:
-        assert "".join(row[system] + "\n" for row in rows) == (runs[GATES] / f"hypotheses/{system}.txt").read_text()
+        assert (
+            "".join(row[system] + "\n" for row in rows)
+            == (runs[GATES] / f"hypotheses/{system}.txt").read_text()
+        )
 
 
 def test_gates_the_removed_model_and_the_page_are_artifacts_with_aliases(runs, gates):
@@ -200,14 +244,26 @@ def test_gates_the_removed_model_and_the_page_are_artifacts_with_aliases(runs, g
 
 
 def test_no_path_home_or_host_is_logged(runs, offline, text_folder):
-    secret = [str(offline), str(runs[BASE].path.parents[1]), str(text_folder.parent), str(ROOT), socket.gethostname()]
+    secret = [
+        str(offline),
+        str(runs[BASE].path.parents[1]),
+        str(text_folder.parent),
+        str(ROOT),
+        socket.gethostname(),
+    ]
     secret = [word.encode() for word in secret if len(word) > 3]
     for folder in runs.values():
         # where a file of an artifact lies, so that `wandb sync` finds it: it stays here
-        lies = [entry["local_path"] for record in of("artifact", records(folder)) for entry in record["manifest"]["contents"]]
+        lies = [
+            entry["local_path"]
+            for record in of("artifact", records(folder))
+            for entry in record["manifest"]["contents"]
+        ]
         (fragment,) = fragments(folder)
         media = [path for path in (fragment.parent / "files").rglob("*") if path.is_file()]
-        assert {path.relative_to(fragment.parent).parts[:2] for path in media} == {("files", "media")}  # no metadata, requirements, output
+        assert {path.relative_to(fragment.parent).parts[:2] for path in media} == {
+            ("files", "media")
+        }  # no metadata, requirements, output
         for path in (fragment, *media, *map(Path, lies)):
             content = path.read_bytes()
             for where in lies:
@@ -222,7 +278,9 @@ def test_the_command_ends_with_one_line_that_says_how_to_sync(tracked, runs):
     assert "no login found, so runs are kept offline" in lines[0]
     (command,) = re.findall(r"`(wandb sync .*)`", lines[0])
     synced = [path for word in command.split()[2:] for path in Path("/").glob(word.lstrip("/"))]
-    assert {path for folder in synced for path in folder.glob("*.wandb")} == {path for run in runs.values() for path in fragments(run)}
+    assert {path for folder in synced for path in folder.glob("*.wandb")} == {
+        path for run in runs.values() for path in fragments(run)
+    }
 
 
 def test_following_a_run_changes_none_of_its_numbers(tracked, tiny_flags, tmp_path):
@@ -231,7 +289,9 @@ def test_following_a_run_changes_none_of_its_numbers(tracked, tiny_flags, tmp_pa
     assert (theirs / "gates.json").read_bytes() == (ours / "gates.json").read_bytes()
     assert (theirs / "metrics.csv").read_bytes() == (ours / "metrics.csv").read_bytes()
     for system in ours.systems():
-        assert (theirs / f"hypotheses/{system}.txt").read_bytes() == (ours / f"hypotheses/{system}.txt").read_bytes()
+        assert (theirs / f"hypotheses/{system}.txt").read_bytes() == (
+            ours / f"hypotheses/{system}.txt"
+        ).read_bytes()
     assert not (theirs / "wandb").exists()
 
 
@@ -264,11 +324,17 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_pa
     assert [bool(record.get("resume")) for record in of("run", found)] == [True] * 2
     assert [record.get("exit_code", 0) for record in of("exit", found)] == [1, 0]
     assert_same_history(seen(found, "gates"), metrics(folder, "gates"))
-    assert_same_history(seen(found, "greedy-finetuned", "greedy-finetuned/"), metrics(folder, "greedy-finetuned"))
-    assert {len(fragments(run)) for run in find_runs(runs) if run.path != folder.path} == {1}  # the base was there, and has nothing new
+    assert_same_history(
+        seen(found, "greedy-finetuned", "greedy-finetuned/"), metrics(folder, "greedy-finetuned")
+    )
+    assert {len(fragments(run)) for run in find_runs(runs) if run.path != folder.path} == {
+        1
+    }  # the base was there, and has nothing new
 
 
-def test_what_failed_is_one_line_and_the_same_command_logs_the_rest_alone(copied, gates, corpus, monkeypatch, capsys):
+def test_what_failed_is_one_line_and_the_same_command_logs_the_rest_alone(
+    copied, gates, corpus, monkeypatch, capsys
+):
     (copied / "report.html").write_text("<p>a report</p>")
     test = (corpus.test.sources, corpus.test.targets)
 
@@ -291,7 +357,11 @@ def test_what_failed_is_one_line_and_the_same_command_logs_the_rest_alone(copied
         (copied / "wandb.json").unlink()
         errors, _ = log()
     assert len(errors) == 1
-    for word in ("could not log gates.json, l0-removed.pt, report.html", "No space left on device", str(copied.path)):
+    for word in (
+        "could not log gates.json, l0-removed.pt, report.html",
+        "No space left on device",
+        str(copied.path),
+    ):
         assert word in errors[0]
     first = records(copied)
     assert set(SUMMARY) <= set(summary(first))

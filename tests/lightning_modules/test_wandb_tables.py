@@ -1,8 +1,8 @@
 """What a run folder says to W&B, as plain values."""
 
-from lightning_modules.wandb_tables import artifact_name, heat_map, last_names, translations
-from runfolder.folder import RunFolder
-from runfolder.row import Measure, ResultRow
+from headgates.lightning_modules.wandb_tables import artifact_name, heat_map, last_names, translations
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import Measure, ResultRow
 
 
 def test_paths_are_reduced_to_their_last_name():
@@ -12,7 +12,11 @@ def test_paths_are_reduced_to_their_last_name():
 
 
 def test_the_picture_has_a_row_a_site_and_a_column_a_head():
-    rows = [{"site": site, "head": head, "p_open": float(head == 1)} for site, heads in (("a", 2), ("b", 3)) for head in range(heads)]
+    rows = [
+        {"site": site, "head": head, "p_open": float(head == 1)}
+        for site, heads in (("a", 2), ("b", 3))
+        for head in range(heads)
+    ]
     small = heat_map(rows, title="")
     wide = heat_map([*rows, *({"site": "a", "head": head, "p_open": 0.0} for head in range(3, 7))], title="")
     tall = heat_map([*rows, {"site": "c", "head": 0, "p_open": 0.0}], title="")
@@ -24,7 +28,10 @@ def test_the_picture_has_a_row_a_site_and_a_column_a_head():
 
 
 def test_the_name_of_an_artifact_has_only_characters_that_wandb_takes_and_its_end_stays():
-    assert artifact_name(RunFolder("runs/toy-l0-0.01-enc-self+cross-s1"), "l0-removed.pt") == "toy-l0-0.01-enc-self-cross-s1-l0-removed"
+    assert (
+        artifact_name(RunFolder("runs/toy-l0-0.01-enc-self+cross-s1"), "l0-removed.pt")
+        == "toy-l0-0.01-enc-self-cross-s1-l0-removed"
+    )
     long = artifact_name(RunFolder("runs/" + "n" * 200), "gates.json")
     assert len(long) == 128
     assert long.endswith("n-gates")

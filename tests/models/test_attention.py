@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import models.attention
-from models.attention import MultiHeadAttention
+import headgates.models.attention
+from headgates.models.attention import MultiHeadAttention
 
 B, L, S, HEADS, WIDTH = 2, 5, 7, 3, 11
 D = HEADS * WIDTH
@@ -15,7 +15,7 @@ PADDING = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])  # (B, S): keys 
 @pytest.fixture(params=["written out", "fused"])
 def path(request, monkeypatch):
     """Both ways to compute the same attention."""
-    monkeypatch.setattr(models.attention, "written_out", lambda q: request.param == "written out")
+    monkeypatch.setattr(headgates.models.attention, "written_out", lambda q: request.param == "written out")
     return request.param
 
 
@@ -28,7 +28,10 @@ def ours_and_theirs():
         for parameter in theirs.parameters():
             parameter.normal_(std=0.3)
         for projection, weight, bias in zip(
-            (ours.q_proj, ours.k_proj, ours.v_proj), theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
+            (ours.q_proj, ours.k_proj, ours.v_proj),
+            theirs.in_proj_weight.chunk(3),
+            theirs.in_proj_bias.chunk(3),
+            strict=True,
         ):
             projection.weight.copy_(weight)
             projection.bias.copy_(bias)
@@ -57,7 +60,9 @@ def test_the_output_with_padded_keys_equals_torch_s(ours_and_theirs, inputs, pat
     ours, theirs = ours_and_theirs
     x, memory = inputs
     expected, _ = theirs(x, memory, memory, key_padding_mask=PADDING)
-    torch.testing.assert_close(ours(x, *ours.keys_values(memory), additive(PADDING)[:, None, None, :])[0], expected)
+    torch.testing.assert_close(
+        ours(x, *ours.keys_values(memory), additive(PADDING)[:, None, None, :])[0], expected
+    )
 
 
 def test_the_output_of_causal_attention_equals_torch_s(ours_and_theirs, inputs, path):
@@ -72,7 +77,9 @@ def test_the_output_of_causal_attention_equals_torch_s(ours_and_theirs, inputs, 
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_single_query_gets_what_torch_gives_it(ours_and_theirs, keys, masked):
     ours, theirs = ours_and_theirs
-    x, memory = (torch.randn(B, length, D, generator=torch.Generator().manual_seed(keys)) for length in (1, keys))
+    x, memory = (
+        torch.randn(B, length, D, generator=torch.Generator().manual_seed(keys)) for length in (1, keys)
+    )
     mask = torch.arange(keys).expand(B, -1) > keys // 2 if masked else None
     expected, weights = theirs(x, memory, memory, key_padding_mask=mask, average_attn_weights=False)
     bias = additive(mask)[:, None, None, :] if masked else None
@@ -139,6 +146,6 @@ def test_dropout_of_weights_keeps_the_expected_output(path, inputs):
 
 
 def test_the_fused_kernel_is_left_to_long_inputs_and_gpus():
-    assert models.attention.written_out(torch.empty(1, 1, 512, 1))
-    assert not models.attention.written_out(torch.empty(1, 1, 513, 1))
-    assert not models.attention.written_out(torch.empty(1, 1, 5, 1, device="meta"))
+    assert headgates.models.attention.written_out(torch.empty(1, 1, 512, 1))
+    assert not headgates.models.attention.written_out(torch.empty(1, 1, 513, 1))
+    assert not headgates.models.attention.written_out(torch.empty(1, 1, 5, 1, device="meta"))

@@ -6,12 +6,22 @@ from io import FileIO
 import pytest
 import torch
 
-from gates import attach
-from models.checkpoint import architecture, build, check_fits, load_file, load_model, save_file, save_model
-from models.transformer import Transformer
+from headgates.gates import attach
+from headgates.models.checkpoint import (
+    architecture,
+    build,
+    check_fits,
+    load_file,
+    load_model,
+    save_file,
+    save_model,
+)
+from headgates.models.transformer import Transformer
 
 
-@pytest.mark.parametrize("settings", [{}, {"norm": "post", "positions": "learned", "max_positions": 17, "embeddings": "separate"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm": "post", "positions": "learned", "max_positions": 17, "embeddings": "separate"}]
+)
 def test_a_model_comes_back_from_its_file(make_model, batch, tmp_path, settings):
     model = make_model(**settings)
     save_model(tmp_path / "best.pt", model)
@@ -64,7 +74,10 @@ def test_a_file_cut_short_is_one_line_that_names_it(model, tmp_path, share):
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-@pytest.mark.parametrize("content", [b"hello", b"\x80\x04", b"PK\x03\x04", bytes(range(256)), b"(lp0\n.", pickle.dumps({"model": 1})])
+@pytest.mark.parametrize(
+    "content",
+    [b"hello", b"\x80\x04", b"PK\x03\x04", bytes(range(256)), b"(lp0\n.", pickle.dumps({"model": 1})],
+)
 def test_a_file_that_is_no_checkpoint_is_one_line_that_names_it(tmp_path, content):
     (tmp_path / "best.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"best\.pt") as error:
@@ -102,7 +115,10 @@ def test_a_file_without_an_architecture_says_what_it_holds(tmp_path):
 
 def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_path):
     model = make_model()
-    save_file(tmp_path / "best.pt", {"architecture": architecture(model) | {"target_vocab": 29}, "model": model.state_dict()})
+    save_file(
+        tmp_path / "best.pt",
+        {"architecture": architecture(model) | {"target_vocab": 29}, "model": model.state_dict()},
+    )
     with pytest.raises(ValueError, match="do not fit its architecture") as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
@@ -125,7 +141,9 @@ def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tm
     description = architecture(model)
     description["model"] |= change
     save_file(tmp_path / "best.pt", {"architecture": description, "model": model.state_dict()})
-    with pytest.raises(ValueError, match=r"best\.pt do not fit its architecture: .*; repeat the run with --fresh") as error:
+    with pytest.raises(
+        ValueError, match=r"best\.pt do not fit its architecture: .*; repeat the run with --fresh"
+    ) as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
 
@@ -141,7 +159,8 @@ def test_a_vocabulary_of_any_size_is_refused_though_the_file_says_it_has_the_num
 
 
 @pytest.mark.parametrize(
-    "content", [{"architecture": [], "model": {}}, {"architecture": {}, "model": 3}, {"architecture": {}, "model": {}}]
+    "content",
+    [{"architecture": [], "model": {}}, {"architecture": {}, "model": 3}, {"architecture": {}, "model": {}}],
 )
 def test_an_architecture_of_another_shape_is_one_line(tmp_path, content):
     save_file(tmp_path / "best.pt", content)
@@ -179,7 +198,7 @@ def test_saving_leaves_no_temporary_file(model, tmp_path):
 def test_saving_on_a_full_disk_is_one_clear_line_and_keeps_the_old_file_alone(tmp_path, monkeypatch):
     path = tmp_path / "best.pt"
     save_file(path, {"step": 1})
-    monkeypatch.setattr("data.atomic_file.Path.open", lambda *_: FileIO("/dev/full", "w"))
+    monkeypatch.setattr("headgates.data.atomic_file.Path.open", lambda *_: FileIO("/dev/full", "w"))
     with pytest.raises(OSError, match=f"cannot write {path}: No space left on device; free some space"):
         save_file(path, {"step": torch.zeros(20_011)})
     monkeypatch.undo()

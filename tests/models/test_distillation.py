@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from data.special_tokens import SpecialTokens
-from models.distillation import distilled_cross_entropy
-from models.loss import CHUNK, linear_cross_entropy
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.distillation import distilled_cross_entropy
+from headgates.models.loss import CHUNK, linear_cross_entropy
 
 PAD = SpecialTokens().padding
 V = 31
@@ -30,17 +30,28 @@ def reference(student, teacher, targets, smoothing, weight, temperature):
     real = targets != PAD
     logits, dense = (output(hidden)[real] for hidden, output in (student, teacher))
     own = F.cross_entropy(logits, targets[real], label_smoothing=smoothing, reduction="sum")
-    soft = F.kl_div(F.log_softmax(logits / temperature, 1), F.softmax(dense.detach() / temperature, 1), reduction="sum")
+    soft = F.kl_div(
+        F.log_softmax(logits / temperature, 1), F.softmax(dense.detach() / temperature, 1), reduction="sum"
+    )
     return (1 - weight) * own + weight * temperature**2 * soft
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("tokens", [5, CHUNK + 3])
-@pytest.mark.parametrize(("smoothing", "weight", "temperature"), [(0.1, 0.4, 1.0), (0.0, 0.9, 2.5), (0.3, 1.0, 0.5)])
+@pytest.mark.parametrize(
+    ("smoothing", "weight", "temperature"), [(0.1, 0.4, 1.0), (0.0, 0.9, 2.5), (0.3, 1.0, 0.5)]
+)
 def test_loss_and_gradients_are_those_of_the_whole_logits(smoothing, weight, temperature, tokens, bias):
-    student, teacher, targets = side(7, tokens, bias=bias), side(11, tokens, bias=bias, seed=5), targets_of(tokens)
+    student, teacher, targets = (
+        side(7, tokens, bias=bias),
+        side(11, tokens, bias=bias, seed=5),
+        targets_of(tokens),
+    )
     how = {"smoothing": smoothing, "weight": weight, "temperature": temperature}
-    ours, theirs = distilled_cross_entropy(student, teacher, targets, padding=PAD, **how), reference(student, teacher, targets, **how)
+    ours, theirs = (
+        distilled_cross_entropy(student, teacher, targets, padding=PAD, **how),
+        reference(student, teacher, targets, **how),
+    )
     torch.testing.assert_close(ours, theirs)
     inputs = [student[0], *student[1].parameters()]
     torch.testing.assert_close(torch.autograd.grad(ours / 3, inputs), torch.autograd.grad(theirs / 3, inputs))
@@ -55,12 +66,16 @@ def test_without_weight_it_is_the_loss_without_a_teacher():
 
 def test_the_teacher_gets_no_gradient_and_its_own_copy_none_to_give():
     student, targets = side(7, 9), targets_of(9)
-    loss = distilled_cross_entropy(student, student, targets, padding=PAD, smoothing=0.1, weight=1.0, temperature=2.0)
+    loss = distilled_cross_entropy(
+        student, student, targets, padding=PAD, smoothing=0.1, weight=1.0, temperature=2.0
+    )
     torch.testing.assert_close(loss, torch.zeros((), dtype=torch.float64))
     loss.backward()
     assert student[0].grad.abs().max() < 1e-12
     teacher = side(11, 9, seed=5)
-    distilled_cross_entropy(student, teacher, targets, padding=PAD, smoothing=0.1, weight=1.0, temperature=2.0).backward()
+    distilled_cross_entropy(
+        student, teacher, targets, padding=PAD, smoothing=0.1, weight=1.0, temperature=2.0
+    ).backward()
     assert teacher[0].grad is None
     assert teacher[1].weight.grad is None
 
@@ -72,4 +87,6 @@ def test_under_autocast_it_is_close_to_fp32():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         low = distilled_cross_entropy(student, teacher, targets, **how)
     assert low.dtype == torch.float32
-    assert low.item() == pytest.approx(distilled_cross_entropy(student, teacher, targets, **how).item(), rel=0.02)
+    assert low.item() == pytest.approx(
+        distilled_cross_entropy(student, teacher, targets, **how).item(), rel=0.02
+    )

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.dropout import Dropout, change_dropout, keep_mask
+from headgates.models.dropout import Dropout, change_dropout, keep_mask
 
 N = 400_009
 

@@ -1,19 +1,23 @@
-"""Products by oneDNN are those of numpy in twice the precision, are taken only where they may be, and few of them are kept."""
+"""Products by oneDNN are those of numpy in twice the precision, are taken only where they may be, and few of
+them are kept."""
 
 import os
 
 import pytest
 import torch
 
-from models import linear
-from models.linear import LEAST_ROWS, Linear, bound_caches, onednn_is_faster, product, round_up
+from headgates.models import linear
+from headgates.models.linear import LEAST_ROWS, Linear, bound_caches, onednn_is_faster, product, round_up
 
-needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN"
+)
 
 
 @pytest.fixture
 def rows_asked(monkeypatch):
-    """The numbers of rows that oneDNN is asked for, where even the smallest products go to it on any processor."""
+    """The numbers of rows that oneDNN is asked for, where even the smallest products go to it on any
+    processor."""
     asked, onednn = [], linear.onednn
 
     def recorded(x, weight, bias):
@@ -36,7 +40,9 @@ def random(*shape):
 @pytest.mark.parametrize("biased", [True, False])
 def test_products_are_those_in_double_precision(shape, outputs, biased, rows_asked):
     x, weight, bias = random(*shape), random(outputs, shape[-1]), random(outputs) if biased else None
-    expected = x.numpy().astype("float64") @ weight.numpy().astype("float64").T + (bias.numpy() if biased else 0)
+    expected = x.numpy().astype("float64") @ weight.numpy().astype("float64").T + (
+        bias.numpy() if biased else 0
+    )
     with torch.inference_mode():
         found = product(x, weight, bias)
     assert rows_asked == [round_up(x.numel() // x.shape[-1])]
@@ -51,11 +57,16 @@ def test_inputs_that_lie_apart_in_memory_are_read_as_they_are(rows_asked):
     assert rows_asked == [48]
 
 
-@pytest.mark.parametrize(("shape", "outputs"), [((0, 13), 31), ((64, 13), 0), ((64, 0), 31), ((0, 0), 0), ((13,), 31), ((2, 0, 13), 31)])
+@pytest.mark.parametrize(
+    ("shape", "outputs"),
+    [((0, 13), 31), ((64, 13), 0), ((64, 0), 31), ((0, 0), 0), ((13,), 31), ((2, 0, 13), 31)],
+)
 def test_empty_products_and_single_vectors_have_their_shapes(shape, outputs, rows_asked):
     with torch.no_grad():
         found = product(random(*shape), random(outputs, shape[-1]), random(outputs))
-        torch.testing.assert_close(found, torch.nn.functional.linear(random(*shape), random(outputs, shape[-1]), random(outputs)))
+        torch.testing.assert_close(
+            found, torch.nn.functional.linear(random(*shape), random(outputs, shape[-1]), random(outputs))
+        )
     assert found.shape == (*shape[:-1], outputs)
     assert rows_asked == []
 
@@ -72,7 +83,10 @@ def test_elsewhere_the_product_is_torch_s_own(why, rows_asked, monkeypatch):
     if why == "small":
         monkeypatch.setattr(linear, "LEAST_PRODUCT", 64 * 13 * 31 + 1)
     x = x.as_subclass(Watching) if why == "watched" else x
-    with torch.set_grad_enabled(why == "gradient"), torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
+    with (
+        torch.set_grad_enabled(why == "gradient"),
+        torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"),
+    ):
         found = layer(x)
         assert rows_asked == []
         assert torch.equal(found, torch.nn.functional.linear(x, layer.weight, layer.bias))
@@ -94,7 +108,9 @@ def test_rows_are_rounded_up_by_little_and_to_few_numbers():
     assert [round_up(rows) for rows in (16, 17, 80, 320, 640)] == [16, 32, 80, 320, 640]
 
 
-@pytest.mark.parametrize(("vendor", "capability"), [("GenuineIntel", "AVX512"), ("", "AVX512"), ("AuthenticAMD", "AVX2")])
+@pytest.mark.parametrize(
+    ("vendor", "capability"), [("GenuineIntel", "AVX512"), ("", "AVX512"), ("AuthenticAMD", "AVX2")]
+)
 def test_a_processor_that_was_not_measured_keeps_torch_s_own_product(vendor, capability, monkeypatch):
     monkeypatch.setattr(linear, "processor_vendor", lambda: vendor)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from data.special_tokens import SpecialTokens
-from models.loss import CHUNK, linear_cross_entropy
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.loss import CHUNK, linear_cross_entropy
 
 PAD = SpecialTokens().padding
 
@@ -25,21 +25,26 @@ def case(tokens: int = 13, *, dtype=torch.float64, seed: int = 0):
 
 def reference(hidden, weight, targets, smoothing):
     logits = (hidden @ weight.T).flatten(0, 1)
-    return F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
+    return F.cross_entropy(
+        logits, targets.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum"
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_the_loss_is_the_cross_entropy_of_the_tokens_that_are_not_padding(smoothing):
     hidden, weight, targets = case()
     torch.testing.assert_close(
-        linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=smoothing), reference(hidden, weight, targets, smoothing)
+        linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=smoothing),
+        reference(hidden, weight, targets, smoothing),
     )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_its_gradients_are_those_of_the_cross_entropy(smoothing):
     inputs = case()
-    ours = torch.autograd.grad(linear_cross_entropy(*inputs, padding=PAD, smoothing=smoothing) / 11, inputs[:2])
+    ours = torch.autograd.grad(
+        linear_cross_entropy(*inputs, padding=PAD, smoothing=smoothing) / 11, inputs[:2]
+    )
     theirs = torch.autograd.grad(reference(*inputs, smoothing) / 11, inputs[:2])
     torch.testing.assert_close(ours, theirs)
 
@@ -47,9 +52,13 @@ def test_its_gradients_are_those_of_the_cross_entropy(smoothing):
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_bias_of_the_projection_counts_and_gets_its_gradient_if_it_learns(learned):
     hidden, weight, targets = case()
-    bias = torch.randn(V, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_(learned)
+    bias = torch.randn(V, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_(
+        learned
+    )
     logits = F.linear(hidden, weight, bias).flatten(0, 1)
-    theirs = F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum")
+    theirs = F.cross_entropy(
+        logits, targets.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
+    )
     ours = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1, bias=bias)
     torch.testing.assert_close(ours, theirs)
     inputs = (hidden, weight, bias) if learned else (hidden, weight)
@@ -69,9 +78,14 @@ def test_chunks_leave_no_seam(tokens):
     hidden = torch.randn(1, tokens, D, generator=generator, dtype=torch.float64).requires_grad_()
     weight = torch.randn(V, D, generator=generator, dtype=torch.float64).requires_grad_()
     targets = torch.randint(1, V, (1, tokens), generator=generator)
-    ours, theirs = linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1), reference(hidden, weight, targets, 0.1)
+    ours, theirs = (
+        linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1),
+        reference(hidden, weight, targets, 0.1),
+    )
     torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(torch.autograd.grad(ours, (hidden, weight)), torch.autograd.grad(theirs, (hidden, weight)))
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, (hidden, weight)), torch.autograd.grad(theirs, (hidden, weight))
+    )
 
 
 def test_a_frozen_weight_gets_no_gradient_and_the_states_still_do():
@@ -79,7 +93,9 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_still_do():
     weight.requires_grad_(False)
     linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1).backward()
     assert weight.grad is None
-    torch.testing.assert_close(hidden.grad, torch.autograd.grad(reference(hidden, weight, targets, 0.1), hidden)[0])
+    torch.testing.assert_close(
+        hidden.grad, torch.autograd.grad(reference(hidden, weight, targets, 0.1), hidden)[0]
+    )
 
 
 def test_without_gradient_the_value_is_the_same():

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-import models.attention
-from gates import KINDS, HeadMap, attach, find_sites, remove
-from models.multiply_adds import PARTS, decoding, saved_share, scoring
-from models.search import beam_search
-from models.translator import token_log_probs
+import headgates.models.attention
+from headgates.gates import KINDS, HeadMap, attach, find_sites, remove
+from headgates.models.multiply_adds import PARTS, decoding, saved_share, scoring
+from headgates.models.search import beam_search
+from headgates.models.translator import token_log_probs
 
 B, S, T, BEAM = 5, 11, 7, 3
 HEADS = 3  # of the small model, which has 2 + 2 layers
@@ -26,7 +26,7 @@ CLOSED = {
 @pytest.fixture(autouse=True)
 def products_only(monkeypatch):
     """torch's counter does not see the sums that stand in for small products."""
-    monkeypatch.setattr(models.attention, "SMALL_PRODUCT", 0)
+    monkeypatch.setattr(headgates.models.attention, "SMALL_PRODUCT", 0)
 
 
 @pytest.fixture(params=CLOSED)
@@ -35,7 +35,9 @@ def uneven(request, make_model):
     model = make_model(decoder_mixer="ssru" if request.param == "ssru" else "attention")
     rows = CLOSED[request.param]
     if rows:
-        remove(model, HeadMap(dict(zip(find_sites(model), torch.tensor(rows, dtype=torch.bool), strict=True))))
+        remove(
+            model, HeadMap(dict(zip(find_sites(model), torch.tensor(rows, dtype=torch.bool), strict=True)))
+        )
     return model
 
 
@@ -47,7 +49,9 @@ def source():
 
 
 def flops(model, run) -> int:
-    model = copy.deepcopy(model).requires_grad_(False)  # torch's counter looks for gradients of whatever could have one
+    model = copy.deepcopy(model).requires_grad_(
+        False
+    )  # torch's counter looks for gradients of whatever could have one
     with FlopCounterMode(display=False) as counter:
         run(model)
     return counter.get_total_flops()
@@ -78,12 +82,21 @@ def test_decoding_takes_as_many_as_torch_counts(uneven, source, beam):
 def test_what_goes_with_all_heads_of_a_kind_is_the_part_of_that_kind(make_model, source, kind):
     model = make_model()
     without = copy.deepcopy(model)
-    remove(without, HeadMap({site: torch.ones(HEADS, dtype=torch.bool) for site in find_sites(model) if site.kind == kind}))
+    remove(
+        without,
+        HeadMap(
+            {site: torch.ones(HEADS, dtype=torch.bool) for site in find_sites(model) if site.kind == kind}
+        ),
+    )
     target = torch.randint(3, 19, (B, T + 1))
-    saved = flops(model, lambda it: token_log_probs(it, source, target)) - flops(without, lambda it: token_log_probs(it, source, target))
+    saved = flops(model, lambda it: token_log_probs(it, source, target)) - flops(
+        without, lambda it: token_log_probs(it, source, target)
+    )
     assert 2 * scoring(model, sentences=B, source=S, target=T)[kind] == saved
     assert scoring(without, sentences=B, source=S, target=T)[kind] == 0
-    saved = flops(model, lambda it: search(it, source, T, BEAM)) - flops(without, lambda it: search(it, source, T, BEAM))
+    saved = flops(model, lambda it: search(it, source, T, BEAM)) - flops(
+        without, lambda it: search(it, source, T, BEAM)
+    )
     assert 2 * decoding(model, source=S, steps=[T] * B, beam=BEAM)[kind] == saved
 
 
@@ -104,7 +117,8 @@ def test_a_sentence_that_ends_early_costs_what_its_own_steps_cost(model):
 
 
 def test_the_steps_of_a_beam_search_are_its_longest_hypotheses(make_model, source):
-    """What makes a search countable from its n best: a sentence is open until the last of its hypotheses has ended."""
+    """What makes a search countable from its n best: a sentence is open until the last of its hypotheses has
+    ended."""
     model = make_model(seed=20, embeddings="separate")
     with torch.no_grad():
         model.output.weight *= 3.0  # its end of sentence comes now and then

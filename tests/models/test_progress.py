@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from models.progress import Progress, reported
+from headgates.models.progress import Progress, reported
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -15,7 +15,7 @@ def test_progress_is_a_counter_in_place_on_a_terminal_and_lines_elsewhere(monkey
     error.isatty = lambda: terminal
     clock = iter([0.0, 1.0, 12.0, 12.0, 12.0, 20.0])
     monkeypatch.setattr(sys, "stderr", error)
-    monkeypatch.setattr("models.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("headgates.models.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with Progress(quiet=False, lines_seen=False) as progress:
         progress.every = 5.0
         progress.add(100)
@@ -28,7 +28,7 @@ def test_progress_is_a_counter_in_place_on_a_terminal_and_lines_elsewhere(monkey
 
 def test_a_long_pass_says_how_far_it_is_every_ten_seconds(monkeypatch):
     clock = iter([0.0, 4.0, 12.0, 15.0, 40.0])  # at the beginning, and after each batch
-    monkeypatch.setattr("models.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("headgates.models.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     lines = []
     batches = ["aa", "bbbb", "cc", "dd"]
     assert list(reported(batches, 10, len, what="lrp", report=lines.append)) == batches

@@ -1,4 +1,5 @@
-"""A model without its closed heads searches, is saved and comes back as the masked model would: caches have each layer's own heads."""
+"""A model without its closed heads searches, is saved and comes back as the masked model would: caches have
+each layer's own heads."""
 
 import copy
 import warnings
@@ -8,33 +9,48 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from configs.schema import SearchConfig
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
-from models.checkpoint import architecture, build, load_model, save_model
-from models.search import beam_search, greedy_search
-from models.transformer import Transformer
-from models.translator import Translator
-from pruning.ablated_search import ablated_translations
+from headgates.configs.schema import SearchConfig
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
+from headgates.models.ablated_search import ablated_translations
+from headgates.models.checkpoint import architecture, build, load_model, save_model
+from headgates.models.search import beam_search, greedy_search
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
 from tests.renumbered import Numbers
 
 HEADS, WIDTH = 3, 7  # of the small model, which has 2 + 2 layers
 SITES = [HeadSite.at(kind, layer, HEADS) for kind in ("enc-self", "dec-self", "cross") for layer in range(2)]
-site_masks = st.lists(st.booleans(), min_size=HEADS, max_size=HEADS) | st.just([True] * HEADS)  # empty layers now and then
+site_masks = st.lists(st.booleans(), min_size=HEADS, max_size=HEADS) | st.just(
+    [True] * HEADS
+)  # empty layers now and then
 masks = st.lists(site_masks, min_size=len(SITES), max_size=len(SITES)).map(
     lambda rows: HeadMap({site: torch.tensor(row) for site, row in zip(SITES, rows, strict=True)})
 )
 few_examples = settings(
-    max_examples=11, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=11,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 UNEVEN = HeadMap(
-    dict(zip(SITES, torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=torch.bool), strict=True))
+    dict(
+        zip(
+            SITES,
+            torch.tensor(
+                [[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0], [1, 1, 1]], dtype=torch.bool
+            ),
+            strict=True,
+        )
+    )
 )
 ALL = UNEVEN.map(torch.ones_like)
 
 
 def random_model(make_model, **changes) -> Transformer:
-    """Its end of sentence comes now and then, so that translations differ in length and reach their limits too."""
+    """Its end of sentence comes now and then, so that translations differ in length and reach their limits
+    too."""
     model = make_model(seed=20, embeddings="separate", **changes)
     with torch.no_grad():
         model.output.weight *= 3.0
@@ -69,11 +85,16 @@ def check_searches(model, smaller, closed, source):
     assert [one.ids for one in found] == [one.ids for one in greedy]
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in greedy], abs=1e-3)
     found_beams = beam_search(smaller, source, beam=3, **limits)
-    assert [[one.ids for one in best] for best in found_beams] == [[one.ids for one in best] for best in beams]
+    assert [[one.ids for one in best] for best in found_beams] == [
+        [one.ids for one in best] for best in beams
+    ]
 
 
 @few_examples
-@given(closed=masks, changes=st.sampled_from([{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}]))
+@given(
+    closed=masks,
+    changes=st.sampled_from([{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}]),
+)
 def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, source, closed, changes):
     model = random_model(make_model, **changes)
     check_searches(model, without(model, closed), closed, source)
@@ -88,7 +109,9 @@ def test_whole_layers_without_heads_are_searched_too(make_model, source, closed,
 
 def translator_of(model) -> Translator:
     numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
-    return Translator(model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61))
+    return Translator(
+        model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61)
+    )
 
 
 @pytest.fixture
@@ -99,7 +122,11 @@ def lines(source):
 def test_ablations_by_drafts_are_the_translations_of_the_smaller_models(make_model, lines):
     model = random_model(make_model)
     generator = torch.Generator().manual_seed(3)
-    closed = [UNEVEN, ALL, *(HeadMap({site: torch.rand(HEADS, generator=generator) < 0.5 for site in SITES}) for _ in range(7))]
+    closed = [
+        UNEVEN,
+        ALL,
+        *(HeadMap({site: torch.rand(HEADS, generator=generator) < 0.5 for site in SITES}) for _ in range(7)),
+    ]
     found = ablated_translations(translator_of(model), lines, closed)
     assert found.changed_share > 0.1  # else little was tried
     for i, each in enumerate(closed):
@@ -110,7 +137,9 @@ def test_ablations_of_a_model_without_some_heads_are_those_of_the_whole_one(make
     model = random_model(make_model)
     smaller = without(model, UNEVEN)
     sites = [site for site in find_sites(smaller) if site.heads]
-    further = [HeadMap({site: torch.arange(site.heads) == head}) for site in sites for head in range(site.heads)]
+    further = [
+        HeadMap({site: torch.arange(site.heads) == head}) for site in sites for head in range(site.heads)
+    ]
     further.append(HeadMap({site: [True] * site.heads for site in sites}))
     found = ablated_translations(translator_of(smaller), lines, further)
     both = []
@@ -121,7 +150,9 @@ def test_ablations_of_a_model_without_some_heads_are_those_of_the_whole_one(make
                 rows[site][~rows[site]] = closed[site.name]
         both.append(HeadMap(rows))
     expected = ablated_translations(translator_of(model), lines, both)
-    assert [found.hypotheses(i) for i in range(len(further))] == [expected.hypotheses(i) for i in range(len(both))]
+    assert [found.hypotheses(i) for i in range(len(further))] == [
+        expected.hypotheses(i) for i in range(len(both))
+    ]
     assert 0.1 < found.changed_share < 1
 
 
@@ -152,14 +183,20 @@ def test_attention_weights_of_a_layer_without_heads_are_there_and_empty(make_mod
 
 
 @pytest.mark.parametrize("closed", [UNEVEN, ALL], ids=["uneven", "all"])
-def test_it_comes_back_from_its_file_without_a_flag_and_without_a_warning(make_model, batch, tmp_path, closed):
+def test_it_comes_back_from_its_file_without_a_flag_and_without_a_warning(
+    make_model, batch, tmp_path, closed
+):
     smaller = without(make_model(), closed)
     save_model(tmp_path / "best.pt", smaller)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = load_model(tmp_path / "best.pt")
     assert torch.equal(loaded(*batch), smaller(*batch))
-    assert loaded.heads == smaller.heads == {site.name: int((~row).sum()) for site, row in closed.items() if row.any()}
+    assert (
+        loaded.heads
+        == smaller.heads
+        == {site.name: int((~row).sum()) for site, row in closed.items() if row.any()}
+    )
     assert heads_left(loaded) == ~closed
     for name, parameter in loaded.named_parameters():
         assert parameter.requires_grad == (parameter.numel() > 0) == smaller.get_parameter(name).requires_grad

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from data.special_tokens import SpecialTokens
-from models.search import beam_search, greedy_search
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.search import beam_search, greedy_search
 
 PAD, BOS, EOS = SpecialTokens().padding, SpecialTokens().beginning, SpecialTokens().end
 
@@ -33,7 +33,13 @@ def biased(model, token: int, by: float) -> nn.Linear:
 def source() -> torch.Tensor:
     """Sources (5, 7): four sentences and an empty one."""
     return torch.tensor(
-        [[7, 5, 11, 4, 9, 13, 2], [8, 6, 22, 2, 0, 0, 0], [12, 4, 4, 17, 2, 0, 0], [2, 0, 0, 0, 0, 0, 0], [9, 9, 15, 16, 3, 2, 0]]
+        [
+            [7, 5, 11, 4, 9, 13, 2],
+            [8, 6, 22, 2, 0, 0, 0],
+            [12, 4, 4, 17, 2, 0, 0],
+            [2, 0, 0, 0, 0, 0, 0],
+            [9, 9, 15, 16, 3, 2, 0],
+        ]
     )
 
 
@@ -91,14 +97,18 @@ def test_greedy_search_equals_whole_passes(model, source):
 def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, length_penalty):
     found = beam_search(model, source, beam=beam, length_penalty=length_penalty, **LIMITS)
     for row, best in zip(source, found, strict=True):
-        expected = sorted(plain_beam(model, row, beam), key=lambda one: -one[1] / (len(one[0]) + 1) ** length_penalty)[:beam]
+        expected = sorted(
+            plain_beam(model, row, beam), key=lambda one: -one[1] / (len(one[0]) + 1) ** length_penalty
+        )[:beam]
         assert [one.ids for one in best] == [ids for ids, _ in expected]
         assert [one.log_prob for one in best] == pytest.approx([total for _, total in expected], rel=1e-4)
 
 
 def test_hypotheses_of_the_fixture_end_both_early_and_at_the_limit(model, source):
     found = beam_search(model, source, beam=3, **LIMITS)
-    at_limit = [len(one.ids) + 1 == limit_of(row) for row, best in zip(source, found, strict=True) for one in best]
+    at_limit = [
+        len(one.ids) + 1 == limit_of(row) for row, best in zip(source, found, strict=True) for one in best
+    ]
     assert any(at_limit)
     assert not all(at_limit)
 
@@ -131,13 +141,19 @@ def test_the_order_of_sentences_does_not_matter(model, source):
     order = torch.tensor([3, 0, 4, 2, 1])
     found = beam_search(model, source, beam=3)
     again = beam_search(model, source[order], beam=3)
-    assert [[one.ids for one in best] for best in again] == [[one.ids for one in found[i]] for i in order.tolist()]
+    assert [[one.ids for one in best] for best in again] == [
+        [one.ids for one in found[i]] for i in order.tolist()
+    ]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_end_is_forced_at_the_length_limit(model, source, beam):
     model.output = biased(model, EOS, -100.0)  # it would never come by itself
-    best = [one[0] for one in beam_search(model, source, beam=beam, **LIMITS)] if beam > 1 else greedy_search(model, source, **LIMITS)
+    best = (
+        [one[0] for one in beam_search(model, source, beam=beam, **LIMITS)]
+        if beam > 1
+        else greedy_search(model, source, **LIMITS)
+    )
     assert [len(one.ids) + 1 for one in best] == [limit_of(row) for row in source]
     assert all(one.log_prob < -50 for one in best)  # the forced end is paid for
 
@@ -162,7 +178,8 @@ def test_the_score_is_the_log_probability_over_the_length_to_the_penalty(model, 
 
 def test_a_larger_length_penalty_never_chooses_shorter_translations(model, source):
     lengths = [
-        [len(best[0].ids) for best in beam_search(model, source, beam=5, length_penalty=penalty, **LIMITS)] for penalty in (0.0, 1.0, 2.0)
+        [len(best[0].ids) for best in beam_search(model, source, beam=5, length_penalty=penalty, **LIMITS)]
+        for penalty in (0.0, 1.0, 2.0)
     ]
     assert all(short <= middle <= long for short, middle, long in zip(*lengths, strict=True))
     assert sum(lengths[0]) < sum(lengths[2])
@@ -171,7 +188,10 @@ def test_a_larger_length_penalty_never_chooses_shorter_translations(model, sourc
 def test_special_tokens_are_never_produced(model, source):
     model.output = biased(model, PAD, 100.0)
     model.output.bias.data[BOS] = 100.0
-    found = [*greedy_search(model, source), *(one for best in beam_search(model, source, beam=3) for one in best)]
+    found = [
+        *greedy_search(model, source),
+        *(one for best in beam_search(model, source, beam=3) for one in best),
+    ]
     assert not any({PAD, BOS, EOS} & set(one.ids) for one in found)
 
 
@@ -186,10 +206,16 @@ def test_a_beam_below_one_is_refused(model, source):
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_model_with_learned_positions_ends_its_translations_before_it_runs_out_of_them(make_model, source, beam):
+def test_a_model_with_learned_positions_ends_its_translations_before_it_runs_out_of_them(
+    make_model, source, beam
+):
     model = make_model(positions="learned", max_positions=7)
     model.output = biased(model, EOS, -100.0)
-    best = [one[0] for one in beam_search(model, source, beam=beam)] if beam > 1 else greedy_search(model, source)
+    best = (
+        [one[0] for one in beam_search(model, source, beam=beam)]
+        if beam > 1
+        else greedy_search(model, source)
+    )
     assert max(len(one.ids) + 1 for one in best) == 7
 
 

@@ -1,16 +1,17 @@
-"""A model whose special tokens have other ids says what the model with ours says, in training, search and scoring, and after every file."""
+"""A model whose special tokens have other ids says what the model with ours says, in training, search and
+scoring, and after every file."""
 
 import json
 
 import pytest
 import torch
 
-from data.special_tokens import SpecialTokens
-from models.checkpoint import architecture, build, load_model, save_model
-from models.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
-from models.loss import linear_cross_entropy
-from models.search import beam_search, greedy_search
-from models.translator import Translator
+from headgates.bridges.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.checkpoint import architecture, build, load_model, save_model
+from headgates.models.loss import linear_cross_entropy
+from headgates.models.search import beam_search, greedy_search
+from headgates.models.translator import Translator
 from tests.renumbered import LINES, OTHERWISE, PAIRS, batches, twins
 
 every_numbering = pytest.mark.parametrize("specials", OTHERWISE.values(), ids=OTHERWISE)
@@ -24,8 +25,12 @@ def loss_and_gradients(translator: Translator):
         memory, bias = model.encode(batch.source)
         hidden = model.decode(memory, bias, batch.target_in)
         padding = model.target_specials.padding
-        total = total + linear_cross_entropy(hidden, model.output.weight, batch.target_out, padding=padding, smoothing=0.1)
-    return total, dict(zip(dict(model.named_parameters()), torch.autograd.grad(total, list(model.parameters())), strict=True))
+        total = total + linear_cross_entropy(
+            hidden, model.output.weight, batch.target_out, padding=padding, smoothing=0.1
+        )
+    return total, dict(
+        zip(dict(model.named_parameters()), torch.autograd.grad(total, list(model.parameters())), strict=True)
+    )
 
 
 @every_numbering
@@ -39,7 +44,9 @@ def test_loss_and_gradients_are_the_same(specials):
         ("output.weight", theirs.target_vocab, 2),
     ):
         # tokens that share an id share a row too; pieces have rows of their own
-        torch.testing.assert_close(other_gradients.pop(name)[vocab.ids[first:]], gradients.pop(name)[first:], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            other_gradients.pop(name)[vocab.ids[first:]], gradients.pop(name)[first:], rtol=1e-4, atol=1e-5
+        )
     for name, gradient in gradients.items():
         torch.testing.assert_close(other_gradients[name], gradient, rtol=1e-4, atol=1e-5)
 
@@ -63,7 +70,9 @@ def test_a_beam_of_one_is_greedy_search(specials):
     _, theirs = twins(specials)
     for batch in batches(theirs):
         greedy = greedy_search(theirs.model, batch.source)
-        assert [best[0].ids for best in beam_search(theirs.model, batch.source, beam=1)] == [one.ids for one in greedy]
+        assert [best[0].ids for best in beam_search(theirs.model, batch.source, beam=1)] == [
+            one.ids for one in greedy
+        ]
 
 
 @every_numbering
@@ -94,7 +103,9 @@ def test_the_programs_of_an_exported_model_translate_and_score_the_same(specials
     ours, theirs = twins(specials)
     encoder, decoder = EncoderProgram(theirs.model), DecoderProgram(theirs.model)
     description = json.loads(json.dumps(architecture(theirs.model)))
-    model = StepModel(description, encoder.forward, lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest))
+    model = StepModel(
+        description, encoder.forward, lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest)
+    )
     steps = StepTranslator(model, theirs.source_vocab, theirs.target_vocab, theirs.search)
     for beam in (1, 3):
         assert_same_translations(ours, steps, beam)
@@ -112,13 +123,17 @@ def test_a_checkpoint_knows_the_special_tokens(specials, tmp_path):
 
 def test_a_checkpoint_from_before_they_were_written_has_our_special_tokens():
     _, theirs = twins(OTHERWISE["among the pieces"])
-    description = {name: value for name, value in architecture(theirs.model).items() if not name.endswith("specials")}
+    description = {
+        name: value for name, value in architecture(theirs.model).items() if not name.endswith("specials")
+    }
     assert build(description).target_specials == SpecialTokens(padding=0, beginning=1, end=2, unknown=3)
 
 
 def test_a_vocabulary_that_numbers_otherwise_than_the_model_is_refused():
     ours, theirs = twins(OTHERWISE["among the pieces"])
-    with pytest.raises(ValueError, match=r"numbers the target side's special tokens as SpecialTokens\(padding=0.*padding=17"):
+    with pytest.raises(
+        ValueError, match=r"numbers the target side's special tokens as SpecialTokens\(padding=0.*padding=17"
+    ):
         Translator(ours.model, ours.source_vocab, theirs.target_vocab)
 
 

@@ -1,4 +1,5 @@
-"""A stream of lines: cut at newlines alone, read no further than a window, translated in order, written a line for a line."""
+"""A stream of lines: cut at newlines alone, read no further than a window, translated in order, written a
+line for a line."""
 
 import itertools
 import os
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.schema import SearchConfig
-from data.parallel import DataError
-from models import stream
-from models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
+from headgates.configs.schema import SearchConfig
+from headgates.data.parallel import DataError
+from headgates.models import stream
+from headgates.models.stream import as_text, output_file, read_chunks, split_lines, translated, windows
 
 
 def translation(text: str, score: float = -0.5, log_prob: float = -1.25):
@@ -61,7 +62,10 @@ def test_lines_end_at_newlines_and_nowhere_else(raw, lines):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))), st.lists(st.integers(0, 400)))
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))),
+    st.lists(st.integers(0, 400)),
+)
 def test_where_the_bytes_are_cut_does_not_matter(lines, cuts):
     raw = "".join(line + "\n" for line in lines).encode()
     ends = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
@@ -78,7 +82,10 @@ def test_an_empty_chunk_says_that_nothing_more_is_there_yet():
 @pytest.mark.parametrize(
     ("raw", "parts"),
     [
-        (b"a\nb\nx\xe4y\nc\n", ["in.txt, line 3: byte 2 (0xe4) is not UTF-8", "iconv -f ITS-ENCODING -t UTF-8"]),
+        (
+            b"a\nb\nx\xe4y\nc\n",
+            ["in.txt, line 3: byte 2 (0xe4) is not UTF-8", "iconv -f ITS-ENCODING -t UTF-8"],
+        ),
         (b"a\nb\nx\xc3", ["in.txt, line 3: byte 2 (0xc3)"]),
         ("Grüße\n".encode("utf-16"), ["in.txt, line 1", "UTF-16"]),
         (b"\x1f\x8b\x08\x00\n", ["in.txt, line 1", "gunzip"]),
@@ -128,7 +135,9 @@ def test_a_pipe_that_is_full_at_once_has_no_pause():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.one_of(st.none(), st.text(max_size=3)), max_size=60), st.integers(1, 11), st.integers(1, 11))
+@given(
+    st.lists(st.one_of(st.none(), st.text(max_size=3)), max_size=60), st.integers(1, 11), st.integers(1, 11)
+)
 def test_windows_hold_all_lines_in_order_and_none_is_empty_or_too_large(lines, most, first):
     found = list(windows(lines, most=most, first=first))
     assert [line for window in found for line in window] == [line for line in lines if line is not None]
@@ -199,8 +208,15 @@ def test_one_window_is_translated_before_the_next_is_read():
 
 
 def test_a_line_of_too_many_pieces_is_named_after_the_lines_before_it():
-    found, came = translated(Upper(), [["a", "b"], ["c", "d e f g", "h"]], longest=3, limit="--max-length 3", name="in.txt"), []
-    with pytest.raises(DataError, match=r"in\.txt, line 4 has 4 pieces, more than --max-length 3; split it.*--too-long empty"):
+    found, came = (
+        translated(
+            Upper(), [["a", "b"], ["c", "d e f g", "h"]], longest=3, limit="--max-length 3", name="in.txt"
+        ),
+        [],
+    )
+    with pytest.raises(
+        DataError, match=r"in\.txt, line 4 has 4 pieces, more than --max-length 3; split it.*--too-long empty"
+    ):
         came.extend(found)
     assert texts(came) == ["A", "B", "C"]
 
@@ -237,7 +253,10 @@ def test_n_best_writes_n_lines_with_the_number_of_their_line():
 
 def test_fewer_translations_than_n_leave_empty_lines_in_their_place():
     assert as_text([translation("a")], 7, n_best=3) == "7\ta\n7\t\n7\t\n"
-    assert as_text([translation("", 0.0, 0.0)], 7, n_best=2, scores=True) == "7\t0.0000\t0.0000\t\n7\t-inf\t-inf\t\n"
+    assert (
+        as_text([translation("", 0.0, 0.0)], 7, n_best=2, scores=True)
+        == "7\t0.0000\t0.0000\t\n7\t-inf\t-inf\t\n"
+    )
 
 
 # ---------------------------------------------------------------- a file, whole or not at all
@@ -274,7 +293,10 @@ def test_a_file_is_written_through_a_link(tmp_path):
     assert (tmp_path / "real.txt").read_text() == "new"
 
 
-@pytest.mark.parametrize(("name", "words"), [(".", "is a folder"), ("nowhere/out.txt", "No such file"), ("fifo", "is a device or pipe")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [(".", "is a folder"), ("nowhere/out.txt", "No such file"), ("fifo", "is a device or pipe")],
+)
 def test_what_is_no_place_for_a_file_is_refused(tmp_path, name, words):
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises((ValueError, OSError), match=words), output_file(str(tmp_path / name)):

@@ -1,4 +1,5 @@
-"""Repair towards the residual stream: every sub-layer's refit is numpy's, on matrices that are laid out in full."""
+"""Repair towards the residual stream: every sub-layer's refit is numpy's, on matrices that are laid out in
+full."""
 
 import copy
 import gc
@@ -8,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gates import attach, detach, find_sites, remove, repair, zero_heads
-from models.sublayers import sublayers
+from headgates.gates import attach, detach, find_sites, remove, repair, zero_heads
+from headgates.models.sublayers import sublayers
 from tests.gates.slow_repair import (
     SOME,
     WIDTH,
@@ -23,7 +24,11 @@ from tests.gates.slow_repair import (
     sublayers_by_hand,
 )
 
-NORMS = {"pre": {}, "post": {"norm": "post"}, "both": {"norm": "post", "decoder_norm": "pre", "final_norm": "decoder"}}
+NORMS = {
+    "pre": {},
+    "post": {"norm": "post"},
+    "both": {"norm": "post", "decoder_norm": "pre", "final_norm": "decoder"},
+}
 
 
 @pytest.fixture
@@ -44,7 +49,10 @@ def test_the_refit_is_numpys_at_every_sublayer_in_forward_order(make_model, text
 
 
 def test_decoders_with_an_ssru_are_refitted_where_they_have_output_projections(make_model, text):
-    model, heads = make_model(decoder_mixer="ssru").double(), {"encoder.0.enc-self": [1], "decoder.1.cross": [0, 2]}
+    model, heads = (
+        make_model(decoder_mixer="ssru").double(),
+        {"encoder.0.enc-self": [1], "decoder.1.cross": [0, 2]},
+    )
     expected = slowly_streamed(model, heads, text, 1e-3)
     done = streamed(model, closing(model, heads), text, ridge=1e-3)
     equal_weights(model, expected)
@@ -67,7 +75,13 @@ def test_padding_positions_do_not_matter(make_model, batch):
     longer = nn.functional.pad(source, (0, 4)), nn.functional.pad(target_in, (0, 3))
     for each in (batch, longer):
         repaired = copy.deepcopy(model)
-        streamed(repaired, closing(model), [each] * 3, ridge=1e-3, positions=lambda _, site, pair: where(site.name, pair))
+        streamed(
+            repaired,
+            closing(model),
+            [each] * 3,
+            ridge=1e-3,
+            positions=lambda _, site, pair: where(site.name, pair),
+        )
         equal_weights(repaired, expected)
 
 
@@ -111,14 +125,19 @@ def test_masked_and_removed_are_the_repaired_model(make_model, text, settings):
 def test_the_loss_is_below_that_of_refits_to_the_sites_own_outputs(make_model, settings, seed):
     """Targets are what the dense model finds likely, so that it has the least loss of all."""
     model = make_model(seed, **settings).double()
-    text, ways = small_text() * 2, {"zero": lambda m, closed, *_: zero_heads(m, closed), "repair": repair, "stream": streamed_as_a_way}
+    text, ways = (
+        small_text() * 2,
+        {"zero": lambda m, closed, *_: zero_heads(m, closed), "repair": repair, "stream": streamed_as_a_way},
+    )
     wanted = [model(*each).softmax(-1).detach() for each in text]
     loss = {}
     for name, way in ways.items():
         changed = copy.deepcopy(model)
         way(changed, closing(model), text, forward)
         pairs = zip(text, wanted, strict=True)
-        loss[name] = sum(F.cross_entropy(changed(*each).flatten(0, 1), p.flatten(0, 1)).item() for each, p in pairs)
+        loss[name] = sum(
+            F.cross_entropy(changed(*each).flatten(0, 1), p.flatten(0, 1)).item() for each, p in pairs
+        )
     assert loss["stream"] < loss["repair"] < loss["zero"]
 
 
@@ -129,7 +148,10 @@ def streamed_as_a_way(model, closed, text, _):
 def test_the_matrices_alone_are_kept(make_model, text, monkeypatch):
     """However often the text is repeated, the numbers in living tensors at a sub-layer's end are as many."""
     seen = []
-    monkeypatch.setattr("gates.gram.torch.linalg.eigh", lambda xx, eigh=torch.linalg.eigh: seen.append(living()) or eigh(xx))
+    monkeypatch.setattr(
+        "headgates.gates.gram.torch.linalg.eigh",
+        lambda xx, eigh=torch.linalg.eigh: seen.append(living()) or eigh(xx),
+    )
     for repeats in (1, 5):
         model = make_model()
         streamed(model, closing(model), text * repeats, ridge=1e-3)
@@ -147,5 +169,7 @@ def living() -> int:
 def test_models_whose_stream_is_not_known_are_refused(make_model):
     model = nn.ModuleDict({"encoder": make_model().encoder})
     assert find_sites(model)
-    with pytest.raises(ValueError, match=r"the residual stream of a ModuleDict is not known, .* close with repair"):
+    with pytest.raises(
+        ValueError, match=r"the residual stream of a ModuleDict is not known, .* close with repair"
+    ):
         sublayers(model)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.top import WIDTH, top
+from headgates.models.top import WIDTH, top
 
 SIZES = [1, WIDTH - 1, 3 * WIDTH, 7 * WIDTH, 7 * WIDTH + 1, 11 * WIDTH - 1, 8000]
 

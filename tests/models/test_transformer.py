@@ -1,4 +1,5 @@
-"""The whole Transformer against one assembled from torch's layers, and what it promises about positions, tables and weights."""
+"""The whole Transformer against one assembled from torch's layers, and what it promises about positions,
+tables and weights."""
 
 import copy
 import math
@@ -7,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from configs.schema import ModelConfig
-from data.special_tokens import SpecialTokens
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig
+from headgates.data.special_tokens import SpecialTokens
+from headgates.models.transformer import Transformer
 
 PAD = SpecialTokens().padding
 
@@ -47,7 +48,11 @@ def reference(model: Transformer, source, target_in):
             for t, token in enumerate(row):
                 for d in range(config.d_model):
                     angle = t / 10000 ** ((d - d % 2) / config.d_model)
-                    place = (math.cos(angle) if d % 2 else math.sin(angle)) if positions is None else float(positions[t, d])
+                    place = (
+                        (math.cos(angle) if d % 2 else math.sin(angle))
+                        if positions is None
+                        else float(positions[t, d])
+                    )
                     x[b, t, d] = float(table[token, d]) * math.sqrt(config.d_model) + place
         return x
 
@@ -138,14 +143,28 @@ def test_sinusoids_are_no_part_of_the_state_dict(make_model):
 
 
 def tables(embeddings: str) -> Transformer:
-    config = ModelConfig(d_model=21, heads=HEADS, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings)
+    config = ModelConfig(
+        d_model=21, heads=HEADS, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings
+    )
     return Transformer(config, 23, 23)
 
 
 @pytest.mark.parametrize(("embeddings", "count"), [("tied", 1), ("tied-decoder", 2), ("separate", 3)])
 def test_embedding_tables_are_shared_as_the_setting_says(embeddings, count):
     model = tables(embeddings)
-    assert len({id(weight) for weight in (model.source_embedding.weight, model.target_embedding.weight, model.output.weight)}) == count
+    assert (
+        len(
+            {
+                id(weight)
+                for weight in (
+                    model.source_embedding.weight,
+                    model.target_embedding.weight,
+                    model.output.weight,
+                )
+            }
+        )
+        == count
+    )
 
 
 def test_tied_decoder_shares_the_target_s_table_with_the_output():
@@ -155,7 +174,9 @@ def test_tied_decoder_shares_the_target_s_table_with_the_output():
 
 @pytest.mark.parametrize("embeddings", ["tied", "tied-decoder", "separate"])
 def test_embeddings_start_with_variance_one_over_the_width(embeddings):
-    config = ModelConfig(d_model=64, heads=4, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings)
+    config = ModelConfig(
+        d_model=64, heads=4, ffn=5, encoder_layers=1, decoder_layers=1, embeddings=embeddings
+    )
     torch.manual_seed(0)
     model = Transformer(config, 997, 997)
     assert 8 * model.target_embedding.weight.std().item() == pytest.approx(1, abs=0.02)
@@ -175,7 +196,9 @@ def test_the_weights_of_every_site_come_in_the_shape_of_its_attention(model, bat
     weights = {}
     model(*batch, weights)
     expected = {f"encoder.{i}.enc-self": (3, HEADS, 7, 7) for i in range(2)}
-    expected |= {f"decoder.{i}.dec-self": (3, HEADS, 5, 5) for i in range(2)} | {f"decoder.{i}.cross": (3, HEADS, 5, 7) for i in range(2)}
+    expected |= {f"decoder.{i}.dec-self": (3, HEADS, 5, 5) for i in range(2)} | {
+        f"decoder.{i}.cross": (3, HEADS, 5, 7) for i in range(2)
+    }
     assert {name: tuple(weight.shape) for name, weight in weights.items()} == expected
 
 
@@ -210,4 +233,6 @@ def test_sites_may_have_fewer_heads_than_the_rest(model, batch):
     smaller = Transformer(model.config, 23, 19, {"encoder.1.enc-self": 1, "decoder.0.cross": 0}).eval()
     weights = {}
     assert smaller(*batch, weights).isfinite().all()
-    assert [weights[name].shape[1] for name in ("encoder.0.enc-self", "encoder.1.enc-self", "decoder.0.cross")] == [HEADS, 1, 0]
+    assert [
+        weights[name].shape[1] for name in ("encoder.0.enc-self", "encoder.1.enc-self", "decoder.0.cross")
+    ] == [HEADS, 1, 0]

@@ -1,4 +1,5 @@
-"""Translator: one face that translates lines and scores pairs. The model is untrained; what it says does not matter here."""
+"""Translator: one face that translates lines and scores pairs. The model is untrained; what it says does not
+matter here."""
 
 import json
 import shutil
@@ -6,10 +7,10 @@ import shutil
 import pytest
 import torch
 
-from data.special_tokens import SpecialTokens
-from gates import find_sites
-from models.translator import Translator
-from runfolder.source import open_source
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import find_sites
+from headgates.models.translator import Translator
+from headgates.workbench.source import open_source
 from tests.worlds.runs import write_run
 from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
@@ -36,9 +37,14 @@ def plain_score(translator: Translator, source: str, target: str) -> list[float]
 def test_a_vocabulary_of_another_size_is_refused(translator, tmp_path):
     run = write_run(tmp_path / "run", translator, None)
     shutil.copy(run / "vocab.src.model", run / "vocab.tgt.model")
-    (run / "systems.json").write_text(json.dumps({"base": {"weights": "best.pt", "xi": None}}))  # of before there were digests
+    (run / "systems.json").write_text(
+        json.dumps({"base": {"weights": "best.pt", "xi": None}})
+    )  # of before there were digests
     pieces = len(translator.target_vocab), len(translator.source_vocab)
-    with pytest.raises(ValueError, match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano"):
+    with pytest.raises(
+        ValueError,
+        match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano",
+    ):
         open_source(run.path)
 
 
@@ -76,7 +82,9 @@ def test_the_score_of_n_best_is_the_log_probability_over_its_length_to_the_penal
 
 
 def test_search_settings_are_used_unless_a_call_names_others(translator):
-    assert translator.translate_n_best(SOURCES[:1]) == translator.translate_n_best(SOURCES[:1], beam=3, length_penalty=1.0)
+    assert translator.translate_n_best(SOURCES[:1]) == translator.translate_n_best(
+        SOURCES[:1], beam=3, length_penalty=1.0
+    )
     assert len(translator.translate_n_best(SOURCES[:1], beam=2)[0]) == 2
 
 
@@ -86,7 +94,9 @@ def test_a_beam_below_one_is_refused(translator):
 
 
 def test_scores_equal_a_loop_over_log_softmax(translator):
-    expected = [plain_score(translator, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    expected = [
+        plain_score(translator, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)
+    ]
     for ours, theirs in zip(translator.score(SOURCES, TARGETS), expected, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-4)
 

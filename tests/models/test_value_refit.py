@@ -1,4 +1,5 @@
-"""Repair of W_V and W_O towards the residual stream: what the heads take in is laid out by whole passes, and the rest is value_fit's."""
+"""Repair of W_V and W_O towards the residual stream: what the heads take in is laid out by whole passes, and
+the rest is value_fit's."""
 
 import copy
 
@@ -7,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gates import find_sites, remove
-from gates.gram import Gram
-from gates.value_fit import value_fit
-from models.sublayers import sublayers
+from headgates.gates import find_sites, remove
+from headgates.gates.gram import Gram
+from headgates.gates.value_fit import value_fit
+from headgates.models.sublayers import sublayers
 from tests.gates.slow_repair import (
     HEADS,
     SOME,
@@ -42,11 +43,15 @@ def taken_in(model, name: str, batches, where=None) -> np.ndarray:
     rows = []
     for batch in batches:
         inputs, weights = [], {}
-        handle = module_at(model, name).v_proj.register_forward_hook(lambda _, given, __, inputs=inputs: inputs.append(given[0]))
+        handle = module_at(model, name).v_proj.register_forward_hook(
+            lambda _, given, __, inputs=inputs: inputs.append(given[0])
+        )
         model(*batch, weights)
         handle.remove()
         mixed = torch.einsum("bhls,bsi->blhi", weights[name], inputs[0]).flatten(2)
-        rows.append(mixed[torch.ones(mixed.shape[:2], dtype=torch.bool) if where is None else where(name, batch)])
+        rows.append(
+            mixed[torch.ones(mixed.shape[:2], dtype=torch.bool) if where is None else where(name, batch)]
+        )
     return torch.cat(rows).numpy()
 
 
@@ -66,7 +71,10 @@ def slowly_refitted(model, heads: dict[str, list[int]], batches, ridge: float, w
         gram = Gram(x.shape[1] + 1, y.shape[1])
         gram.add(torch.tensor(np.concatenate([x, np.ones((len(x), 1))], 1)), torch.tensor(y))
         with torch.no_grad():
-            V, b = attention.v_proj.weight.unflatten(0, (HEADS, -1)), attention.v_proj.bias.unflatten(0, (HEADS, -1))
+            V, b = (
+                attention.v_proj.weight.unflatten(0, (HEADS, -1)),
+                attention.v_proj.bias.unflatten(0, (HEADS, -1)),
+            )
             O = outs[name].weight.unflatten(1, (HEADS, -1)).transpose(0, 1)  # noqa: E741
             constant = sum(O[h] @ b[h] for h in stays)
             new = value_fit(gram, V[stays], O[stays], outs[name].bias + constant, ridge)
@@ -94,7 +102,13 @@ def test_padding_positions_do_not_matter(make_model, batch):
     longer = F.pad(source, (0, 4)), F.pad(target_in, (0, 3))
     for each in (batch, longer):
         changed = copy.deepcopy(model)
-        refitted(changed, closing(model), [each] * 3, ridge=1e-2, positions=lambda _, site, pair: where(site.name, pair))
+        refitted(
+            changed,
+            closing(model),
+            [each] * 3,
+            ridge=1e-2,
+            positions=lambda _, site, pair: where(site.name, pair),
+        )
         equal_weights(changed, expected, 1e-6)
 
 
@@ -131,7 +145,9 @@ def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
     handles = [
         attention.out_proj.register_forward_hook(lambda _, given, __: seen.update(z=given[0])),
         attention.v_proj.register_forward_hook(lambda _, given, __: seen.update(x=given[0])),
-        attention.register_forward_pre_hook(lambda _, given, named: seen.update(given=given), with_kwargs=True),
+        attention.register_forward_pre_hook(
+            lambda _, given, named: seen.update(given=given), with_kwargs=True
+        ),
     ]
     with torch.no_grad():
         model(*batch, weights)

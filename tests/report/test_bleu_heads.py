@@ -1,16 +1,17 @@
-"""What `sweep.py pareto` writes: the same rows as CSV and Markdown, the figure, what made them, copies; whole or not at all."""
+"""What `sweep.py pareto` writes: the same rows as CSV and Markdown, the figure, what made them, copies; whole
+or not at all."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from report import bleu_heads
-from report.bleu_heads import heads_panel, write_bleu_heads
-from runfolder.folder import RunFolder, find_runs
-from runfolder.run_rows import finished_runs, run_rows
-from runfolder.table import read_table
-from tests.runfolder.test_run_rows import measured, sweep, write
+from headgates.report import bleu_heads
+from headgates.report.bleu_heads import heads_panel, write_bleu_heads
+from headgates.workbench.folder import RunFolder, find_runs
+from headgates.workbench.run_rows import finished_runs, run_rows
+from headgates.workbench.table import read_table
+from tests.workbench.test_run_rows import measured, sweep, write
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDS = ("csv", "md", "png", "svg", "json")
@@ -41,11 +42,18 @@ def test_the_files_are_tables_a_figure_and_what_made_them_and_no_more(sweep, tmp
 def test_the_markdown_table_has_the_rows_of_the_csv_their_signatures_and_runs(sweep, tmp_path):
     row = measured("l0", 5, 30.25, bleu_signature="nrefs:1|x", chrf_signature="nc:6|y")
     facts = {"command": "python fit.py --lambda 0.5", "commit": "abc123", "versions": {"python": "3.11"}}
-    write(sweep, "toy-l0-0.5-s1", [row], lam=0.5, base="toy-none-s1", data={"description": "made up"}, **facts)
+    write(
+        sweep, "toy-l0-0.5-s1", [row], lam=0.5, base="toy-none-s1", data={"description": "made up"}, **facts
+    )
     write_bleu_heads(find_runs(sweep), tmp_path, title="toy", report=silent)
     text = (tmp_path / "pareto.md").read_text(encoding="utf-8")
     assert text.count("\n| l0 | ") == 4
-    assert "| l0 | 0.5 | 18/23 | 7 | 5 | 6 | 30.25 | 29.2 to 32.2 | 50.25 | -0.75 | -1.75 to -0.25".replace("-0.25", "+0.25") in text
+    assert (
+        "| l0 | 0.5 | 18/23 | 7 | 5 | 6 | 30.25 | 29.2 to 32.2 | 50.25 | -0.75 | -1.75 to -0.25".replace(
+            "-0.25", "+0.25"
+        )
+        in text
+    )
     assert "| base-continued |  | 23/23 | 7 | 5 | 11 | 31.00 | 30.0 to 33.0 | 51.00 | reference |" in text
     assert "- BLEU `nrefs:1|x`\n- chrF `nc:6|y`" in text
     assert "| toy-l0-0.5-s1 | `python fit.py --lambda 0.5` | abc123 |" in text
@@ -55,12 +63,19 @@ def test_the_markdown_table_has_the_rows_of_the_csv_their_signatures_and_runs(sw
 def test_copies_are_the_results_and_none_is_written_that_names_a_machine(sweep, tmp_path):
     folders = find_runs(sweep)
     for folder in folders:
-        folder.write_json("result.json", {**folder.read_json("result.json"), "command": "python fit.py --lambda 3", "data": {}})
+        folder.write_json(
+            "result.json",
+            {**folder.read_json("result.json"), "command": "python fit.py --lambda 3", "data": {}},
+        )
     write_bleu_heads(folders, tmp_path / "out", title="toy", name="toy", copies=True, report=silent)
-    copies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "out/toy").iterdir()}
+    copies = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "out/toy").iterdir()
+    }
     assert copies == {folder.path.name: folder.read_json("result.json") for folder in folders}
     result = folders[0].read_json("result.json")
-    folders[0].write_json("result.json", {**result, "command": "python fit.py --data-dir " + "/" + "somewhere"})
+    folders[0].write_json(
+        "result.json", {**result, "command": "python fit.py --data-dir " + "/" + "somewhere"}
+    )
     with pytest.raises(ValueError, match=f"{folders[0].path.name} names a path of this machine"):
         write_bleu_heads(folders, tmp_path / "other", title="toy", copies=True, report=silent)
     assert not (tmp_path / "other").exists()
@@ -68,14 +83,24 @@ def test_copies_are_the_results_and_none_is_written_that_names_a_machine(sweep, 
 
 def test_the_heads_that_are_shown_are_those_of_the_lambda_or_the_fewest_near_the_reference(sweep):
     for folder in find_runs(sweep):
-        folder.write_text("config.yaml", (folder / "config.yaml").read_text() + "model: {encoder_layers: 1, decoder_layers: 1, heads: 2}\n")
-        folder.add_system("l0", folder / "best.pt", {"encoder.0.enc-self": [float("0.01" in folder.path.name), 0.0]})
+        folder.write_text(
+            "config.yaml",
+            (folder / "config.yaml").read_text()
+            + "model: {encoder_layers: 1, decoder_layers: 1, heads: 2}\n",
+        )
+        folder.add_system(
+            "l0", folder / "best.pt", {"encoder.0.enc-self": [float("0.01" in folder.path.name), 0.0]}
+        )
     runs, rows = parts(sweep)
     auto = heads_panel(runs, rows, "auto")
-    assert auto.title == "λ 0.01: the 18 open heads (full) of 23"  # 5 heads closed at -0.75; 0.03 has lost 2 BLEU
+    assert (
+        auto.title == "λ 0.01: the 18 open heads (full) of 23"
+    )  # 5 heads closed at -0.75; 0.03 has lost 2 BLEU
     assert auto.sites["enc-self", 0] == [True, False]
     assert heads_panel(runs, rows, "0.03").sites["enc-self", 0] == [False, False]
-    with pytest.raises(ValueError, match=r"no run has lambda 7; --map takes auto or one of 0.003, 0.01, 0.03"):
+    with pytest.raises(
+        ValueError, match=r"no run has lambda 7; --map takes auto or one of 0.003, 0.01, 0.03"
+    ):
         heads_panel(runs, rows, "7")
     bases = [run for run in runs if not run.gated]
     with pytest.raises(ValueError, match="none of the runs has them"):
@@ -99,7 +124,7 @@ def test_a_figure_that_fails_leaves_the_old_one_whole(sweep, tmp_path, monkeypat
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.csv")), ids=lambda path: path.stem)
 def test_a_recorded_table_can_still_be_read_and_drawn(path, tmp_path, monkeypatch):
-    monkeypatch.setattr("report.drawing.DOTS_PER_INCH", 40)
+    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
     rows = read_table(RunFolder(path.parent), path.name)
     assert {row["system"] for row in rows} > {"base", "base-continued", "greedy"}
     bleu_heads.draw_bleu_heads(rows, tmp_path / "figure")

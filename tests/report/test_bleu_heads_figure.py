@@ -1,4 +1,5 @@
-"""The figure of a sweep: what is drawn is what the rows say, labels cover nothing, and the same rows give the same files."""
+"""The figure of a sweep: what is drawn is what the rows say, labels cover nothing, and the same rows give the
+same files."""
 
 import csv
 import io
@@ -13,23 +14,62 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from report import drawing
-from report.bleu_heads_figure import FILLS, HeadsPanel, draw_bleu_heads, is_drawn, marker_look, ranges
-from report.palette import KIND_COLOURS, LOOKS, look_of
+from headgates.report import drawing
+from headgates.report.bleu_heads_figure import (
+    FILLS,
+    HeadsPanel,
+    draw_bleu_heads,
+    is_drawn,
+    marker_look,
+    ranges,
+)
+from headgates.report.palette import KIND_COLOURS, LOOKS, look_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "enc-self+dec-self+cross"
 
 
-def row(system: str, heads: int, bleu: float, *, base: str = "toy-none-s1", lam: float | None = None, front: int = 0, **more) -> dict:
-    found = {"run": "run", "base": base, "seed": 1, "lambda": lam, "kinds": ALL if lam else None, "system": system, "heads_open": heads}
-    found |= {"heads_total": 23, "bleu": bleu, "bleu_low": bleu - 0.5, "bleu_high": bleu + 0.75, "reference": "base", "same_as": None}
+def row(
+    system: str,
+    heads: int,
+    bleu: float,
+    *,
+    base: str = "toy-none-s1",
+    lam: float | None = None,
+    front: int = 0,
+    **more,
+) -> dict:
+    found = {
+        "run": "run",
+        "base": base,
+        "seed": 1,
+        "lambda": lam,
+        "kinds": ALL if lam else None,
+        "system": system,
+        "heads_open": heads,
+    }
+    found |= {
+        "heads_total": 23,
+        "bleu": bleu,
+        "bleu_low": bleu - 0.5,
+        "bleu_high": bleu + 0.75,
+        "reference": "base",
+        "same_as": None,
+    }
     return found | {"on_front": front} | more
 
 
 def sweep(base: str = "toy-none-s1", worse: float = 0.0) -> list[dict]:
-    rows = [row("base", 23, 33 - worse, base=base, front=1), row("base-continued", 23, 32.5 - worse, base=base)]
-    for lam, heads, bleu, front in ((0.003, 19, 32.0, 1), (0.01, 13, 31.5, 1), (0.0313, 14, 29.0, 0), (0.1, 5, 29.5, 1)):
+    rows = [
+        row("base", 23, 33 - worse, base=base, front=1),
+        row("base-continued", 23, 32.5 - worse, base=base),
+    ]
+    for lam, heads, bleu, front in (
+        (0.003, 19, 32.0, 1),
+        (0.01, 13, 31.5, 1),
+        (0.0313, 14, 29.0, 0),
+        (0.1, 5, 29.5, 1),
+    ):
         rows.append(row("l0", heads, bleu - worse, base=base, lam=lam, front=front))
         rows.append(row("l0-removed", heads, bleu - worse, base=base, lam=lam))
         rows.append(row("greedy-finetuned", heads, bleu - 0.5 - worse, base=base, lam=lam))
@@ -37,7 +77,12 @@ def sweep(base: str = "toy-none-s1", worse: float = 0.0) -> list[dict]:
 
 
 ROWS = sweep()
-COLLAPSED = [*ROWS, row("greedy", 5, 2.0, lam=0.1), row("greedy", 13, 25.0, lam=0.01), row("greedy", 19, 31.0, lam=0.003)]
+COLLAPSED = [
+    *ROWS,
+    row("greedy", 5, 2.0, lam=0.1),
+    row("greedy", 13, 25.0, lam=0.01),
+    row("greedy", 19, 31.0, lam=0.003),
+]
 SEEDS = [*sweep(), *sweep("toy-none-s2", 1.0), *sweep("toy-none-s3", -0.3)]
 CASES = {"one base": ROWS, "collapsed": COLLAPSED, "three bases": SEEDS}
 TITLE = "toy-en-de: BLEU against open heads"
@@ -62,7 +107,11 @@ def drawn(monkeypatch):
 def markers(axes, system: str) -> list[tuple[float, float]]:
     """The points of a system in an axes."""
     look = look_of(system)
-    found = [line for line in axes.get_lines() if (line.get_color(), line.get_marker()) == (look.colour.light, look.marker)]
+    found = [
+        line
+        for line in axes.get_lines()
+        if (line.get_color(), line.get_marker()) == (look.colour.light, look.marker)
+    ]
     return sorted((float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in found)
 
 
@@ -75,14 +124,20 @@ def test_every_run_is_a_point_with_its_interval(drawn, tmp_path):
     (axes,) = drawn[0].axes
     for system in ("l0", "greedy-finetuned", "base", "base-continued"):
         assert markers(axes, system) == points(ROWS, system)
-    bars = {tuple(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 2 and np.ptp(line.get_xdata()) == 0}
+    bars = {
+        tuple(line.get_ydata())
+        for line in axes.get_lines()
+        if len(line.get_xdata()) == 2 and np.ptp(line.get_xdata()) == 0
+    }
     assert {(row["bleu_low"], row["bleu_high"]) for row in ROWS if is_drawn(row)} <= bars
     assert axes.get_xlabel() == "open heads, of 23 (fewer to the right)"
 
 
 def test_open_heads_fall_to_the_right_as_closed_heads_grow_on_the_page_and_in_curves(drawn, tmp_path):
     draw_bleu_heads(COLLAPSED, tmp_path / "figure")
-    pages_words = re.search(r'"(open heads \(fewer to the right\))"', (ROOT / "report/curves.js").read_text(encoding="utf-8"))
+    pages_words = re.search(
+        r'"(open heads \(fewer to the right\))"', (ROOT / "report/curves.js").read_text(encoding="utf-8")
+    )
     assert pages_words
     assert all(axes.get_xlim()[0] > 23 > 5 > axes.get_xlim()[1] for axes in drawn[0].axes)
     assert drawn[0].axes[-1].get_xlabel().replace(", of 23", "") == pages_words[1]
@@ -90,7 +145,11 @@ def test_open_heads_fall_to_the_right_as_closed_heads_grow_on_the_page_and_in_cu
 
 def test_the_line_joins_the_front_alone(drawn, tmp_path):
     draw_bleu_heads(ROWS, tmp_path / "figure")
-    (line,) = [line for line in drawn[0].axes[0].get_lines() if line.get_color() == LOOKS["l0"].colour.light and len(line.get_xdata()) > 2]
+    (line,) = [
+        line
+        for line in drawn[0].axes[0].get_lines()
+        if line.get_color() == LOOKS["l0"].colour.light and len(line.get_xdata()) > 2
+    ]
     np.testing.assert_allclose(line.get_xdata(), [5, 13, 19, 23])
     np.testing.assert_allclose(line.get_ydata(), [29.5, 31.5, 32.0, 33.0])
 
@@ -100,7 +159,11 @@ def test_systems_of_equal_heads_stand_beside_one_another(drawn, tmp_path):
     axes = drawn[0].axes[0]
     at = {}
     for system in ("l0", "greedy-finetuned"):
-        (line,) = [line for line in axes.get_lines() if line.get_marker() == LOOKS[system].marker and tuple(line.get_xdata()) == (13,)]
+        (line,) = [
+            line
+            for line in axes.get_lines()
+            if line.get_marker() == LOOKS[system].marker and tuple(line.get_xdata()) == (13,)
+        ]
         at[system] = line.get_transform().transform((13, 30))[0]
     assert abs(at["greedy-finetuned"] - at["l0"]) == pytest.approx(7 / 72 * drawn[0].dpi)
 
@@ -133,7 +196,11 @@ def test_bases_have_the_same_colours_filled_otherwise(drawn, tmp_path):
     assert markers(axes, "l0") == points(SEEDS, "l0")
     fills = {line.get_fillstyle() for line in axes.get_lines() if line.get_marker() == "o"}
     assert fills == set(FILLS[:3])
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()][-3:] == ["toy-none-s1", "toy-none-s2", "toy-none-s3"]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()][-3:] == [
+        "toy-none-s1",
+        "toy-none-s2",
+        "toy-none-s3",
+    ]
     assert len([line for line in axes.get_lines() if len(line.get_xdata()) == 4]) == 3
 
 
@@ -143,7 +210,11 @@ def test_no_two_fills_look_alike():
 
 def test_a_system_that_the_palette_does_not_name_is_drawn_and_named(drawn, tmp_path):
     later = [row("exact-k", heads, 30.0 + heads / 10, lam=0.1, learned=1) for heads in (7, 11)]
-    rows = [*({**each, "learned": int(each["system"] == "l0")} for each in ROWS), *later, row("exact-k-removed", 7, 30.7, learned=0)]
+    rows = [
+        *({**each, "learned": int(each["system"] == "l0")} for each in ROWS),
+        *later,
+        row("exact-k-removed", 7, 30.7, learned=0),
+    ]
     draw_bleu_heads(rows, tmp_path / "figure")
     assert markers(drawn[0].axes[0], "exact-k") == points(later, "exact-k")
     assert "exact-k" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
@@ -156,13 +227,21 @@ def test_gates_that_were_told_a_number_of_heads_have_no_lambda_beside_their_poin
 
 
 def test_the_panel_of_heads_has_a_full_mark_for_every_open_head(drawn, tmp_path):
-    sites = {("enc-self", 0): [True, False, False], ("dec-self", 0): [True, True, False], ("cross", 1): [False, False, False]}
+    sites = {
+        ("enc-self", 0): [True, False, False],
+        ("dec-self", 0): [True, True, False],
+        ("cross", 1): [False, False, False],
+    }
     draw_bleu_heads(COLLAPSED, tmp_path / "figure", title=TITLE, panel=HeadsPanel("λ 0.1: 3 of 9", sites))
     axes = drawn[0].axes[-1]
     assert axes.get_title(loc="left") == "λ 0.1: 3 of 9"
     full = [marks for marks in axes.collections if len(marks.get_facecolor())]
     assert (len(axes.collections), len(full)) == (9, 3)
-    assert [text.get_text() for text in axes.texts] == ["encoder self\n1 of 3", "decoder self\n2 of 3", "cross\n0 of 3"]
+    assert [text.get_text() for text in axes.texts] == [
+        "encoder self\n1 of 3",
+        "decoder self\n2 of 3",
+        "cross\n0 of 3",
+    ]
     assert [text.get_color() for text in axes.texts] == list(KIND_COLOURS.values())
 
 
@@ -188,7 +267,9 @@ def test_every_lambda_of_a_small_sweep_is_written_beside_its_point(drawn, tmp_pa
 
 
 def test_the_kinds_are_written_where_the_runs_differ_in_them(drawn, tmp_path):
-    draw_bleu_heads([row("l0", 20, 31.0, lam=0.01, kinds="enc-self"), row("l0", 11, 30.0, lam=0.01)], tmp_path / "figure")
+    draw_bleu_heads(
+        [row("l0", 20, 31.0, lam=0.01, kinds="enc-self"), row("l0", 11, 30.0, lam=0.01)], tmp_path / "figure"
+    )
     assert sorted(text.get_text() for text in drawn[0].axes[0].texts) == ["λ 0.01", "λ 0.01, enc-self"]
 
 

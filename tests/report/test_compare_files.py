@@ -1,4 +1,5 @@
-"""The files of a comparison: a row a run, what made them, and what the report page of the base takes from them."""
+"""The files of a comparison: a row a run, what made them, and what the report page of the base takes from
+them."""
 
 import base64
 import json
@@ -6,19 +7,32 @@ import shutil
 
 import pytest
 
-from report import drawing
-from report.compare_files import comparisons_of, lead_row, learned_pairs, note_comparison, show_compared, write_compared
-from runfolder.folder import RunFolder
-from runfolder.table import read_table
-from tasks.metrics import ACCURACY
+from headgates.report import drawing
+from headgates.report.compare_files import (
+    comparisons_of,
+    lead_row,
+    learned_pairs,
+    note_comparison,
+    show_compared,
+    write_compared,
+)
+from headgates.tasks.metrics import ACCURACY
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.table import read_table
 from tests.worlds.compared import compared, point, right
 
 POINTS = [
     point("greedy", 5, right(range(40))),
-    *(point("greedy", 5, right(range(n)), epochs=1, seed=seed, loss=1.25) for seed, n in ((1, 100), (2, 120))),
+    *(
+        point("greedy", 5, right(range(n)), epochs=1, seed=seed, loss=1.25)
+        for seed, n in ((1, 100), (2, 120))
+    ),
     point("l0", 8, right(range(125)), epochs=1, lam=0.1, learned=True),
 ]
-RUNS = {point.run: {"command": f"python fit.py --name {point.run}", "seed": 1, "commit": "0123abc"} for point in POINTS}
+RUNS = {
+    point.run: {"command": f"python fit.py --name {point.run}", "seed": 1, "commit": "0123abc"}
+    for point in POINTS
+}
 
 
 @pytest.fixture
@@ -31,7 +45,14 @@ def written(tmp_path, monkeypatch):
     about = {"base": "base", "base_hash": "abc123abc123"}
     made = compared(POINTS, continued=range(195))
     said = write_compared(
-        made, folder, metrics=[ACCURACY], title="planted", about=about, runs=RUNS, failed=["random at 5"], report=lambda text: None
+        made,
+        folder,
+        metrics=[ACCURACY],
+        title="planted",
+        about=about,
+        runs=RUNS,
+        failed=["random at 5"],
+        report=lambda text: None,
     )
     return folder, said
 
@@ -57,7 +78,13 @@ def test_the_record_says_what_made_it_and_each_run(written):
     assert content["failed"] == ["random at 5"]
     assert content["leads"] == []  # these learned gates are steered by lambda, and were told no number
     group = content["groups"][-1]
-    assert (group["method"], group["seeds"], group["value"], group["lowest"], group["highest"]) == ("greedy", 2, 55.0, 50.0, 60.0)
+    assert (group["method"], group["seeds"], group["value"], group["lowest"], group["highest"]) == (
+        "greedy",
+        2,
+        55.0,
+        50.0,
+        60.0,
+    )
     assert group["reference"] == "base-continued"
     assert group["difference"] == pytest.approx(55.0 - 97.5)
     assert group["difference_low"] < group["difference"] < group["difference_high"]
@@ -81,7 +108,10 @@ def test_learned_gates_are_paired_with_every_other_method_at_as_many_heads_and_a
         ("l0-target", "greedy", 1, 5, -10.0),
         ("l0-target", "random", 1, 5, 20.0),
     ]
-    assert all(row["difference_low"] < row["difference"] < row["difference_high"] and 0 < row["p_value"] < 0.05 for row in rows)
+    assert all(
+        row["difference_low"] < row["difference"] < row["difference_high"] and 0 < row["p_value"] < 0.05
+        for row in rows
+    )
 
 
 def test_the_page_of_the_base_takes_words_points_and_figure(written):
@@ -107,12 +137,16 @@ def test_a_comparison_elsewhere_is_on_the_page_too(written, tmp_path):
         note_comparison(base, folder)
     (found,) = comparisons_of(base)
     assert (found["name"], found["summary"]) == ("compare-planted", said)
-    note_comparison(RunFolder(folder.path.parent / "base"), folder)  # beside it: found as before, nothing is noted
+    note_comparison(
+        RunFolder(folder.path.parent / "base"), folder
+    )  # beside it: found as before, nothing is noted
     assert len(comparisons_of(RunFolder(folder.path.parent / "base"))) == 1
     assert not (folder.path.parent / "base" / "comparisons.json").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[1]", '{"folders": 1}', '{"folders": ["../../gone", "/nowhere/at/all"]}'])
+@pytest.mark.parametrize(
+    "content", ["{", "{}", "[1]", '{"folders": 1}', '{"folders": ["../../gone", "/nowhere/at/all"]}']
+)
 def test_a_broken_note_costs_the_page_nothing(written, tmp_path, content):
     folder, _ = written
     away = tmp_path / "away" / "base"

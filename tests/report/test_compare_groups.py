@@ -1,16 +1,19 @@
-"""The numbers of a comparison: means over seeds, intervals over sentences, ranks, and what each is compared with."""
+"""The numbers of a comparison: means over seeds, intervals over sentences, ranks, and what each is compared
+with."""
 
 import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from report.compare_groups import Difference, Group
+from headgates.report.compare_groups import Difference, Group
 from tests.worlds.compared import COUNTS, LINES, compared, point, right, scattered
 
 
 def test_a_group_is_the_mean_over_its_seeds_in_every_resample():
     lines = [scattered(101, seed=1), scattered(83, seed=2)]
-    group = Group([point("greedy", 7, right(each), seed=seed) for seed, each in enumerate(lines, start=1)], COUNTS)
+    group = Group(
+        [point("greedy", 7, right(each), seed=seed) for seed, each in enumerate(lines, start=1)], COUNTS
+    )
     assert group.mean == pytest.approx(100 * (101 + 83) / 2 / LINES)
     assert group.range == (pytest.approx(41.5), pytest.approx(50.5))
     slow = []
@@ -32,7 +35,8 @@ def test_a_difference_is_paired():
 
 
 @pytest.mark.parametrize(
-    ("interval", "verdict"), [((0.1, 2.0), "ahead"), ((-2.0, -0.1), "behind"), ((-0.1, 2.0), "tie"), ((0.0, 2.0), "tie")]
+    ("interval", "verdict"),
+    [((0.1, 2.0), "ahead"), ((-2.0, -0.1), "behind"), ((-0.1, 2.0), "tie"), ((0.0, 2.0), "tie")],
 )
 def test_a_lead_is_one_where_the_interval_leaves_0_out(interval, verdict):
     assert Difference(1.0, interval, 0.5).verdict == verdict
@@ -42,7 +46,9 @@ def test_ranks_are_scipys_averaged_over_the_numbers_of_heads():
     scores = {"greedy": [150, 90, 30], "random": [150, 80, 50], "subset": [120, 90, 40], "obs": [170, 90, 20]}
     heads = (17, 11, 5)
     points = [
-        point(method, count, right(range(n)), epochs=1) for method, row in scores.items() for count, n in zip(heads, row, strict=True)
+        point(method, count, right(range(n)), epochs=1)
+        for method, row in scores.items()
+        for count, n in zip(heads, row, strict=True)
     ]
     expected = dict(zip(scores, rankdata(-np.array(list(scores.values())), axis=0).mean(axis=1), strict=True))
     ranks = compared(points).ranks(1)
@@ -52,7 +58,11 @@ def test_ranks_are_scipys_averaged_over_the_numbers_of_heads():
 
 
 def test_a_method_without_a_point_everywhere_has_no_rank():
-    points = [point("greedy", 17, right(range(50))), point("greedy", 5, right(range(40))), point("random", 17, right(range(60)))]
+    points = [
+        point("greedy", 17, right(range(50))),
+        point("greedy", 5, right(range(40))),
+        point("random", 17, right(range(60))),
+    ]
     assert compared(points).ranks(0) == {"greedy": 1.0}
     steered = [*points[:2], point("l0", 9, right(range(60)), lam=0.1)]
     assert compared(steered).ranks(0) == {"greedy": 1.0}
@@ -68,13 +78,24 @@ def test_the_reference_is_the_base_with_the_lower_loss():
 def test_seeds_make_one_group_and_closings_and_lambdas_do_not():
     points = [point("greedy", 5, right(range(40)), seed=seed) for seed in (1, 2, 3)]
     points += [point("greedy", 5, right(range(50)), closing="repair")]
-    points += [point("l0", heads, right(range(50)), lam=lam, seed=heads) for heads, lam in ((5, 0.1), (6, 0.1), (3, 0.5))]
+    points += [
+        point("l0", heads, right(range(50)), lam=lam, seed=heads)
+        for heads, lam in ((5, 0.1), (6, 0.1), (3, 0.5))
+    ]
     groups = compared(points).groups
-    assert [(group.label, len(group.points)) for group in groups] == [("greedy", 3), ("greedy-repair", 1), ("l0", 2), ("l0", 1)]
+    assert [(group.label, len(group.points)) for group in groups] == [
+        ("greedy", 3),
+        ("greedy-repair", 1),
+        ("l0", 2),
+        ("l0", 1),
+    ]
     assert groups[2].heads == 5.5
 
 
 def test_loss_is_that_of_the_best_epoch_and_there_where_every_seed_has_one():
-    points = [point("greedy", 5, right(range(40)), seed=1, loss=1.25), point("greedy", 5, right(range(40)), seed=2, loss=1.75)]
+    points = [
+        point("greedy", 5, right(range(40)), seed=1, loss=1.25),
+        point("greedy", 5, right(range(40)), seed=2, loss=1.75),
+    ]
     assert Group(points, COUNTS).loss == 1.5
     assert Group([*points, point("greedy", 5, right(range(40)), seed=3)], COUNTS).loss is None

@@ -1,12 +1,15 @@
-"""What a comparison says in words, on tables where the truth is planted: a tie is called a tie, and a lead a lead."""
+"""What a comparison says in words, on tables where the truth is planted: a tie is called a tie, and a lead a
+lead."""
 
-from report.compare_summary import summary
+from headgates.report.compare_summary import summary
 from tests.worlds.compared import LINES, compared, point, right, scattered
 
 
 def said(points, about: str, **bases) -> list[str]:
     """The sentences that contain a text."""
-    return [sentence for sentence in summary(compared(points, **bases), metric="accuracy") if about in sentence]
+    return [
+        sentence for sentence in summary(compared(points, **bases), metric="accuracy") if about in sentence
+    ]
 
 
 def test_a_planted_lead_is_called_a_lead():
@@ -26,19 +29,31 @@ def test_a_planted_tie_is_called_a_tie():
 def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
     leads = 0
     for draw in range(200):
-        points = [point("greedy", 11, right(scattered(100, 2 * draw))), point("random", 11, right(scattered(100, 2 * draw + 1)))]
+        points = [
+            point("greedy", 11, right(scattered(100, 2 * draw))),
+            point("random", 11, right(scattered(100, 2 * draw + 1))),
+        ]
         leads += any("a lead" in sentence for sentence in said(points, "At 11 heads"))
     assert leads <= 16  # of 200 tests at .05, with a chance of .97
 
 
 def learned(lines) -> list:
-    return [point("subset", 5, right(lines), epochs=1, learned=True), point("greedy", 5, right(range(80)), epochs=1)]
+    return [
+        point("subset", 5, right(lines), epochs=1, learned=True),
+        point("greedy", 5, right(range(80)), epochs=1),
+    ]
 
 
 def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same_training():
-    others = [point("random", 5, right(range(20)), epochs=1), point("greedy", 5, right(range(180)))]  # worse; or without training
+    others = [
+        point("random", 5, right(range(20)), epochs=1),
+        point("greedy", 5, right(range(180))),
+    ]  # worse; or without training
     ahead, behind = learned(range(120)), learned(range(40))
-    tie = [point("subset", 5, right(scattered(81, 1)), epochs=1, learned=True), point("greedy", 5, right(scattered(80, 2)), epochs=1)]
+    tie = [
+        point("subset", 5, right(scattered(81, 1)), epochs=1, learned=True),
+        point("greedy", 5, right(scattered(80, 2)), epochs=1),
+    ]
     begin = "At 5 heads with 1 epoch of training: learned gates (subset)"
     for points, verdict in ((ahead, " is ahead of "), (behind, " is behind "), (tie, " and ")):
         (sentence,) = said([*points, *others], "learned gates")
@@ -48,11 +63,11 @@ def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same
 
 def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
     points = [point("greedy", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
-    points += [point("greedy", heads, right(range(n)), closing="repair") for heads, n in ((11, 120), (5, 100))]
+    points += [
+        point("greedy", heads, right(range(n)), closing="repair") for heads, n in ((11, 120), (5, 100))
+    ]
     points += [point("random", 5, right(range(10)), closing="repair")]  # without a pair
-    expected = (
-        "repair in place of zero, without training: +10.00 accuracy on average over 2 pairs of points (+0.00 to +20.00; 1 better, 1 tie)."
-    )
+    expected = "repair in place of zero, without training: +10.00 accuracy on average over 2 pairs of points (+0.00 to +20.00; 1 better, 1 tie)."
     assert said(points, "in place of") == [expected]
 
 
@@ -64,9 +79,14 @@ def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
 
 
 def test_a_method_that_lambda_steers_is_told_where_it_fell():
-    points = [point("l0", heads, right(range(100)), lam=0.02, learned=True, seed=heads, epochs=1) for heads in (9, 7)]
+    points = [
+        point("l0", heads, right(range(100)), lam=0.02, learned=True, seed=heads, epochs=1)
+        for heads in (9, 7)
+    ]
     (sentence,) = said(points, "λ")
-    assert sentence.startswith("l0 at λ 0.02 with 1 epoch of training leaves 7 to 9 heads open: 50.00 accuracy (2 seeds, 50.00 to 50.00)")
+    assert sentence.startswith(
+        "l0 at λ 0.02 with 1 epoch of training leaves 7 to 9 heads open: 50.00 accuracy (2 seeds, 50.00 to 50.00)"
+    )
     assert sentence.endswith("it was told no number, and has no rank.")
 
 
@@ -74,7 +94,9 @@ def test_ranks_are_told_and_one_seed_is_warned_of():
     points = [point(method, 5, right(range(n)), epochs=1) for method, n in (("greedy", 50), ("random", 40))]
     assert said(points, "Mean rank") == ["Mean rank with 1 epoch of training: greedy 1.00, random 2.00."]
     assert len(said(points, "One seed says nothing of the luck of training")) == 1
-    again = [point(method, 5, right(range(n)), epochs=1, seed=2) for method, n in (("greedy", 50), ("random", 40))]
+    again = [
+        point(method, 5, right(range(n)), epochs=1, seed=2) for method, n in (("greedy", 50), ("random", 40))
+    ]
     assert said([*points, *again], "luck of training") == []
 
 

@@ -1,4 +1,5 @@
-"""The report page with hostile text wherever a run, a sentence or a name can stand: it is shown as text, and nothing of it runs."""
+"""The report page with hostile text wherever a run, a sentence or a name can stand: it is shown as text, and
+nothing of it runs."""
 
 import json
 import re
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from report.page import OF_A_HEAD, page, write_page
+from headgates.report.page import OF_A_HEAD, page, write_page
 from tests.report.synthetic_report import cards
 
 HOSTILE = [
@@ -59,7 +60,9 @@ def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path, text):
 
 
 def test_in_a_browser_hostile_text_is_read_and_nothing_of_it_runs(tmp_path, data):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on this machine; on Debian: apt-get install chromium")

@@ -1,4 +1,5 @@
-"""The report page, in a real browser where there is one: the head map, the slider, the card, the tables, and how fast it opens."""
+"""The report page, in a real browser where there is one: the head map, the slider, the card, the tables, and
+how fast it opens."""
 
 import copy
 import csv
@@ -12,8 +13,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from report.__main__ import main
-from report.page import HERE, PATH_POINTS, embedded, json_ready, page, thin_paths, thousandths, write_page
+from headgates.report.__main__ import main
+from headgates.report.page import (
+    HERE,
+    PATH_POINTS,
+    embedded,
+    json_ready,
+    page,
+    thin_paths,
+    thousandths,
+    write_page,
+)
 from tests.report.synthetic_report import cards
 
 OPENS_IN = 2.0  # seconds, 288 heads
@@ -48,12 +58,17 @@ def test_data_cannot_end_the_script_that_holds_them():
 
 
 def test_json_of_the_page_has_no_nan():
-    assert json_ready({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {"a": [1.5, None], "b": [None, True]}
+    assert json_ready({"a": [1.5, float("nan")], "b": (float("inf"), True)}) == {
+        "a": [1.5, None],
+        "b": [None, True],
+    }
     assert embedded({"a": "<"}) == '{"a":"\\u003c"}'
 
 
 def test_weights_are_whole_thousandths():
-    assert thousandths({"cross": [[[0.1234, 1.0], [0.0, float("nan")]]]}) == {"cross": [[[123, 1000], [0, 0]]]}
+    assert thousandths({"cross": [[[0.1234, 1.0], [0.0, float("nan")]]]}) == {
+        "cross": [[[123, 1000], [0, 0]]]
+    }
 
 
 def test_long_gate_paths_keep_their_ends():
@@ -61,7 +76,9 @@ def test_long_gate_paths_keep_their_ends():
     path = thin_paths({"run": {"steps": steps, "log_alpha": [step / 1000 for step in steps]}})["run"]
     assert len(path["steps"]) == len(path["log_alpha"]) == PATH_POINTS
     assert (path["steps"][0], path["steps"][-1]) == (steps[0], steps[-1])
-    assert thin_paths({"steps": [0, 5], "log_alpha": [2.0, float("nan")]}) == {"": {"steps": [0, 5], "log_alpha": [2.0, None]}}
+    assert thin_paths({"steps": [0, 5], "log_alpha": [2.0, float("nan")]}) == {
+        "": {"steps": [0, 5], "log_alpha": [2.0, None]}
+    }
     assert thin_paths(None) is None
 
 
@@ -90,7 +107,11 @@ def test_the_command_writes_the_page_or_one_line(tmp_path, capsys):
 
 
 def test_scripts_and_styles_are_one_idea_long():
-    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in HERE.iterdir() if path.is_file()}
+    lengths = {
+        path.name: len(path.read_text(encoding="utf-8").splitlines())
+        for path in HERE.iterdir()
+        if path.is_file()
+    }
     assert {name: lines for name, lines in lengths.items() if lines >= 350} == {}
 
 
@@ -99,7 +120,9 @@ def test_scripts_and_styles_are_one_idea_long():
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on this machine; on Debian: apt-get install chromium")
@@ -158,7 +181,9 @@ def test_the_slider_shuts_heads(opened):
     data = cards()
     for number, state in enumerate(data["states"][:4], start=1):
         opened.tab.fill("#state", str(number))
-        assert f"{state['heads_open']} of 72 heads open · BLEU {state['value']:.1f}" in opened.text("#state-words")
+        assert f"{state['heads_open']} of 72 heads open · BLEU {state['value']:.1f}" in opened.text(
+            "#state-words"
+        )
         assert opened.tab.locator("button.mark.shut").count() == 72 - state["heads_open"]
     opened.tab.fill("#state", "0")
     assert opened.tab.locator("button.mark.shut").count() == 0
@@ -196,7 +221,9 @@ def test_a_mark_reads_without_colour(opened):
 
 def test_a_table_sorts_on_a_click(opened):
     def column() -> list[float]:
-        return [float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(4)").all_inner_texts()]
+        return [
+            float(text) for text in opened.tab.locator("#table tbody tr td:nth-child(4)").all_inner_texts()
+        ]
 
     button = opened.tab.locator("#table th button", has_text="Importance")
     button.click()
@@ -210,14 +237,27 @@ def test_a_table_sorts_on_a_click(opened):
 
 def test_at_1400_pixels_no_table_is_cut_and_no_column_has_a_raw_key(browser, tmp_path):
     data = cards()
-    row = {"run": "multi30k-en-de-l0-0.003-s1", "system": "greedy-finetuned", "lambda": 0.003, "heads_open": 59, "heads_total": 72}
-    row |= {"heads_by_kind": {"enc-self": 13, "dec-self": 23, "cross": 23}, "bleu": 38.07, "bleu_difference": 0.19, "chrf": 62.61}
+    row = {
+        "run": "multi30k-en-de-l0-0.003-s1",
+        "system": "greedy-finetuned",
+        "lambda": 0.003,
+        "heads_open": 59,
+        "heads_total": 72,
+    }
+    row |= {
+        "heads_by_kind": {"enc-self": 13, "dec-self": 23, "cross": 23},
+        "bleu": 38.07,
+        "bleu_difference": 0.19,
+        "chrf": 62.61,
+    }
     data["systems"] = [row | {"p_value_vs_reference": 0.66, "p_value_vs_base": 0.71, "parameters": 2_415_616}]
     one = Opened(browser, tmp_path / "report.html", data)
     one.tab.set_viewport_size({"width": 1400, "height": 900})
     for tab in one.tab.query_selector_all("#tabs [role=tab]"):
         tab.click()
-        whole, seen = one.tab.evaluate("(() => { const t = document.getElementById('table'); return [t.scrollWidth, t.clientWidth]; })()")
+        whole, seen = one.tab.evaluate(
+            "(() => { const t = document.getElementById('table'); return [t.scrollWidth, t.clientWidth]; })()"
+        )
         assert whole <= seen, tab.inner_text()
         assert "_" not in one.text("#table thead"), tab.inner_text()
     one.close()
@@ -239,7 +279,11 @@ def test_the_shown_table_and_the_chart_can_be_saved(opened):
     with opened.tab.expect_download() as saved:
         opened.tab.click("#curves-downloads button")
     drawn = ElementTree.parse(saved.value.path()).getroot()
-    lines = [path for path in drawn.iter("{http://www.w3.org/2000/svg}path") if "stroke:rgb" in path.get("style", "")]
+    lines = [
+        path
+        for path in drawn.iter("{http://www.w3.org/2000/svg}path")
+        if "stroke:rgb" in path.get("style", "")
+    ]
     assert len(lines) >= len(cards()["curves"])
 
 
@@ -294,7 +338,10 @@ def test_the_page_follows_the_readers_system(browser, tmp_path):
 def bare(data: dict[str, Any]) -> dict[str, Any]:
     """Only the heads, with nothing known of them."""
     known = {"site", "kind", "layer", "head"}
-    return {"run": "bare", "heads": [{key: head[key] if key in known else None for key in head} for head in data["heads"]]}
+    return {
+        "run": "bare",
+        "heads": [{key: head[key] if key in known else None for key in head} for head in data["heads"]],
+    }
 
 
 def without_examples(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""One palette: every named look is its own, a name that it does not have always gets the same one, and no other file has a colour."""
+"""One palette: every named look is its own, a name that it does not have always gets the same one, and no
+other file has a colour."""
 
 import re
 from itertools import combinations
@@ -6,26 +7,39 @@ from pathlib import Path
 
 import pytest
 
-from analysis.roles import FAMILIES
-from analysis.survival import NO_ROLE
-from configs.schema import KINDS
-from configs.scores import ZERO, all_score_rows
-from configs.systems import all_systems
-from report import palette
-from report.palette import CARD, KIND_LOOKS, LOOKS, ROLE_COLOURS, Colour, Look, css_variables, curve_looks, look_of, page_looks
+from headgates.analysis.roles import FAMILIES
+from headgates.analysis.survival import NO_ROLE
+from headgates.configs.schema import KINDS
+from headgates.configs.scores import ZERO, all_score_rows
+from headgates.configs.systems import all_systems
+from headgates.report import palette
+from headgates.report.palette import (
+    CARD,
+    KIND_LOOKS,
+    LOOKS,
+    ROLE_COLOURS,
+    Colour,
+    Look,
+    css_variables,
+    curve_looks,
+    look_of,
+    page_looks,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHERS = [f"method-{number}" for number in range(97)]
-HUES = {name: value for name, value in vars(palette).items() if isinstance(value, Colour) and name.isupper()} | {
-    name: look_of(name).colour for name in OTHERS
-}
+HUES = {
+    name: value for name, value in vars(palette).items() if isinstance(value, Colour) and name.isupper()
+} | {name: look_of(name).colour for name in OTHERS}
 BACKGROUNDS = ("RULE", "ON_MARK", "CARD")
 
 
 def luminance(colour: str) -> float:
     """Of #rrggbb, as WCAG 2 defines it."""
     shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    red, green, blue = (
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -36,19 +50,36 @@ def contrast(one: str, other: str) -> float:
 
 def test_no_file_but_the_palette_has_a_colour_of_its_own():
     rooms = ("speed", "report", "lightning_modules", "protocol", "sweeps", "pruning", "analysis")
-    files = [path for room in rooms for end in ("py", "css", "js", "html") for path in (ROOT / room).rglob(f"*.{end}")]
-    wrong = [path.relative_to(ROOT).as_posix() for path in files if re.search(r"#[0-9a-fA-F]{6}\b", path.read_text(encoding="utf-8"))]
+    files = [
+        path
+        for room in rooms
+        for end in ("py", "css", "js", "html")
+        for path in (ROOT / room).rglob(f"*.{end}")
+    ]
+    wrong = [
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if re.search(r"#[0-9a-fA-F]{6}\b", path.read_text(encoding="utf-8"))
+    ]
     assert wrong == ["report/palette.py"]
 
 
 def test_every_system_kind_and_role_is_named_and_no_two_systems_look_alike():
-    closed = {name for name, row in all_score_rows().items() if row.closing != ZERO}  # too many for looks of their own: told by their names
-    assert {name for name in all_systems() if name not in closed and not name.endswith(("-soft", "-removed", "-scratch"))} <= LOOKS.keys()
+    closed = {
+        name for name, row in all_score_rows().items() if row.closing != ZERO
+    }  # too many for looks of their own: told by their names
+    assert {
+        name
+        for name in all_systems()
+        if name not in closed and not name.endswith(("-soft", "-removed", "-scratch"))
+    } <= LOOKS.keys()
     assert list(KIND_LOOKS) == list(KINDS)
     assert list(ROLE_COLOURS) == [*FAMILIES, NO_ROLE]
     for one, other in combinations([name for name in LOOKS if name != "gradient"], 2):
         assert LOOKS[one] != LOOKS[other]
-        assert (LOOKS[one].marker, LOOKS[one].dash) != (LOOKS[other].marker, LOOKS[other].dash), "told apart in grey too"
+        assert (LOOKS[one].marker, LOOKS[one].dash) != (LOOKS[other].marker, LOOKS[other].dash), (
+            "told apart in grey too"
+        )
     assert LOOKS["gradient"].colour == LOOKS["greedy"].colour, "greedy prunes by it"
 
 

@@ -1,4 +1,5 @@
-"""Figures from rows: what they show is what the rows say, nothing covers a point, and the same rows give the same files."""
+"""Figures from rows: what they show is what the rows say, nothing covers a point, and the same rows give the
+same files."""
 
 import csv
 import io
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from report import drawing
-from report import pruning_figures as figures
-from report.palette import curve_looks
-from report.pruning_figures import draw_curves, draw_dynamics, draw_matrix, draw_transfer, middle
+from headgates.report import drawing
+from headgates.report import pruning_figures as figures
+from headgates.report.palette import curve_looks
+from headgates.report.pruning_figures import draw_curves, draw_dynamics, draw_matrix, draw_transfer, middle
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
@@ -26,14 +27,29 @@ def curve(fall: float, seeds=("",)) -> list[dict]:
         for step in range(6):
             closed = -(-23 * step // 5)
             bleu = 37.0 * (1 - step / 5) ** fall + number * (0 < step < 5)
-            row = {"seed": seed, "closed_share": closed / 23, "heads_closed": closed, "heads_open": 23 - closed, "heads_total": 23}
-            rows.append(row | {f"{split}_bleu{end}": bleu + add for split in ("valid", "test") for end, add in ENDS.items()})
+            row = {
+                "seed": seed,
+                "closed_share": closed / 23,
+                "heads_closed": closed,
+                "heads_open": 23 - closed,
+                "heads_total": 23,
+            }
+            rows.append(
+                row
+                | {
+                    f"{split}_bleu{end}": bleu + add
+                    for split in ("valid", "test")
+                    for end, add in ENDS.items()
+                }
+            )
     return rows
 
 
 ENDS = {"": 0.0, "_low": -0.7, "_high": 0.7}
 CURVES = {"gradient": curve(0.3), "random": curve(2.0, seeds=(1, 2, 3)), "reverse": curve(5.0)}
-POINTS = [{"label": "λ 0.01", "heads_open": 7, "heads_total": 23, "bleu": 35.5, "bleu_low": 34.5, "bleu_high": 36.5}]
+POINTS = [
+    {"label": "λ 0.01", "heads_open": 7, "heads_total": 23, "bleu": 35.5, "bleu_low": 34.5, "bleu_high": 36.5}
+]
 
 
 def removals() -> list[dict]:
@@ -42,7 +58,14 @@ def removals() -> list[dict]:
         for layer in range(layers):
             for head in range(5):
                 difference = float(RNG.normal(-0.1, 0.3))
-                row = {"site": f"{kind}.{layer}", "kind": kind, "layer": layer, "head": head, "p_value": 0.4, "p_value_holm": 1.0}
+                row = {
+                    "site": f"{kind}.{layer}",
+                    "kind": kind,
+                    "layer": layer,
+                    "head": head,
+                    "p_value": 0.4,
+                    "p_value_holm": 1.0,
+                }
                 there = 0.7 * difference + float(RNG.normal(0, 0.1))
                 rows.append(row | {"bleu_difference": difference, "other_bleu_difference": there})
     return rows
@@ -50,14 +73,21 @@ def removals() -> list[dict]:
 
 REMOVALS = removals()
 EPOCHS = [
-    {"epoch": epoch, "closed_share": tenth / 10, "valid_bleu": 31.0 * (1 - tenth / 10), "valid_bleu_relative": 1 - tenth / 10}
+    {
+        "epoch": epoch,
+        "closed_share": tenth / 10,
+        "valid_bleu": 31.0 * (1 - tenth / 10),
+        "valid_bleu_relative": 1 - tenth / 10,
+    }
     for epoch in (1, 2, 5)
     for tenth in range(10)
 ]
 CORRELATED = {"names": ("multi30k", "tatoeba"), "pearson": (0.61, 2e-8), "spearman": (-0.07, 0.41)}
 DRAWN = {
     "curves": lambda path: draw_curves(CURVES, path, points=POINTS, title="orders"),
-    "matrix": lambda path: draw_matrix(REMOVALS, path, title="multi30k-en-de-none-s1: BLEU without each head, minus BLEU with all of them"),
+    "matrix": lambda path: draw_matrix(
+        REMOVALS, path, title="multi30k-en-de-none-s1: BLEU without each head, minus BLEU with all of them"
+    ),
     "transfer": lambda path: draw_transfer(REMOVALS, path, title="two domains", **CORRELATED),
     "dynamics": lambda path: draw_dynamics(EPOCHS, path, title="while the base trains"),
 }
@@ -82,7 +112,10 @@ def drawn(monkeypatch):
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_figure_is_a_png_and_an_svg_that_name_no_date_and_no_version(drawn, tmp_path, name):
     DRAWN[name](tmp_path / "new" / "gradient-0.1")
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["gradient-0.1.png", "gradient-0.1.svg"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "gradient-0.1.png",
+        "gradient-0.1.svg",
+    ]
     png, svg = ((tmp_path / "new" / f"gradient-0.1.{end}").read_bytes() for end in ("png", "svg"))
     assert png.startswith(b"\x89PNG")
     assert b"tEXtSoftware" not in png
@@ -167,7 +200,9 @@ def test_a_curve_is_drawn_at_its_points_with_its_interval(drawn, tmp_path):
 def test_several_seeds_are_their_mean_between_the_lowest_and_the_highest(drawn, tmp_path):
     draw_curves({"random": CURVES["random"]}, tmp_path / "figure")
     line = lines(drawn[0])["random, 3 seeds"]
-    np.testing.assert_allclose(line.get_ydata(), [row["test_bleu"] for row in CURVES["random"] if row["seed"] == 2])
+    np.testing.assert_allclose(
+        line.get_ydata(), [row["test_bleu"] for row in CURVES["random"] if row["seed"] == 2]
+    )
     band = drawn[0].axes[0].collections[0].get_paths()[0].vertices
     at = 100 * CURVES["random"][1]["closed_share"]
     assert np.ptp(band[np.isclose(band[:, 0], at), 1]) == pytest.approx(2.0)
@@ -210,7 +245,9 @@ def test_the_matrix_writes_every_head_and_frames_the_significant_ones(drawn, tmp
     panels = drawn[0].axes[:3]
     assert [panel.get_title(loc="left") for panel in panels] == list(figures.KIND_WORDS.values())
     assert sum(len(panel.texts) for panel in panels) == len(rows)
-    frames = [(frame.get_x() + 0.44, frame.get_y() + 0.44, frame.get_linestyle()) for frame in panels[0].patches]
+    frames = [
+        (frame.get_x() + 0.44, frame.get_y() + 0.44, frame.get_linestyle()) for frame in panels[0].patches
+    ]
     assert [(round(x), round(y)) for x, y, _ in frames] == [(3, 0), (4, 0)]
     assert frames[0][2] != frames[1][2]
     assert not panels[1].patches
@@ -218,7 +255,10 @@ def test_the_matrix_writes_every_head_and_frames_the_significant_ones(drawn, tmp
 
 
 def test_heads_that_a_model_does_not_have_are_left_white(drawn, tmp_path):
-    draw_matrix([row for row in REMOVALS if (row["kind"], row["layer"], row["head"]) != ("cross", 1, 4)], tmp_path / "figure")
+    draw_matrix(
+        [row for row in REMOVALS if (row["kind"], row["layer"], row["head"]) != ("cross", 1, 4)],
+        tmp_path / "figure",
+    )
     assert np.isnan(np.ma.filled(drawn[0].axes[2].images[0].get_array(), np.nan)[1, 4])
 
 
@@ -228,7 +268,9 @@ def test_the_scatter_has_each_head_once_and_says_the_correlations(drawn, tmp_pat
     points = np.concatenate([np.asarray(each.get_offsets()) for each in axes.collections])
     assert sorted(points[:, 0]) == sorted(row["bleu_difference"] for row in REMOVALS)
     assert axes.get_title(loc="left") == "Pearson r = 0.61 (p < $10^{-7}$), Spearman ρ = −0.07 (p = 0.410)"
-    slope, start = np.polyfit(*([row[name] for row in REMOVALS] for name in ("bleu_difference", "other_bleu_difference")), 1)
+    slope, start = np.polyfit(
+        *([row[name] for row in REMOVALS] for name in ("bleu_difference", "other_bleu_difference")), 1
+    )
     line = lines(drawn[0])["linear regression"]
     np.testing.assert_allclose(line.get_ydata(), start + slope * np.asarray(line.get_xdata()))
 
@@ -244,7 +286,10 @@ def test_one_head_far_out_gets_the_others_a_panel_of_their_own(drawn, tmp_path):
 
 
 def test_no_correlation_and_equal_differences_can_be_drawn(drawn, tmp_path):
-    rows = [{"kind": "cross", "layer": 0, "head": head, "bleu_difference": 0.0, "other_bleu_difference": 0.0} for head in range(3)]
+    rows = [
+        {"kind": "cross", "layer": 0, "head": head, "bleu_difference": 0.0, "other_bleu_difference": 0.0}
+        for head in range(3)
+    ]
     draw_transfer(rows, tmp_path / "figure", names=("a", "b"), pearson=None, spearman=None)
     assert drawn[0].axes[0].get_title(loc="left") == "Pearson r: none, Spearman ρ: none"
 
@@ -255,7 +300,12 @@ def test_dynamics_has_a_line_for_each_share_and_the_bleu_of_each_epoch(drawn, tm
     found = lines(drawn[0])
     assert list(found) == [f"{tenth}0%" if tenth else "0%" for tenth in range(10)]
     np.testing.assert_allclose(found["30%"].get_ydata(), [70.0, 70.0, 70.0, np.nan])
-    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ["1\n31.0", "2\n31.0", "5\n31.0", "7\n0.0"]
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == [
+        "1\n31.0",
+        "2\n31.0",
+        "5\n31.0",
+        "7\n0.0",
+    ]
 
 
 @pytest.mark.parametrize(

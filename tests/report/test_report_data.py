@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from report.report_data import gate_history, trained_curves
-from runfolder.folder import RunFolder
-from runfolder.related import open_gate_run
+from headgates.report.report_data import gate_history, trained_curves
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.related import open_gate_run
 
 RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.05-s1")
 
@@ -19,14 +19,18 @@ def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
     for name, curve in curves.items():
         row = rows[name]
         low, high = row["bleu_ci95"]
-        assert curve["points"] == [{"heads_open": row["heads_open"], "value": row["bleu"], "low": low, "high": high}]
+        assert curve["points"] == [
+            {"heads_open": row["heads_open"], "value": row["bleu"], "low": low, "high": high}
+        ]
         assert (curve["trained"], curve["beam"]) == (True, row["evaluation"]["search"]["beam"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"no zip at all"])
 def test_a_broken_history_of_gates_is_one_line_that_names_it(tmp_path, content):
     (tmp_path / "gates_history.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"gates_history\.npz is broken .*; repeat the run with --fresh, or remove the file"):
+    with pytest.raises(
+        ValueError, match=r"gates_history\.npz is broken .*; repeat the run with --fresh, or remove the file"
+    ):
         gate_history(RunFolder(tmp_path))
 
 

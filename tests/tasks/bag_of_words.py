@@ -1,7 +1,7 @@
 """A task that is not translation: which words will the answer hold? One encoder, no decoder, no search.
 
-The loss of a pair is the cross-entropy of every target token against one distribution, made of the mean of the encoder's outputs.
-Letters: B pairs, S source, T target tokens, D model width, V vocabulary."""
+The loss of a pair is the cross-entropy of every target token against one distribution, made of the mean of
+the encoder's outputs. Letters: B pairs, S source, T target tokens, D model width, V vocabulary."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +11,24 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from configs.schema import ModelConfig
-from data.batch import pad
-from data.special_tokens import SpecialTokens
-from data.vocab import Vocab, load_vocabs
-from gates import find_sites
-from models.checkpoint import load_file, save_file
-from models.transformer import Encoder, padding_bias
-from tasks.base import Task, Validator
-from tasks.metrics import Metric
-from tasks.translation import Translation
+from headgates.configs.schema import ModelConfig
+from headgates.data.batch import pad
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.vocab import Vocab, load_vocabs
+from headgates.gates import find_sites
+from headgates.models.checkpoint import load_file, save_file
+from headgates.models.transformer import Encoder, padding_bias
+from headgates.tasks.base import Task, Validator
+from headgates.tasks.metrics import Metric
+from headgates.tasks.translation import Translation
 
 TEXT = Translation()  # the same text and batches
 HITS = Metric(
     "hits",
     "hits",
-    lambda outputs, references: np.array([[word in line.split(), 1] for word, line in zip(outputs, references, strict=True)], dtype=float),
+    lambda outputs, references: np.array(
+        [[word in line.split(), 1] for word, line in zip(outputs, references, strict=True)], dtype=float
+    ),
     lambda sums: 100 * sums[0] / sums[1],
     lambda sums: 100 * sums[:, 0] / sums[:, 1],
     lambda: "share of lines whose word is in the reference",
@@ -39,11 +41,17 @@ class Bag(nn.Module):
     def __init__(self, vocab: int, heads: dict[str, int]):
         super().__init__()
         config = ModelConfig(d_model=14, heads=7, ffn=11, encoder_layers=1)
-        self.embedding, self.encoder, self.output = nn.Embedding(vocab, 14), Encoder(config, heads), nn.Linear(14, vocab)
+        self.embedding, self.encoder, self.output = (
+            nn.Embedding(vocab, 14),
+            Encoder(config, heads),
+            nn.Linear(14, vocab),
+        )
 
     def forward(self, source):
         real = (source != SpecialTokens().padding).float()[..., None]  # (B, S, 1)
-        memory = self.encoder(self.embedding(source), padding_bias(source, SpecialTokens().padding))  # (B, S, D)
+        memory = self.encoder(
+            self.embedding(source), padding_bias(source, SpecialTokens().padding)
+        )  # (B, S, D)
         return self.output((memory * real).sum(1) / real.sum(1)).log_softmax(-1)
 
 
@@ -101,7 +109,9 @@ class BagOfWords(Task):
     def loss(self, model, batch, *, smoothing=0.0):
         logits = model(batch.source)[:, None].expand(-1, batch.target_out.shape[1], -1)  # (B, T, V)
         flat = logits.flatten(0, 1), batch.target_out.flatten()
-        return F.cross_entropy(*flat, ignore_index=SpecialTokens().padding, label_smoothing=smoothing, reduction="sum")
+        return F.cross_entropy(
+            *flat, ignore_index=SpecialTokens().padding, label_smoothing=smoothing, reduction="sum"
+        )
 
     def validator(self, model):
         return BagValidator()
@@ -109,7 +119,9 @@ class BagOfWords(Task):
     @torch.no_grad()
     def predict(self, predictor, lines, *, quick=False):
         was_training = predictor.model.training
-        scores = predictor.model.eval()(pad(predictor.source.encode(lines), predictor.source.specials, end=True))
+        scores = predictor.model.eval()(
+            pad(predictor.source.encode(lines), predictor.source.specials, end=True)
+        )
         scores[:, :4] = -torch.inf  # specials
         predictor.model.train(was_training)
         return predictor.target.decode([[best] for best in scores.argmax(1).tolist()])

@@ -1,24 +1,34 @@
-"""Gates stand beside any task: one that is not translation is trained, gated, pruned, evaluated and opened again."""
+"""Gates stand beside any task: one that is not translation is trained, gated, pruned, evaluated and opened
+again."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from configs import tasks as tables
-from configs.cli import read
-from configs.schema import FitConfig, GateConfig, StageConfig
-from gates import HeadMap, LambdaBudget, attach
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, run_stage
-from protocol.experiment import Experiment
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
-from tasks import task_named
+from headgates.configs import tasks as tables
+from headgates.configs.cli import read
+from headgates.configs.schema import FitConfig, GateConfig, StageConfig
+from headgates.gates import HeadMap, LambdaBudget, attach
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.tasks import task_named
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
 from tests.tasks.bag_of_words import BagOfWords
 
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "random", "random-finetuned", "weight-norm"]
+SYSTEMS = [
+    "base",
+    "base-continued",
+    "l0-soft",
+    "l0",
+    "l0-removed",
+    "random",
+    "random-finetuned",
+    "weight-norm",
+]
 STAGE = StageConfig(epochs=3, optimizer="adamw", lr=0.01, warmup_steps=3, bleu_sentences=0)
 
 
@@ -32,7 +42,16 @@ def tasks():
 @pytest.fixture(scope="module")
 def run(tasks, tiny_flags, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
-    flags = ["--task", "bag", "--systems", ",".join(SYSTEMS), "--runs", str(tmp_path_factory.mktemp("bag")), "--logger", "csv"]
+    flags = [
+        "--task",
+        "bag",
+        "--systems",
+        ",".join(SYSTEMS),
+        "--runs",
+        str(tmp_path_factory.mktemp("bag")),
+        "--logger",
+        "csv",
+    ]
     return Experiment(read(FitConfig, [*tiny_flags, *flags])).run()
 
 
@@ -52,8 +71,12 @@ def test_a_price_on_heads_closes_some_and_the_loss_falls(corpus, vocab_folder, d
     assert result.losses[-1] < result.losses[0]
     assert bank.open().count() < 7
     assert "val/hits" in (folder / "metrics.csv").read_text().splitlines()[0]
-    found = task.load_predictor(vocab_folder, folder / result.weights, {})  # gates lie beside the weights, not among them
-    assert found.model.state_dict().keys() == {name for name in predictor.model.state_dict() if not name.startswith("head_gates")}
+    found = task.load_predictor(
+        vocab_folder, folder / result.weights, {}
+    )  # gates lie beside the weights, not among them
+    assert found.model.state_dict().keys() == {
+        name for name in predictor.model.state_dict() if not name.startswith("head_gates")
+    }
 
 
 def test_the_gates_feel_the_price_and_nothing_else_does(vocab_folder, data, configure, quiet_trainer):
@@ -78,8 +101,12 @@ def test_the_gates_feel_the_price_and_nothing_else_does(vocab_folder, data, conf
         if not name.startswith("head_gates."):
             assert torch.equal(gradient, priced[name])
     (gates,) = [name for name in without if name.startswith("head_gates.")]
-    p = torch.sigmoid(torch.tensor(2.5, dtype=torch.float64) - 0.33 * torch.tensor(0.1 / 1.1, dtype=torch.float64).log())
-    assert (priced[gates] - without[gates]).double().tolist() == pytest.approx([float(0.7 * p * (1 - p))] * 7, rel=1e-3)
+    p = torch.sigmoid(
+        torch.tensor(2.5, dtype=torch.float64) - 0.33 * torch.tensor(0.1 / 1.1, dtype=torch.float64).log()
+    )
+    assert (priced[gates] - without[gates]).double().tolist() == pytest.approx(
+        [float(0.7 * p * (1 - p))] * 7, rel=1e-3
+    )
 
 
 def test_the_whole_experiment_has_its_rows_in_its_own_metric(run):

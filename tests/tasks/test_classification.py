@@ -1,4 +1,5 @@
-"""Classification by a fine-tuned encoder: its loss and importance against loops over sentences, then every script on one small run."""
+"""Classification by a fine-tuned encoder: its loss and importance against loops over sentences, then every
+script on one small run."""
 
 import csv
 import json
@@ -8,32 +9,69 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import analyze
-import compare
-import export
-import fit
-import prune
-import translate
-from analysis.importance import importance
-from configs.cli import read
-from configs.schema import FitConfig
-from data.labelled import labelled_corpus
-from gates import HeadMap, attach, detach, find_sites, heads_left
-from protocol.experiment import Experiment
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
-from speed import peak_memory
-from tasks import task_named
-from tasks.base import Task
+from headgates.analysis.scores.importance import importance
+from headgates.commands import analyze, compare, export, fit, prune, translate
+from headgates.configs.cli import read
+from headgates.configs.schema import FitConfig
+from headgates.data.labelled import labelled_corpus
+from headgates.gates import HeadMap, attach, detach, find_sites, heads_left
+from headgates.report.speed import peak_memory
+from headgates.tasks import task_named
+from headgates.tasks.base import Task
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
 from tests.worlds.tiny_encoder import labelled_sentences, write_encoder, write_tsv
 
 SETTINGS = {"text": {"max_tokens": 61, "max_length": 20, "train_sentences": 0}, "seed": 1}
 SYSTEMS = "base,base-continued,l0,l0-removed,greedy,random"
 FLAGS = [
-    *("--task", "classify", "--text.max-tokens", "100", "--text.max-length", "20", "--threads", "1", "--precision", "32"),
-    *("--train.epochs", "3", "--train.lr", "0.005", "--train.warmup-steps", "10", "--train.average", "0", "--train.label-smoothing", "0"),
-    *("--finetune.epochs", "3", "--finetune.lr", "0.001", "--finetune.warmup-steps", "5", "--finetune.label-smoothing", "0"),
-    *("--gates.lr", "0.1", "--gates.lambda-warmup", "3", "--gates.settle", "0.67", "--lambda", "0.003", "--systems", SYSTEMS),
+    *(
+        "--task",
+        "classify",
+        "--text.max-tokens",
+        "100",
+        "--text.max-length",
+        "20",
+        "--threads",
+        "1",
+        "--precision",
+        "32",
+    ),
+    *(
+        "--train.epochs",
+        "3",
+        "--train.lr",
+        "0.005",
+        "--train.warmup-steps",
+        "10",
+        "--train.average",
+        "0",
+        "--train.label-smoothing",
+        "0",
+    ),
+    *(
+        "--finetune.epochs",
+        "3",
+        "--finetune.lr",
+        "0.001",
+        "--finetune.warmup-steps",
+        "5",
+        "--finetune.label-smoothing",
+        "0",
+    ),
+    *(
+        "--gates.lr",
+        "0.1",
+        "--gates.lambda-warmup",
+        "3",
+        "--gates.settle",
+        "0.67",
+        "--lambda",
+        "0.003",
+        "--systems",
+        SYSTEMS,
+    ),
 ]
 
 
@@ -73,9 +111,14 @@ def one_by_one(predictor, data, split: str):
 def test_the_loss_is_the_cross_entropy_of_the_sentences_one_by_one(task, untrained, smoothing):
     _, predictor, data = untrained
     with torch.no_grad():
-        ours = sum(float(task.loss(predictor.model, batch, smoothing=smoothing)) for batch in data.batches("valid", 61))
+        ours = sum(
+            float(task.loss(predictor.model, batch, smoothing=smoothing))
+            for batch in data.batches("valid", 61)
+        )
         logs = [(logits.log_softmax(0), label) for logits, label in one_by_one(predictor, data, "valid")]
-    expected = sum(-(1 - smoothing) * float(row[label]) - smoothing * float(row.mean()) for row, label in logs)
+    expected = sum(
+        -(1 - smoothing) * float(row[label]) - smoothing * float(row.mean()) for row, label in logs
+    )
     assert ours == pytest.approx(expected, rel=1e-5)
 
 
@@ -114,26 +157,35 @@ def test_importance_is_the_mean_over_sentences_of_the_size_of_each_gradient(task
         for source, label in pairs:
             xi = {site: torch.ones(site.heads, requires_grad=True) for site in bank.sites}
             handles = [gate.register_forward_hook(lambda *_, xi=xi[site]: xi) for site, gate in bank.items()]
-            loss = F.cross_entropy(model(torch.tensor([[*source, predictor.source_vocab.specials.end]])), torch.tensor(label))
+            loss = F.cross_entropy(
+                model(torch.tensor([[*source, predictor.source_vocab.specials.end]])), torch.tensor(label)
+            )
             for site, gradient in zip(xi, torch.autograd.grad(loss, list(xi.values())), strict=True):
                 totals[site] += gradient.abs().double()
             for handle in handles:
                 handle.remove()
     finally:
         detach(model)
-    assert ours.flat().tolist() == pytest.approx(HeadMap(totals).flat().div(len(pairs)).tolist(), rel=1e-3, abs=1e-6)
+    assert ours.flat().tolist() == pytest.approx(
+        HeadMap(totals).flat().div(len(pairs)).tolist(), rel=1e-3, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
         ([], "--task classify needs --encoder"),
-        (["--encoder", "nowhere/at/all"], "--encoder nowhere/at/all: no such folder, and the Hugging Face hub gives none"),
+        (
+            ["--encoder", "nowhere/at/all"],
+            "--encoder nowhere/at/all: no such folder, and the Hugging Face hub gives none",
+        ),
         (["--encoder", "ENCODER", "--model.heads", "4"], "--model.* are of the translation model"),
         (["--encoder", "ENCODER", "--data", "toy"], "no labelled text at toy"),
     ],
 )
-def test_what_is_missing_is_one_line_and_leaves_no_run(called, encoder, labelled, tmp_path, monkeypatch, flags, error):
+def test_what_is_missing_is_one_line_and_leaves_no_run(
+    called, encoder, labelled, tmp_path, monkeypatch, flags, error
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     words = ["--data", labelled, *(encoder if flag == "ENCODER" else flag for flag in flags)]
     code, _, said = called(fit)(*FLAGS, *words, "--runs", tmp_path / "runs")
@@ -154,7 +206,9 @@ def test_an_encoder_without_its_task_is_refused(called, encoder):
 def run(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("classify") / "runs"
-    return Experiment(read(FitConfig, [*FLAGS, "--encoder", str(encoder), "--data", str(labelled), "--runs", str(runs)])).run()
+    return Experiment(
+        read(FitConfig, [*FLAGS, "--encoder", str(encoder), "--data", str(labelled), "--runs", str(runs)])
+    ).run()
 
 
 @pytest.fixture
@@ -176,7 +230,9 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
         assert (row.metric, row.heads_total, list(row.heads_by_kind)) == ("accuracy", 8, ["enc-self"])
         given = (run / f"hypotheses/{system}.txt").read_text().split("\n")[:-1]
         wanted = labelled_corpus(str(labelled)).test.targets
-        assert row.main.value == pytest.approx(100 * sum(a == b for a, b in zip(given, wanted, strict=True)) / 67)
+        assert row.main.value == pytest.approx(
+            100 * sum(a == b for a, b in zip(given, wanted, strict=True)) / 67
+        )
         assert row.main.p_mcnemar is not None
     assert 0 < rows["l0"].heads_open < 8
     assert rows["greedy"].heads_open == rows["l0-removed"].heads_open == rows["l0"].heads_open
@@ -191,7 +247,8 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
 def test_every_system_opens_again_and_labels_as_the_run_did(run, system):
     source = open_source(run.path, system)
     assert (
-        source.task.predict(source.predictor, source.corpus.test.sources) == (run / f"hypotheses/{system}.txt").read_text().split("\n")[:-1]
+        source.task.predict(source.predictor, source.corpus.test.sources)
+        == (run / f"hypotheses/{system}.txt").read_text().split("\n")[:-1]
     )
 
 
@@ -199,11 +256,15 @@ def test_what_is_removed_is_what_was_closed(run):
     is_open = HeadMap.from_json(run.systems()["l0"]["xi"]).map(lambda row: row > 0)
     model = open_source(run.path, "l0-removed").model
     for site, row in heads_left(model).items():
-        assert row.tolist() == is_open[site].tolist() or (row.sum() == 1 and not is_open[site].any())  # an attention cannot run without any
+        assert row.tolist() == is_open[site].tolist() or (
+            row.sum() == 1 and not is_open[site].any()
+        )  # an attention cannot run without any
     assert sum(site.heads for site in find_sites(model)) < 8
 
 
-def test_a_base_is_found_by_its_encoder_and_gives_its_task_to_runs_on_it(copy, encoder, labelled, tmp_path, called):
+def test_a_base_is_found_by_its_encoder_and_gives_its_task_to_runs_on_it(
+    copy, encoder, labelled, tmp_path, called
+):
     base = base_of(copy)
     words = [*FLAGS, "--gate", "none", "--data", labelled, "--runs", base.path.parent]
     moved = shutil.copytree(encoder, tmp_path / "moved" / "tiny-bert")
@@ -213,18 +274,29 @@ def test_a_base_is_found_by_its_encoder_and_gives_its_task_to_runs_on_it(copy, e
     (other / "vocab.txt").write_text((other / "vocab.txt").read_text() + "new\n")
     config = read(FitConfig, [*map(str, words), "--encoder", str(other)])
     again = Experiment(config)
-    assert again.task.made_of(config) != again.task.made_of(read(FitConfig, [*map(str, words), "--encoder", str(moved)]))
+    assert again.task.made_of(config) != again.task.made_of(
+        read(FitConfig, [*map(str, words), "--encoder", str(moved)])
+    )
     on_base = Experiment(read(FitConfig, ["--base", str(base.path), "--runs", str(base.path.parent)]))
-    assert (on_base.config.task, on_base.config.encoder, on_base.config.data) == ("classify", str(encoder), str(labelled))
+    assert (on_base.config.task, on_base.config.encoder, on_base.config.data) == (
+        "classify",
+        str(encoder),
+        str(labelled),
+    )
 
 
 def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy, called, tmp_path):
     base = base_of(copy)
     other = write_tsv(tmp_path / "other" / "books.tsv", labelled_sentences(31, 9))
     orders = "gradient,random,weight-norm,obs,fisher,fluctuation,confidence,lrp"
-    code, said, wrong = called(prune)(base.path, "--by", orders, "--random-seeds", 1, "--step", 0.5, "--threads", 1)
+    code, said, wrong = called(prune)(
+        base.path, "--by", orders, "--random-seeds", 1, "--step", 0.5, "--threads", 1
+    )
     assert code == 0, wrong
-    drawn = {path.name.split("-step")[0].removesuffix("-1seeds") for path in (base / "curves").glob("*-order*.json")}
+    drawn = {
+        path.name.split("-step")[0].removesuffix("-1seeds")
+        for path in (base / "curves").glob("*-order*.json")
+    }
     assert drawn == set(orders.split(","))
     head = (base / "curves/gradient-step0.5.csv").read_text().splitlines()[0]
     assert {"test_accuracy", "test_accuracy_p_value", "test_accuracy_p_mcnemar"} <= set(head.split(","))
@@ -244,7 +316,9 @@ def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy
             module.output.dense.weight.unflatten(1, (site.heads, -1))[:, int(row["head"])] = 0
             found = source.predictor.label(source.corpus.test.sources)
             module.output.dense.weight.copy_(kept)
-        assert float(row["accuracy"]) == pytest.approx(100 * sum(a == b for a, b in zip(found, wanted, strict=True)) / len(wanted))
+        assert float(row["accuracy"]) == pytest.approx(
+            100 * sum(a == b for a, b in zip(found, wanted, strict=True)) / len(wanted)
+        )
 
 
 def test_its_heads_are_not_closed_by_a_stream_that_is_not_known(copy, called):
@@ -272,20 +346,30 @@ def test_analyze_py_looks_at_attention_and_relevance(copy, called):
 
 def test_a_classifier_neither_translates_nor_is_exported(run, called, tmp_path):
     (tmp_path / "in.txt").write_text("a funny film\n")
-    for script, words in ((translate, ["--input", tmp_path / "in.txt"]), (export, ["--to", "onnx", "--out", tmp_path / "out"])):
+    for script, words in (
+        (translate, ["--input", tmp_path / "in.txt"]),
+        (export, ["--to", "onnx", "--out", tmp_path / "out"]),
+    ):
         code, _, wrong = called(script)(run.path, *words)
         assert (code, "does not translate: its task is classify" in wrong) == (1, True), wrong
 
 
 def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, called, monkeypatch):
     peaks = {"interpreter": 1, "imports": 2}
-    monkeypatch.setattr(peak_memory, "in_fresh_process", lambda spec, work: peaks | {"peaks": [3 + i for i in range(len(work))]})
+    monkeypatch.setattr(
+        peak_memory,
+        "in_fresh_process",
+        lambda spec, work: peaks | {"peaks": [3 + i for i in range(len(work))]},
+    )
     base = base_of(copy)
     words = ("--report", "speed", "--closed", 0.5, "--batch-sizes", "1,4", "--repeats", 1, "--threads", 1)
     code, _, wrong = called(export)(base.path, *words)
     assert code == 0, wrong
     report = json.loads((base / "speed/report.json").read_text())
-    assert (report["heads"], list(report["systems"])) == ({"total": 8, "closed": 4}, ["dense", "masked", "removed"])
+    assert (report["heads"], list(report["systems"])) == (
+        {"total": 8, "closed": 4},
+        ["dense", "masked", "removed"],
+    )
     assert list(report["left_out"]) == ["every other engine"]
     rows = {(row["system"], row["length"], row["batch"]): row for row in report["rows"]}
     assert len(rows) == 3 * 3 * 2
@@ -300,8 +384,23 @@ def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, call
 
 
 def test_a_run_with_gates_is_timed_at_its_own_heads(copy, called, monkeypatch):
-    monkeypatch.setattr(peak_memory, "in_fresh_process", lambda spec, work: {"interpreter": 1, "imports": 2, "peaks": [3] * len(work)})
-    words = ("--report", "speed", "--batch-sizes", 4, "--repeats", 1, "--threads", 1, "--out", copy.path / "timed")
+    monkeypatch.setattr(
+        peak_memory,
+        "in_fresh_process",
+        lambda spec, work: {"interpreter": 1, "imports": 2, "peaks": [3] * len(work)},
+    )
+    words = (
+        "--report",
+        "speed",
+        "--batch-sizes",
+        4,
+        "--repeats",
+        1,
+        "--threads",
+        1,
+        "--out",
+        copy.path / "timed",
+    )
     code, _, wrong = called(export)(copy.path, *words)
     assert code == 0, wrong
     left = sum(site.heads for site in find_sites(open_source(copy.path, "l0-removed").model))
@@ -312,12 +411,26 @@ def test_a_run_with_gates_is_timed_at_its_own_heads(copy, called, monkeypatch):
 
 def test_methods_are_compared_on_its_base_by_accuracy(copy, called):
     base = base_of(copy)
-    words = (base.path, "--runs", base.path.parent, "--methods", "greedy,random", "--heads", "6,4", "--finetune", "0,3", "--threads", "1")
+    words = (
+        base.path,
+        "--runs",
+        base.path.parent,
+        "--methods",
+        "greedy,random",
+        "--heads",
+        "6,4",
+        "--finetune",
+        "0,3",
+        "--threads",
+        "1",
+    )
     code, out, error = called(compare)(*words)
     assert code == 0, out + error
     content = RunFolder(base.path.parent / f"compare-{base.path.name}").read_json("compare.json")
     assert content["metric"] == "accuracy"
     told = {(group["method"], group["epochs"], group["heads"]) for group in content["groups"][2:]}
-    assert told == {(method, epochs, heads) for method in ("greedy", "random") for epochs in (0, 3) for heads in (6, 4)}
+    assert told == {
+        (method, epochs, heads) for method in ("greedy", "random") for epochs in (0, 3) for heads in (6, 4)
+    }
     assert "the highest score" in content["summary"][0]
     assert "6/8 heads, accuracy 100.00" in out

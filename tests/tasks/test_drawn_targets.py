@@ -2,10 +2,10 @@
 
 import torch
 
-from data.batch import collate
-from data.special_tokens import SpecialTokens
-from tasks.base import draw_targets
-from tasks.translation import Translation
+from headgates.data.batch import collate
+from headgates.data.special_tokens import SpecialTokens
+from headgates.tasks.base import draw_targets
+from headgates.tasks.translation import Translation
 
 PAIRS = [([7, 5, 11, 4], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12], [])]
 

@@ -1,4 +1,5 @@
-"""prune.py --also for a classifier: its heads on a second labelled text, against columns of W_O zeroed by hand, and texts that are none."""
+"""prune.py --also for a classifier: its heads on a second labelled text, against columns of W_O zeroed by
+hand, and texts that are none."""
 
 import shutil
 
@@ -6,21 +7,32 @@ import numpy as np
 import pytest
 import torch
 
-import prune
-from configs.cli import read
-from configs.prune import PruneConfig
-from configs.schema import FitConfig
-from data.labelled import read_labelled
-from gates import find_sites
-from protocol.experiment import Experiment
-from pruning.dense_model import DenseModel
-from pruning.transfer import transfer
-from runfolder.folder import RunFolder
-from runfolder.source import open_source
+from headgates.commands import prune
+from headgates.configs.cli import read
+from headgates.configs.prune import PruneConfig
+from headgates.configs.schema import FitConfig
+from headgates.data.labelled import read_labelled
+from headgates.gates import find_sites
+from headgates.workbench.dense_model import DenseModel
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
+from headgates.workbench.transfer import transfer
 from tests.worlds.tiny_encoder import labelled_sentences, write_tsv
 
 FLAGS = [
-    *("--task", "classify", "--gate", "none", "--text.max-length", "20", "--threads", "1", "--precision", "32"),
+    *(
+        "--task",
+        "classify",
+        "--gate",
+        "none",
+        "--text.max-length",
+        "20",
+        "--threads",
+        "1",
+        "--precision",
+        "32",
+    ),
     *("--train.epochs", "1", "--train.average", "0"),
 ]
 
@@ -29,7 +41,9 @@ FLAGS = [
 def trained(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("second") / "runs"
-    return Experiment(read(FitConfig, [*FLAGS, "--encoder", str(encoder), "--data", str(labelled), "--runs", str(runs)])).run()
+    return Experiment(
+        read(FitConfig, [*FLAGS, "--encoder", str(encoder), "--data", str(labelled), "--runs", str(runs)])
+    ).run()
 
 
 @pytest.fixture
@@ -39,8 +53,13 @@ def base(trained, tmp_path) -> RunFolder:
 
 
 def accuracy(source, text, *, without: tuple[str, int] | None = None) -> float:
-    """Percent right of the model, where asked with the columns of W_O of one head, (site, head), set to zero and brought back."""
-    site, module = next((site, module) for site, module in find_sites(source.model).items() if not without or site.name == without[0])
+    """Percent right of the model, where asked with the columns of W_O of one head, (site, head), set to zero
+    and brought back."""
+    site, module = next(
+        (site, module)
+        for site, module in find_sites(source.model).items()
+        if not without or site.name == without[0]
+    )
     weight = module.output.dense.weight
     kept = weight.detach().clone()
     with torch.no_grad():
@@ -61,7 +80,10 @@ def test_the_heads_of_two_domains_are_correlated_as_by_hand(base, tmp_path):
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
     found = transfer(dense, name=name, text=text, kinds=None)
     by_hand = {}
-    domains = {"accuracy_difference": source.corpus.test, "other_accuracy_difference": read_labelled(tmp_path / "other/books.tsv")}
+    domains = {
+        "accuracy_difference": source.corpus.test,
+        "other_accuracy_difference": read_labelled(tmp_path / "other/books.tsv"),
+    }
     for column, domain in domains.items():
         closed = [accuracy(source, domain, without=(row["site"], int(row["head"]))) for row in found.rows]
         by_hand[column] = [each - accuracy(source, domain) for each in closed]
@@ -88,7 +110,11 @@ NOT_LABELLED = {
         "good\ta film\nfair\ta film\n",
         "a.tsv, line 2: the label 'fair' is none of the training text, which has bad, good",
     ),
-    "pairs": ("a.tsv", "good\ta film\tthe plot\n", "a.tsv, line 1: has 2 sentence(s), the training text has 1"),
+    "pairs": (
+        "a.tsv",
+        "good\ta film\tthe plot\n",
+        "a.tsv, line 1: has 2 sentence(s), the training text has 1",
+    ),
     "lines": ("a.txt", "a funny film\n", "a.txt: expected a file of label TAB sentence (.tsv) or .jsonl"),
     "a folder of something else": ("a/train.tsv", "good\ta film\n", "a has no test text: expected test.tsv"),
     "nothing": ("b.tsv", "", "a.tsv"),
@@ -96,11 +122,15 @@ NOT_LABELLED = {
 
 
 @pytest.mark.parametrize("case", NOT_LABELLED)
-def test_a_second_text_that_is_not_labelled_as_the_first_is_refused_before_anything_is_measured(case, base, called, tmp_path):
+def test_a_second_text_that_is_not_labelled_as_the_first_is_refused_before_anything_is_measured(
+    case, base, called, tmp_path
+):
     name, content, message = NOT_LABELLED[case]
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
-    place = {"a folder of something else": tmp_path / "a", "nothing": tmp_path / "a.tsv"}.get(case, tmp_path / name)
+    place = {"a folder of something else": tmp_path / "a", "nothing": tmp_path / "a.tsv"}.get(
+        case, tmp_path / name
+    )
     code, _, wrong = called(prune)(base.path, "--ablate", "one", "--also", place, "--threads", 1)
     assert (code, wrong.count("\n")) == (1, 1), wrong
     assert message in wrong
@@ -109,5 +139,7 @@ def test_a_second_text_that_is_not_labelled_as_the_first_is_refused_before_anyth
 
 def test_two_aligned_files_are_no_labelled_text(base, called, tmp_path):
     write_tsv(tmp_path / "a.tsv", labelled_sentences(3, 1))
-    code, _, wrong = called(prune)(base.path, "--ablate", "one", "--also-files", tmp_path / "a.tsv", tmp_path / "a.tsv")
+    code, _, wrong = called(prune)(
+        base.path, "--ablate", "one", "--also-files", tmp_path / "a.tsv", tmp_path / "a.tsv"
+    )
     assert (code, wrong.count("\n"), "give labelled text with --also" in wrong) == (1, 1, True)

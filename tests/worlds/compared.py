@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pruning.significance import Scored, resample_counts, score
-from report.compare_groups import BASES, RESAMPLES, Compared, MadePoint
-from runfolder.row import Measure, ResultRow
-from tasks.metrics import ACCURACY
+from headgates.analysis.significance import Scored, resample_counts, score
+from headgates.report.compare_groups import BASES, RESAMPLES, Compared, MadePoint
+from headgates.tasks.metrics import ACCURACY
+from headgates.workbench.row import Measure, ResultRow
 
 LINES, TOTAL = 200, 23
 COUNTS = resample_counts(LINES, RESAMPLES)
@@ -19,17 +19,33 @@ def right(lines: Iterable[int]) -> Scored:
     return score(["a" if i in wanted else "b" for i in range(LINES)], ["a"] * LINES, (ACCURACY,))
 
 
-def point(method: str, heads: int, scored: Scored, *, epochs: int = 0, seed: int = 1, loss: float | None = None, **told) -> MadePoint:
+def point(
+    method: str,
+    heads: int,
+    scored: Scored,
+    *,
+    epochs: int = 0,
+    seed: int = 1,
+    loss: float | None = None,
+    **told,
+) -> MadePoint:
     """A point; heads: those that are open, and asked for unless a lambda (`lam`) is told."""
-    measures = {"accuracy": Measure(scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5)}
+    measures = {
+        "accuracy": Measure(
+            scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5
+        )
+    }
     stage = None if loss is None else {"losses": [loss + 1, loss], "best_epoch": 1}
     row = ResultRow(method, heads, TOTAL, {"cross": heads}, measures, stage=stage, reference="base")
     told = {"asked": None if "lam" in told else heads} | told
     return MadePoint(method, epochs, seed, f"run-{method}-{heads}-{epochs}-s{seed}", row, scored, **told)
 
 
-def compared(points: list[MadePoint], *, base: Iterable[int] = range(190), continued: Iterable[int] | None = None) -> Compared:
-    """These points on a base that has such lines right; continued: those of the base trained on for an epoch, whose loss is lower."""
+def compared(
+    points: list[MadePoint], *, base: Iterable[int] = range(190), continued: Iterable[int] | None = None
+) -> Compared:
+    """These points on a base that has such lines right; continued: those of the base trained on for an epoch,
+    whose loss is lower."""
     bases = [point(BASES[0], TOTAL, right(base), loss=2.0, seed=0)]
     bases += [] if continued is None else [point(BASES[1], TOTAL, right(continued), epochs=1, loss=1.5)]
     return Compared(points, bases, COUNTS)

@@ -1,4 +1,5 @@
-"""Dense models for `prune.py` that no run trained: an untrained one, and one so made that a single head matters."""
+"""Dense models for `prune.py` that no run trained: an untrained one, and one so made that a single head
+matters."""
 
 import random
 from collections.abc import Callable
@@ -6,20 +7,28 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from configs.schema import ModelConfig, SearchConfig
-from data.parallel import Corpus, ParallelText
-from data.vocab import Vocab
-from models.transformer import Transformer
-from models.translator import Translator
-from pruning.dense_model import DenseModel
-from runfolder.folder import RunFolder
-from runfolder.source import Lines, Source
-from tasks.base import Predictor, Task
-from tasks.translation import Translation
+from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.data.parallel import Corpus, ParallelText
+from headgates.data.vocab import Vocab
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.tasks.base import Predictor, Task
+from headgates.tasks.translation import Translation
+from headgates.workbench.dense_model import DenseModel
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import Lines, Source
 from tests.worlds.small_model import stirred
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
-SETTINGS = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.0, "embeddings": "separate"}
+SETTINGS = {
+    "d_model": 21,
+    "heads": 3,
+    "ffn": 13,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "dropout": 0.0,
+    "embeddings": "separate",
+}
 TEXT = {"max_tokens": 100, "max_length": 50, "train_sentences": 0}
 
 
@@ -30,7 +39,10 @@ def sentences(count: int, seed: int) -> list[str]:
 
 def exchanged(lines: list[str], share: float, seed: int) -> list[str]:
     rng = random.Random(seed)
-    return [" ".join(rng.choice(WORDS) if rng.random() < share else word for word in line.split()) for line in lines]
+    return [
+        " ".join(rng.choice(WORDS) if rng.random() < share else word for word in line.split())
+        for line in lines
+    ]
 
 
 def keep_alone(translator: Translator, site: str, head: int) -> None:
@@ -45,17 +57,22 @@ def keep_alone(translator: Translator, site: str, head: int) -> None:
 
 @pytest.fixture
 def make_dense(tmp_path) -> Callable[..., DenseModel]:
-    """make_dense(planted=(site, head), ...) -> the model as prune.py opens it; its validation text is its training text too.
+    """make_dense(planted=(site, head), ...) -> the model as prune.py opens it; its validation text is its
+    training text too.
 
     Its references are the model's own translations with words exchanged."""
 
-    def make(*, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3) -> DenseModel:
+    def make(
+        *, planted: tuple[str, int] | None = None, beam: int = 1, seed: int = 1, share: float = 0.3
+    ) -> DenseModel:
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir(exist_ok=True)
         vocab = Vocab.train(sentences(200, 100), size=61, path=folder / "vocab.model")
         torch.manual_seed(seed)
         model = stirred(Transformer(ModelConfig(**SETTINGS), len(vocab), len(vocab)), 0.3)
-        translator = Translator(model, vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=61))
+        translator = Translator(
+            model, vocab, vocab, SearchConfig(beam=beam, max_ratio=1.0, max_extra=4, batch_tokens=61)
+        )
         if planted is not None:
             keep_alone(translator, *planted)
         texts = []

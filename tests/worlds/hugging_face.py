@@ -1,4 +1,5 @@
-"""Tiny Hugging Face models of every family that is read: random weights, a tokenizer of their own class, saved by their own library."""
+"""Tiny Hugging Face models of every family that is read: random weights, a tokenizer of their own class,
+saved by their own library."""
 
 import json
 from collections.abc import Callable
@@ -9,15 +10,28 @@ import pytest
 import sentencepiece
 import torch
 
-from configs.source import ForeignOptions
+from headgates.configs.source import ForeignOptions
 from tests.worlds.small_model import stirred
 
-LINES = ["the dog sleeps .", "a big cat sees the small dog .", "dogs sleep", "der Hund schläft .", "Hunde schlafen", "eine Katze"]
+LINES = [
+    "the dog sleeps .",
+    "a big cat sees the small dog .",
+    "dogs sleep",
+    "der Hund schläft .",
+    "Hunde schlafen",
+    "eine Katze",
+]
 SHAPE = {
     "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 13, "decoder_ffn_dim": 17, "encoder_attention_heads": 3,
     "decoder_attention_heads": 2, "max_position_embeddings": 37, "dropout": 0.1, "init_std": 0.2,
 }  # fmt: skip
-FAIRSEQ = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+FAIRSEQ = {
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
+}
 TWO_LANGUAGES = {
     "m2m_100": ForeignOptions(src_lang="en", tgt_lang="de"),
     "nllb": ForeignOptions(src_lang="eng_Latn", tgt_lang="deu_Latn"),
@@ -31,14 +45,19 @@ FAMILY_NAMES = [
 
 
 def sentencepiece_model(folder: Path) -> list[str]:
-    """The pieces of a model that is trained on LINES, without its special ones; the model lies in sp.model."""
+    """The pieces of a model that is trained on LINES, without its special ones; the model lies in
+    sp.model."""
     path = folder / "sp.model"
     options = {"vocab_size": 67, "hard_vocab_limit": False, "model_type": "bpe", "minloglevel": 2}
     with path.open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(LINES * 3), model_writer=file, **options)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES * 3), model_writer=file, **options
+        )
     processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     return [
-        processor.id_to_piece(i) for i in range(processor.get_piece_size()) if not processor.is_control(i) and not processor.is_unknown(i)
+        processor.id_to_piece(i)
+        for i in range(processor.get_piece_size())
+        if not processor.is_control(i) and not processor.is_unknown(i)
     ]
 
 
@@ -67,7 +86,9 @@ def write_tokenizer(name: str, folder: Path, pieces: list[str], model: bytes) ->
         source = numbered("vocab.json", "</s>", "<unk>", "<pad>", *pieces)
         return source, numbered("target_vocab.json", "</s>", "<unk>", "<pad>", *pieces[5:])
     if name == "bart":
-        letters = sorted({character.replace(" ", "Ġ") for line in LINES for character in line if ord(character) < 128})
+        letters = sorted(
+            {character.replace(" ", "Ġ") for line in LINES for character in line if ord(character) < 128}
+        )
         numbered("vocab.json", "<s>", "<pad>", "</s>", "<unk>", *letters, "th", "the", "Ġd", "<mask>")
         (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\nĠ d\n", encoding="utf-8")
         return saved(transformers.BartTokenizer.from_pretrained(folder))
@@ -99,7 +120,12 @@ def model_of(name: str, source: int, target: int) -> Any:
 
     if name.startswith("marian"):
         padding = 2 if name == "marian-two-vocabularies" else source - 1
-        ids = {"pad_token_id": padding, "eos_token_id": 0, "decoder_start_token_id": padding, "forced_eos_token_id": 0}
+        ids = {
+            "pad_token_id": padding,
+            "eos_token_id": 0,
+            "decoder_start_token_id": padding,
+            "forced_eos_token_id": 0,
+        }
         shared = {"share_encoder_decoder_embeddings": source == target, "decoder_vocab_size": target}
         config: Any = transformers.MarianConfig(
             vocab_size=source, scale_embedding=True, activation_function="swish", **SHAPE, **ids, **shared
@@ -109,14 +135,20 @@ def model_of(name: str, source: int, target: int) -> Any:
         config = transformers.BartConfig(vocab_size=source, **SHAPE, **FAIRSEQ)
         return transformers.BartForConditionalGeneration(config)
     if name in ("mbart", "mbart50"):
-        config = transformers.MBartConfig(vocab_size=source, scale_embedding=True, activation_function="gelu", **SHAPE, **FAIRSEQ)
+        config = transformers.MBartConfig(
+            vocab_size=source, scale_embedding=True, activation_function="gelu", **SHAPE, **FAIRSEQ
+        )
         return transformers.MBartForConditionalGeneration(config)
     if name in ("m2m_100", "nllb"):
-        config = transformers.M2M100Config(vocab_size=source, scale_embedding=True, activation_function="relu", **SHAPE, **FAIRSEQ)
+        config = transformers.M2M100Config(
+            vocab_size=source, scale_embedding=True, activation_function="relu", **SHAPE, **FAIRSEQ
+        )
         return transformers.M2M100ForConditionalGeneration(config)
     if name == "pegasus":
         ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
-        config = transformers.PegasusConfig(vocab_size=source, scale_embedding=True, activation_function="relu", **SHAPE, **ids)
+        config = transformers.PegasusConfig(
+            vocab_size=source, scale_embedding=True, activation_function="relu", **SHAPE, **ids
+        )
         return transformers.PegasusForConditionalGeneration(config)
     sizes = {"langs": ["en", "de"], "src_vocab_size": source, "tgt_vocab_size": target}
     return transformers.FSMTForConditionalGeneration(transformers.FSMTConfig(**sizes, **SHAPE, **FAIRSEQ))
@@ -126,7 +158,7 @@ def model_of(name: str, source: int, target: int) -> Any:
 def hf_folder(tmp_path_factory) -> Callable[[str], Path]:
     """hf_folder("marian"): a folder as save_pretrained writes it, made once; do not change it."""
     pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
-    from data.huggingface_vocab import quiet
+    from headgates.bridges.huggingface_vocab import quiet
 
     made: dict[str, Path] = {}
 
@@ -140,7 +172,9 @@ def hf_folder(tmp_path_factory) -> Callable[[str], Path]:
                 torch.manual_seed(FAMILY_NAMES.index(name))
                 model = model_of(name, *sizes)
                 learned = name.startswith(("bart", "mbart"))
-                positions = [each for key, each in model.named_parameters() if "embed_positions" in key and not learned]
+                positions = [
+                    each for key, each in model.named_parameters() if "embed_positions" in key and not learned
+                ]
                 kept = [each.clone() for each in positions]
                 model = stirred(model, 0.3)
                 with torch.no_grad():

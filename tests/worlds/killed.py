@@ -1,7 +1,8 @@
-"""fit.py in processes that are killed (kill -9) at a counted moment, and what is left of a run once its times are taken out.
+"""fit.py in processes that are killed (kill -9) at a counted moment, and what is left of a run once its times
+are taken out.
 
-Moments: a training step, a validation batch, and of every file that is written whole: half of it, all of it, its two renames. A process
-that is forked from one with all modules imported starts at once.
+Moments: a training step, a validation batch, and of every file that is written whole: half of it, all of it,
+its two renames. A process that is forked from one with all modules imported starts at once.
 """
 
 import csv
@@ -36,7 +37,7 @@ class Moments:
         """Count from here on. For a process of its own: nothing is put back."""
         import torch
 
-        from lightning_modules.module import StageModule
+        from headgates.lightning_modules.module import StageModule
 
         replace, save = os.replace, torch.save
 
@@ -71,12 +72,13 @@ class Moments:
 
 
 def fit(flags: Sequence[str], deadly: int, count: Any) -> None:
-    """The run of these flags, in a process of its own. count: a shared number, how many moments there were."""
+    """The run of these flags, in a process of its own. count: a shared number, how many moments there
+    were."""
     import torch
 
-    from configs.cli import read
-    from configs.schema import FitConfig
-    from protocol import experiment
+    from headgates.configs.cli import read
+    from headgates.configs.schema import FitConfig
+    from headgates.workbench import experiment
 
     experiment.update_pages = lambda *_, **__: None  # drawn from the files that are compared
     torch.set_num_threads(1)
@@ -113,12 +115,17 @@ def without(content: Any, names: Sequence[str]) -> Any:
 
 
 def left_of(folder: Path) -> dict[str, Any]:
-    """Every file of a folder of runs by its path: bytes, and of JSON what is no time and no fact about the machine. Left out are the
-    files that say how often a command was repeated, the checkpoint of a finished stage, and what is drawn."""
+    """Every file of a folder of runs by its path: bytes, and of JSON what is no time and no fact about the
+    machine. Left out are the files that say how often a command was repeated, the checkpoint of a finished
+    stage, and what is drawn."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or path.suffix in (".png", ".html", ".svg") or path.name in ("command.txt", "config.yaml"):
+        if (
+            path.is_dir()
+            or path.suffix in (".png", ".html", ".svg")
+            or path.name in ("command.txt", "config.yaml")
+        ):
             continue
         if path.name.endswith("last.pt"):
             found[name] = resumed_part(path)
@@ -141,7 +148,9 @@ def resumed_part(path: Path) -> dict[str, Any]:
     import torch
 
     content = torch.load(path, weights_only=True)
-    return {name: plain(content[name]) for name in ("state_dict", "optimizer_states", "lr_schedulers", "ranks")}
+    return {
+        name: plain(content[name]) for name in ("state_dict", "optimizer_states", "lr_schedulers", "ranks")
+    }
 
 
 def plain(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Marian's model files with random weights, written from the description of the format, with their vocabularies."""
+"""Marian's model files with random weights, written from the description of the format, with their
+vocabularies."""
 
 import struct
 from pathlib import Path
@@ -109,7 +110,9 @@ def write_model(path: Path, arrays: dict[str, np.ndarray], settings: dict[str, A
     head += b"".join(name.encode() + b"\0" for name, *_ in items)
     head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in items)
     padding = -(len(head) + 8) % 256
-    path.write_bytes(head + struct.pack("<Q", padding) + bytes(padding) + b"".join(data for *_, data in items))
+    path.write_bytes(
+        head + struct.pack("<Q", padding) + bytes(padding) + b"".join(data for *_, data in items)
+    )
 
 
 def write_words(path: Path, words: list[str] = WORDS) -> None:
@@ -118,7 +121,8 @@ def write_words(path: Path, words: list[str] = WORDS) -> None:
 
 
 def write_marian(folder: Path, name: str = "model.npz", *, seed: int = 0, **changes: Any) -> Path:
-    """A folder with a model, its vocabulary and decoder.yml; the model's path. changes: of SETTINGS, - written as _."""
+    """A folder with a model, its vocabulary and decoder.yml; the model's path. changes: of SETTINGS, -
+    written as _."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = SETTINGS | {key.replace("_", "-"): value for key, value in changes.items()}
     write_model(folder / name, marian_arrays(settings, seed), settings)

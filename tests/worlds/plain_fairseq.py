@@ -1,6 +1,7 @@
 """fairseq's Transformer in plain torch, sentence by sentence, and random checkpoints of it.
 
-Written from a description of the files and the model, not from our reader or writer, which are tested against it."""
+Written from a description of the files and the model, not from our reader or writer, which are tested against
+it."""
 
 import argparse
 import math
@@ -45,12 +46,17 @@ class PlainFairseq:
             x = x + self.weights[f"{stack}.embed_positions.weight"][rows]
         else:
             half = width // 2
-            angles = [[row * math.exp(-i * math.log(10000) / (half - 1)) for i in range(half)] for row in rows]
+            angles = [
+                [row * math.exp(-i * math.log(10000) / (half - 1)) for i in range(half)] for row in rows
+            ]
             x = x + torch.tensor([[*map(math.sin, each), *map(math.cos, each)] for each in angles])
         return self.norm(x, f"{stack}.layernorm_embedding") if self.args.layernorm_embedding else x
 
     def stack(self, stack: str, x: Tensor, memory: Tensor | None) -> Tensor:
-        pre, heads = getattr(self.args, f"{stack}_normalize_before"), getattr(self.args, f"{stack}_attention_heads")
+        pre, heads = (
+            getattr(self.args, f"{stack}_normalize_before"),
+            getattr(self.args, f"{stack}_attention_heads"),
+        )
         for number in range(getattr(self.args, f"{stack}_layers")):
             layer = f"{stack}.layers.{number}"
             parts = [("self_attn", "self_attn_layer_norm"), ("fc", "final_layer_norm")]
@@ -59,17 +65,25 @@ class PlainFairseq:
             for part, norm in parts:
                 h = self.norm(x, f"{layer}.{norm}") if pre else x
                 if part == "fc":
-                    y = self.linear(ACTIVATIONS[self.args.activation_fn](self.linear(h, f"{layer}.fc1")), f"{layer}.fc2")
+                    y = self.linear(
+                        ACTIVATIONS[self.args.activation_fn](self.linear(h, f"{layer}.fc1")), f"{layer}.fc2"
+                    )
                 else:
                     seen = h if part == "self_attn" else memory
-                    y = self.attend(h, seen, f"{layer}.{part}", heads, causal=part == "self_attn" and memory is not None)
+                    y = self.attend(
+                        h, seen, f"{layer}.{part}", heads, causal=part == "self_attn" and memory is not None
+                    )
                 x = x + y if pre else self.norm(x + y, f"{layer}.{norm}")
         late = float(self.weights[f"{stack}.version"][0]) >= (2 if stack == "encoder" else 3)
         return self.norm(x, f"{stack}.layer_norm") if pre and late else x
 
     def attend(self, x: Tensor, seen: Tensor, name: str, heads: int, *, causal: bool) -> Tensor:
         width = x.shape[1] // heads
-        q, k, v = self.linear(x, f"{name}.q_proj"), self.linear(seen, f"{name}.k_proj"), self.linear(seen, f"{name}.v_proj")
+        q, k, v = (
+            self.linear(x, f"{name}.q_proj"),
+            self.linear(seen, f"{name}.k_proj"),
+            self.linear(seen, f"{name}.v_proj"),
+        )
         out = []
         for head in range(heads):
             own = slice(head * width, (head + 1) * width)
@@ -83,7 +97,9 @@ class PlainFairseq:
         return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
 
     def norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, x.shape[1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], 1e-5)
+        return F.layer_norm(
+            x, x.shape[1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], 1e-5
+        )
 
 
 DEFAULTS = {
@@ -140,7 +156,12 @@ def random_checkpoint(path: Path, *, width: int = 12, joined: bool = False, **op
         weights["decoder.output_projection.weight"] = weights["decoder.embed_tokens.weight"]
     else:
         matrix("decoder.output_projection", len(words["decoder"]) + 4, width)
-    content = {"args": args, "model": weights, "optimizer_history": [{"num_updates": 3}], "extra_state": {"epoch": 1}}
+    content = {
+        "args": args,
+        "model": weights,
+        "optimizer_history": [{"num_updates": 3}],
+        "extra_state": {"epoch": 1},
+    }
     torch.save(content, path)
     return content
 
@@ -158,7 +179,9 @@ def of_old(content: dict[str, Any]) -> dict[str, Any]:
             old[name.replace(".q_proj.", ".in_proj_")] = torch.cat(fused)
         elif rest.startswith("layers.") and "_layer_norm." in rest:
             _, number, norm, kind = rest.split(".")
-            old[f"{stack}.layers.{number}.layer_norms.{numbers[stack].index(norm.removesuffix('_layer_norm'))}.{kind}"] = tensor
+            old[
+                f"{stack}.layers.{number}.layer_norms.{numbers[stack].index(norm.removesuffix('_layer_norm'))}.{kind}"
+            ] = tensor
         elif name == "decoder.output_projection.weight":
             if tensor is not content["model"]["decoder.embed_tokens.weight"]:
                 old["decoder.embed_out"] = tensor

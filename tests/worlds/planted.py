@@ -1,23 +1,28 @@
-"""A Transformer built by hand, whose heads do known things, a language that needs them, and its trees and alignments.
+"""A Transformer built by hand, whose heads do known things, a language that needs them, and its trees and
+alignments.
 
     encoder.0.enc-self   0 previous   1 rare      2 noise
     encoder.1.enc-self   0 noise      1 next      2 subject
     decoder.0.dec-self   0 previous   1 noise
     decoder.0.cross      0 aligned    1 noise
 
-previous, next: the token before or after, whole; where there is none, all tokens alike. rare: the least frequent token of the sentence.
-subject: from a verb its subject, found by class (a verb of class c takes a noun of class c, and no other noun of the sentence is of class
-c), from any other token all tokens alike. noise: all tokens alike, always. aligned: target tokens 2 i and 2 i + 1 look at source token i.
-"All tokens alike" has the end of sentence among them; the first of equal weights is the largest, so such a query counts as the first token.
+previous, next: the token before or after, whole; where there is none, all tokens alike. rare: the least
+frequent token of the sentence. subject: from a verb its subject, found by class (a verb of class c takes a
+noun of class c, and no other noun of the sentence is of class c), from any other token all tokens alike.
+noise: all tokens alike, always. aligned: target tokens 2 i and 2 i + 1 look at source token i. "All tokens
+alike" has the end of sentence among them; the first of equal weights is the largest, so such a query counts
+as the first token.
 
-The target has two tokens for every source token i, written ROLE:word. The first is RARE:the rarest word if i is a determiner, SUBJ:its
-subject if i is a verb, else PREV:the word before; the second is NEXT:the word after. So every encoder head that is not noise is needed, as
-is the aligned head. Decoder self-attention writes nothing. `planted_model()` gives the right token the largest logit everywhere, with a
-probability of about 0.7, so that the loss still has a gradient.
+The target has two tokens for every source token i, written ROLE:word. The first is RARE:the rarest word if i
+is a determiner, SUBJ:its subject if i is a verb, else PREV:the word before; the second is NEXT:the word
+after. So every encoder head that is not noise is needed, as is the aligned head. Decoder self-attention
+writes nothing. `planted_model()` gives the right token the largest logit everywhere, with a probability of
+about 0.7, so that the loss still has a gradient.
 
-How it is built: position and token are one-hot, each head writes into a part of the vector of its own, feed-forward layers write nothing.
-A layer norm then only scales, since every row of a matrix sums to 0 (its mean is taken off at a coordinate that is always 0), and it scales
-all vectors about alike (BALLAST). Attention weights are one-hot or uniform to 1e-6.
+How it is built: position and token are one-hot, each head writes into a part of the vector of its own,
+feed-forward layers write nothing. A layer norm then only scales, since every row of a matrix sums to 0 (its
+mean is taken off at a coordinate that is always 0), and it scales all vectors about alike (BALLAST).
+Attention weights are one-hot or uniform to 1e-6.
 
     from tests.worlds.planted import HEADS, planted_batches, planted_model, planted_pairs, true_heads
 """
@@ -29,11 +34,11 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig
-from data.batch import Batch, collate
-from data.special_tokens import SpecialTokens
-from gates import HeadMap, HeadSite
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig
+from headgates.data.batch import Batch, collate
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite
+from headgates.models.transformer import Transformer
 
 EOS = SpecialTokens().end
 
@@ -47,7 +52,9 @@ CLASS = {entry[0]: int(entry[2]) for entry in ENTRIES if len(entry) > 2}
 SPECIALS = 4
 ID = {word: SPECIALS + i for i, word in enumerate(WORDS)}
 SOURCE_VOCAB = SPECIALS + len(WORDS)  # 23
-COUNTS = [0] * SPECIALS + [101 - 5 * i for i in range(len(WORDS))]  # of each source id in an imagined training text; all differ
+COUNTS = [0] * SPECIALS + [
+    101 - 5 * i for i in range(len(WORDS))
+]  # of each source id in an imagined training text; all differ
 LONGEST = 18  # source words
 
 ROLES = ("PREV", "NEXT", "SUBJ", "RARE")
@@ -59,7 +66,12 @@ HEADS: dict[str, list[tuple[str, int]]] = {  # what a head does -> its site and 
     "subject": [("encoder.1.enc-self", 2)],
     "rare": [("encoder.0.enc-self", 1)],
     "aligned": [("decoder.0.cross", 0)],
-    "noise": [("encoder.0.enc-self", 2), ("encoder.1.enc-self", 0), ("decoder.0.dec-self", 1), ("decoder.0.cross", 1)],
+    "noise": [
+        ("encoder.0.enc-self", 2),
+        ("encoder.1.enc-self", 0),
+        ("decoder.0.dec-self", 1),
+        ("decoder.0.cross", 1),
+    ],
 }
 SITES = {"encoder.0.enc-self": 3, "encoder.1.enc-self": 3, "decoder.0.dec-self": 2, "decoder.0.cross": 2}
 
@@ -88,7 +100,9 @@ def planted_pairs(count: int = 101, seed: int = 0) -> list[PlantedPair]:
 
 def draw(rng: Random) -> PlantedPair:
     of_type = {kind: [word for word in WORDS if TYPE[word] == kind] for kind in ("det", "adj", "adv")}
-    classes = rng.sample(range(3), 3)  # of the first subject, of the second, and of objects: none is a subject's
+    classes = rng.sample(
+        range(3), 3
+    )  # of the first subject, of the second, and of objects: none is a subject's
     words: list[str] = []
     heads: list[int] = []
     labels: list[str] = []
@@ -104,7 +118,11 @@ def draw(rng: Random) -> PlantedPair:
         dependents = [add(rng.choice(of_type["det"]), "det", 0)]
         if rng.random() < 0.5:
             dependents.append(add(rng.choice(of_type["adj"]), "amod", 0))
-        noun = add(rng.choice([word for word in WORDS if TYPE[word] == "noun" and CLASS[word] == number]), label, head)
+        noun = add(
+            rng.choice([word for word in WORDS if TYPE[word] == "noun" and CLASS[word] == number]),
+            label,
+            head,
+        )
         for dependent in dependents:
             heads[dependent - 1] = noun
         return noun
@@ -125,9 +143,13 @@ def draw(rng: Random) -> PlantedPair:
     return PlantedPair(tuple(words), tuple(heads), tuple(labels), tuple(source), tuple(target), links)
 
 
-def translate(words: Sequence[str], heads: Sequence[int], labels: Sequence[str], source: list[int]) -> list[int]:
+def translate(
+    words: Sequence[str], heads: Sequence[int], labels: Sequence[str], source: list[int]
+) -> list[int]:
     """The target ids, without the end of sentence."""
-    subject = {heads[i]: source[i] for i, label in enumerate(labels) if label == "nsubj"}  # the verb's number -> its subject
+    subject = {
+        heads[i]: source[i] for i, label in enumerate(labels) if label == "nsubj"
+    }  # the verb's number -> its subject
     rarest = min(source, key=lambda token: COUNTS[token])
     target = []
     for i, word in enumerate(words):
@@ -153,7 +175,9 @@ def planted_batches(pairs: Sequence[PlantedPair], size: int = 13) -> list[Batch]
 
 def true_heads(*roles: str) -> HeadMap:
     """True at the heads that do one of these things."""
-    rows = {HeadSite.parse(name, heads): torch.zeros(heads, dtype=torch.bool) for name, heads in SITES.items()}
+    rows = {
+        HeadSite.parse(name, heads): torch.zeros(heads, dtype=torch.bool) for name, heads in SITES.items()
+    }
     for role in roles:
         for name, head in HEADS[role]:
             rows[HeadSite.parse(name, SITES[name])][head] = True
@@ -161,13 +185,26 @@ def true_heads(*roles: str) -> HeadMap:
 
 
 POSITIONS = 2 * LONGEST + 1
-PARTS = {"token": SOURCE_VOCAB, "position": POSITIONS, "prev": 23, "next": 23, "subj": 23, "rare": 23, "noise": 23, "ballast": 2}
-FIRST = dict(zip(PARTS, torch.tensor([0, *PARTS.values()]).cumsum(0).tolist(), strict=False))  # the first coordinate of each part
+PARTS = {
+    "token": SOURCE_VOCAB,
+    "position": POSITIONS,
+    "prev": 23,
+    "next": 23,
+    "subj": 23,
+    "rare": 23,
+    "noise": 23,
+    "ballast": 2,
+}
+FIRST = dict(
+    zip(PARTS, torch.tensor([0, *PARTS.values()]).cumsum(0).tolist(), strict=False)
+)  # the first coordinate of each part
 CARRIED = ("token", "prev", "next", "subj", "rare")  # what the aligned head hands over
 WIDTH = sum(PARTS[part] for part in CARRIED)  # of a head, 115
 D_MODEL = 3 * WIDTH  # more than the parts need; the rest stays 0
 EMPTY = D_MODEL - 1  # a coordinate that is always 0
-BALLAST = 10.0  # +10 and -10 in every vector: beside them the ones hardly change its norm, so layer norms scale all vectors about alike
+# +10 and -10 in every vector: beside them the ones hardly change its norm, so layer norms scale all vectors
+# about alike
+BALLAST = 10.0
 FACTOR = (D_MODEL / (2 * BALLAST**2 + 4)) ** 0.5  # by which they scale a vector with four ones
 SHARP = 400.0  # large enough that a softmax is one-hot
 GAIN = 4.0  # nats by which the right token beats the next ones
@@ -179,7 +216,9 @@ def planted_model() -> Transformer:
         d_model=D_MODEL, ffn=1, heads=3, encoder_layers=2, decoder_layers=1, norm="pre", positions="learned", max_positions=POSITIONS,
         embeddings="separate", dropout=0.0,
     )  # fmt: skip
-    model = Transformer(config, SOURCE_VOCAB, TARGET_VOCAB, {name: heads for name, heads in SITES.items() if heads != 3}).eval()
+    model = Transformer(
+        config, SOURCE_VOCAB, TARGET_VOCAB, {name: heads for name, heads in SITES.items() if heads != 3}
+    ).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:
@@ -207,13 +246,16 @@ def at(part: str) -> slice:
 
 
 def set_rows(linear: nn.Linear, start: int, rows: Tensor) -> None:
-    """Put `rows` (n, D) into the weight from row `start` on, made to sum to 0: they do not see the mean that a layer norm takes off."""
+    """Put `rows` (n, D) into the weight from row `start` on, made to sum to 0: they do not see the mean that
+    a layer norm takes off."""
     rows[:, EMPTY] -= rows.sum(1)
     linear.weight[start : start + len(rows)] = rows
 
 
 def embed(model: Transformer) -> None:
-    model.source_embedding.weight[:, at("token")] = torch.eye(SOURCE_VOCAB) * D_MODEL**-0.5  # embeddings are scaled by sqrt(D)
+    model.source_embedding.weight[:, at("token")] = (
+        torch.eye(SOURCE_VOCAB) * D_MODEL**-0.5
+    )  # embeddings are scaled by sqrt(D)
     for embedding in (model.source_embedding, model.target_embedding):
         embedding.weight[:, at("ballast")] = torch.tensor([BALLAST, -BALLAST]) * D_MODEL**-0.5
     for positions in (model.source_positions, model.target_positions):
@@ -233,7 +275,9 @@ def look_at(attention: nn.Module, head: int, key_of: list[int]) -> None:
 
 def look_at_rare(attention: nn.Module, head: int) -> None:
     key = torch.zeros(1, D_MODEL)
-    ranks = torch.tensor(COUNTS).argsort(descending=True).argsort()  # 0 for the most frequent word; specials come last
+    ranks = (
+        torch.tensor(COUNTS).argsort(descending=True).argsort()
+    )  # 0 for the most frequent word; specials come last
     key[0, at("token")] = ranks.where(ranks < len(WORDS), -1.0)
     attention.q_proj.bias[head * WIDTH] = SHARP / 2
     set_rows(attention.k_proj, head * WIDTH, key)
@@ -249,7 +293,8 @@ def look_at_subject(attention: nn.Module, head: int) -> None:
 
 
 def write(attention: nn.Module, head: int, parts: dict[str, str]) -> None:
-    """The head carries these parts of its keys' vectors, as they were before the layer norm, to these parts of its queries'."""
+    """The head carries these parts of its keys' vectors, as they were before the layer norm, to these parts
+    of its queries'."""
     start = head * WIDTH
     for read, written in parts.items():
         rows = torch.zeros(PARTS[read], D_MODEL)
@@ -260,7 +305,8 @@ def write(attention: nn.Module, head: int, parts: dict[str, str]) -> None:
 
 
 def write_logits(output: nn.Linear) -> None:
-    """GAIN for ROLE:word if the role's part holds the word, GAIN more if it is this token's role, GAIN again if it is this step's."""
+    """GAIN for ROLE:word if the role's part holds the word, GAIN more if it is this token's role, GAIN again
+    if it is this step's."""
     rows = torch.zeros(TARGET_VOCAB, D_MODEL)
     for r, role in enumerate(ROLES):
         own = slice(SPECIALS + r * SOURCE_VOCAB, SPECIALS + (r + 1) * SOURCE_VOCAB)

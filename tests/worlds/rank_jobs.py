@@ -1,4 +1,5 @@
-"""What the tests of several ranks do on each of them, and alone: training, scores, repair, outputs, decisions."""
+"""What the tests of several ranks do on each of them, and alone: training, scores, repair, outputs,
+decisions."""
 
 import shutil
 import warnings
@@ -11,24 +12,24 @@ import pytorch_lightning as pl
 import torch
 from torch.distributed.tensor import DTensor
 
-from analysis.fisher import fisher
-from analysis.importance import importance
-from analysis.lrp import relevance
-from configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
-from data import load_corpus, ranks
-from data.corpus import TranslationData, make_vocabs
-from gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, repair
-from lightning_modules.averaging import AverageWeights
-from lightning_modules.gating import Gating
-from lightning_modules.module import StageModule
-from lightning_modules.stage import Machine, run_stage
-from models.transformer import Transformer
-from models.translator import Translator
-from pruning.ablated_stats import ablated_outputs
-from pruning.ablation import one_head_mask
-from pruning.closing import real_positions
-from runfolder.folder import RunFolder
-from tasks.translation import Translation
+from headgates.analysis.lrp import relevance
+from headgates.analysis.scores.fisher import fisher
+from headgates.analysis.scores.importance import importance
+from headgates.configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
+from headgates.data import load_corpus, ranks
+from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, repair
+from headgates.lightning_modules.averaging import AverageWeights
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.tasks.translation import Translation
+from headgates.workbench.ablated_stats import ablated_outputs
+from headgates.workbench.ablation import one_head_mask
+from headgates.workbench.closing import real_positions
+from headgates.workbench.folder import RunFolder
 
 TASK = Translation()
 BUDGETS = {
@@ -46,12 +47,14 @@ def world_of(text: str, vocab: str) -> tuple[Translator, TranslationData]:
     pl.seed_everything(0, verbose=False)
     config = ModelConfig(d_model=14, ffn=23, heads=7, encoder_layers=1, decoder_layers=1, dropout=0.0)
     translator = Translator(Transformer(config, len(both), len(both)), both, both, SearchConfig(beam=2))
-    return translator, TranslationData(corpus=corpus, source_vocab=both, target_vocab=both, max_tokens=131, max_length=31, seed=0)
+    return translator, TranslationData(
+        corpus=corpus, source_vocab=both, target_vocab=both, max_tokens=131, max_length=31, seed=0
+    )
 
 
 class Held(pl.Callback):
-    """What this process holds between steps, in bytes, and the norm of each whole gradient; and the checkpoint of step 8 is kept, in the
-    middle of the second epoch."""
+    """What this process holds between steps, in bytes, and the norm of each whole gradient; and the
+    checkpoint of step 8 is kept, in the middle of the second epoch."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -59,15 +62,24 @@ class Held(pl.Callback):
         self.norms: list[float] = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
-        (average,) = (callback.average for callback in trainer.callbacks if isinstance(callback, AverageWeights))
+        (average,) = (
+            callback.average for callback in trainer.callbacks if isinstance(callback, AverageWeights)
+        )
         states = [value for state in trainer.optimizers[0].state.values() for value in state.values()]
         weights = list(module.trained.parameters())
         grads = [weight.grad for weight in weights if weight.grad is not None]
-        self.norms = [float((grad.full_tensor() if isinstance(grad, DTensor) else grad).norm()) for grad in grads]
+        self.norms = [
+            float((grad.full_tensor() if isinstance(grad, DTensor) else grad).norm()) for grad in grads
+        ]
         held = {"weights": weights, "gradients": grads, "adam": states, "average": average.values()}
         for name, tensors in held.items():
-            own = [(tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage() for tensor in tensors]
-            self.bytes[name] = sum({storage.data_ptr(): storage.nbytes() for storage in own}.values())  # several may share one
+            own = [
+                (tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage()
+                for tensor in tensors
+            ]
+            self.bytes[name] = sum(
+                {storage.data_ptr(): storage.nbytes() for storage in own}.values()
+            )  # several may share one
         if trainer.global_step == 9 and ranks.is_first():
             shutil.copy(self.folder / "last.pt", self.folder / "step-8.pt")
 
@@ -79,9 +91,17 @@ def halve(model: Transformer, _: Any) -> None:
 
 
 def trained(
-    text: str, vocab: str, folder: str, gate: str | None, stage: StageConfig, strategy: str = "ddp", *, resume: bool = False
+    text: str,
+    vocab: str,
+    folder: str,
+    gate: str | None,
+    stage: StageConfig,
+    strategy: str = "ddp",
+    *,
+    resume: bool = False,
 ) -> dict[str, Any]:
-    """A stage trained by the ranks that there are: its losses, the weights and gates that it ends with, and what its files hold."""
+    """A stage trained by the ranks that there are: its losses, the weights and gates that it ends with, and
+    what its files hold."""
     warnings.simplefilter("ignore")
     translator, data = world_of(text, vocab)
     path = Path(folder)
@@ -93,11 +113,20 @@ def trained(
         attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
         settling = partial(halve, translator.model) if gate == "l0-halved" else None
         gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.34)
-        gating = Gating(gates, BUDGETS[gate](), epochs=stage.epochs, told=gate == "subset", at_settling=settling)
+        gating = Gating(
+            gates, BUDGETS[gate](), epochs=stage.epochs, told=gate == "subset", at_settling=settling
+        )
     module = StageModule(
-        TASK, translator, stage, seed=1, sample=(data.corpus.valid.sources[:5], data.corpus.valid.targets[:5]), gating=gating
+        TASK,
+        translator,
+        stage,
+        seed=1,
+        sample=(data.corpus.valid.sources[:5], data.corpus.valid.targets[:5]),
+        gating=gating,
     )
-    machine = Machine(devices=ranks.world(), precision="32", logger="csv", checkpoint_steps=2, strategy=strategy)
+    machine = Machine(
+        devices=ranks.world(), precision="32", logger="csv", checkpoint_steps=2, strategy=strategy
+    )
     held = Held(path)
     result = run_stage("gates", module, data, RunFolder(path), machine, stage, resume=resume, watchers=[held])
     last = torch.load(path / "last.pt", weights_only=True)
@@ -113,7 +142,9 @@ def trained(
         "world": len(last["ranks"]),
         "held": held.bytes,
         "norms": held.norms,
-        "sharded": [type(part).__name__ for part in module.model.parameters() if type(part) is not torch.nn.Parameter],
+        "sharded": [
+            type(part).__name__ for part in module.model.parameters() if type(part) is not torch.nn.Parameter
+        ],
     }
 
 
@@ -141,14 +172,21 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
     for way in (repair, fold_mean):
         other = world_of(text, vocab)[0].model.eval()
         how: dict[str, Any] = {"ranks": ranks} if ranks.world() > 1 else {}
-        way(other, closed, batches, lambda model, batch: TASK.loss(model, batch), positions=real_positions, **how)
+        way(
+            other,
+            closed,
+            batches,
+            lambda model, batch: TASK.loss(model, batch),
+            positions=real_positions,
+            **how,
+        )
         found[way.__name__] = {name: tensor.clone() for name, tensor in other.state_dict().items()}
     return found
 
 
 def decided(path: str) -> dict[str, Any]:
     """What the first rank decides, whose errors all have, and who writes."""
-    from data.atomic_file import atomic_file
+    from headgates.data.atomic_file import atomic_file
 
     answer = ranks.first(lambda: (ranks.world(), Path(path).exists()))
     try:

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 
-def on_ranks(work: Callable[..., Any], ranks: int, *arguments: Any, within: float = 600, crashes: int = 0) -> list[Any]:
-    """What `work(*arguments)` returns on each of so many ranks. Ranks that have not ended after `within` seconds are killed.
+def on_ranks(
+    work: Callable[..., Any], ranks: int, *arguments: Any, within: float = 600, crashes: int = 0
+) -> list[Any]:
+    """What `work(*arguments)` returns on each of so many ranks. Ranks that have not ended after `within`
+    seconds are killed.
 
     crashes: how often all is done again after a segmentation fault, which is torch's own."""
     context = get_context("forkserver")
@@ -22,7 +25,10 @@ def on_ranks(work: Callable[..., Any], ranks: int, *arguments: Any, within: floa
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         places = [Path(folder) / str(rank) for rank in range(ranks)]
-        processes = [context.Process(target=one_rank, args=(rank, ranks, port, places[rank], work, arguments)) for rank in range(ranks)]
+        processes = [
+            context.Process(target=one_rank, args=(rank, ranks, port, places[rank], work, arguments))
+            for rank in range(ranks)
+        ]
         try:
             for process in processes:
                 process.start()
@@ -46,12 +52,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def one_rank(rank: int, ranks: int, port: int, place: Path, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def one_rank(
+    rank: int, ranks: int, port: int, place: Path, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": str(rank), "NODE_RANK": "0"}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "LOCAL_RANK": str(rank),
+        "NODE_RANK": "0",
+    }
     dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=300))
     place.write_bytes(pickle.dumps(work(*arguments)))
     dist.barrier()

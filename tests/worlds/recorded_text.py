@@ -1,4 +1,5 @@
-"""The pieces of text of two sections of results/README.md, computed from their files: comparisons without training, and an encoder."""
+"""The pieces of text of two sections of results/README.md, computed from their files: comparisons without
+training, and an encoder."""
 
 import itertools
 import re
@@ -7,7 +8,18 @@ from statistics import mean
 
 from tests.worlds.recorded import MAIN, RESULTS, TOY, below_one, compared_points, read, runs, size
 
-ORDERS = ("ablation", "obs-swap", "obs", "fisher", "confidence", "greedy", "lrp", "fluctuation", "weight-norm", "random")
+ORDERS = (
+    "ablation",
+    "obs-swap",
+    "obs",
+    "fisher",
+    "confidence",
+    "greedy",
+    "lrp",
+    "fluctuation",
+    "weight-norm",
+    "random",
+)
 REFITS = ("stream", "values")
 
 
@@ -21,9 +33,16 @@ def without_training() -> list[str]:
     assert all(real["random-values", heads]["bleu"] > real["greedy", heads]["bleu"] for heads in (36, 18, 9))
     half, greedy, learned = real["ablation-values", 36], real["greedy", 36], runs(MAIN)["0.03", "l0"]
     trained = next(row for (_, system), row in runs(TOY).items() if system == "l0-target")
-    assert [best(real, heads) for heads in (36, 18, 9)] == ["ablation-values", "obs-swap-values", "obs-values"]
+    assert [best(real, heads) for heads in (36, 18, 9)] == [
+        "ablation-values",
+        "obs-swap-values",
+        "obs-values",
+    ]
     lost = f"{size(half['difference'], 1)} BLEU ({size(half['high'], 1)} to {size(half['low'], 1)})"
-    kept = [f"{row['bleu']:.1f}" for row in (real["obs-swap-values", 18], real["obs-values", 9], real["greedy", 18], real["greedy", 9])]
+    kept = [
+        f"{row['bleu']:.1f}"
+        for row in (real["obs-swap-values", 18], real["obs-values", 9], real["greedy", 18], real["greedy", 9])
+    ]
     return [
         f"On the base above ({base['bleu']:.2f} BLEU), 1,000 test sentences, beam 5",
         "from 1,000 training pairs",
@@ -45,17 +64,26 @@ def without_training() -> list[str]:
 Points = dict[tuple[str, int], dict[str, float]]
 
 
-def gained(points: Points, orders: Sequence[str], counts: Sequence[int], refits: Sequence[str] = REFITS) -> tuple[list[float], ...]:
+def gained(
+    points: Points, orders: Sequence[str], counts: Sequence[int], refits: Sequence[str] = REFITS
+) -> tuple[list[float], ...]:
     """What each refit adds to the BLEU of the closing before it, over all orders and numbers of heads."""
     return tuple(
-        [points[order + after, heads]["bleu"] - points[order + before, heads]["bleu"] for order in orders for heads in counts]
+        [
+            points[order + after, heads]["bleu"] - points[order + before, heads]["bleu"]
+            for order in orders
+            for heads in counts
+        ]
         for before, after in itertools.pairwise(("", *(f"-{refit}" for refit in refits)))
     )
 
 
 def best(points: Points, heads: int) -> str:
     """The row of the highest BLEU at a number of heads, the base aside."""
-    return max((each for each in points if each[1] == heads and each[0] != "base"), key=lambda each: points[each]["bleu"])[0]
+    return max(
+        (each for each in points if each[1] == heads and each[0] != "base"),
+        key=lambda each: points[each]["bleu"],
+    )[0]
 
 
 DRAWN = [  # in LOG.md
@@ -68,27 +96,43 @@ DRAWN = [  # in LOG.md
 def trained_points(name: str = "trained") -> dict[tuple[str, int], dict[str, float]]:
     """(method, open heads) -> its point over the seeds, of a comparison with three epochs of training."""
     made = read(f"compare-{MAIN}-{name}/compare.json")
-    return {(row["method"], round(row["heads"])): row for row in made["groups"] if row["epochs"] == 3 or row["method"] == "base"}
+    return {
+        (row["method"], round(row["heads"])): row
+        for row in made["groups"]
+        if row["epochs"] == 3 or row["method"] == "base"
+    }
 
 
 def best_of(points: dict[tuple[str, int], dict[str, float]]) -> list[dict[str, float]]:
     """The point of the highest score at 36, 18 and 9 open heads."""
-    return [max((row for (_, each), row in points.items() if each == heads), key=lambda row: row["value"]) for heads in (36, 18, 9)]
+    return [
+        max((row for (_, each), row in points.items() if each == heads), key=lambda row: row["value"])
+        for heads in (36, 18, 9)
+    ]
 
 
 def same_training() -> list[str]:
     points, made = trained_points(), read(f"compare-{MAIN}-trained/compare.json")
     before = {
-        (row["method"], round(row["heads"])): row for row in read(f"compare-{MAIN}-adamw/compare.json")["groups"] if row["epochs"] == 3
+        (row["method"], round(row["heads"])): row
+        for row in read(f"compare-{MAIN}-adamw/compare.json")["groups"]
+        if row["epochs"] == 3
     }
     base, continued = points["base", 72], points["base-continued", 72]
     best = best_of(points)
     assert [row["method"] for row in best] == ["greedy-stream", "greedy-stream", "l0-target"]
     assert {row["seeds"] for row in points.values()} == {1, 3}
-    leads = {(row["method"], row["against"], row["heads"]): row for row in made["leads"] if row["epochs"] == 3}
-    l0, exact = ([leads[name, "greedy-stream", heads] for heads in (36, 18, 9)] for name in ("l0-target", "subset"))
+    leads = {
+        (row["method"], row["against"], row["heads"]): row for row in made["leads"] if row["epochs"] == 3
+    }
+    l0, exact = (
+        [leads[name, "greedy-stream", heads] for heads in (36, 18, 9)] for name in ("l0-target", "subset")
+    )
     assert all(row["difference_low"] < 0 < row["difference_high"] for row in (*l0[1:], *exact[:2]))
-    gained = [points["greedy-stream", heads]["value"] - before["greedy-stream", heads]["value"] for heads in (36, 18, 9)]
+    gained = [
+        points["greedy-stream", heads]["value"] - before["greedy-stream", heads]["value"]
+        for heads in (36, 18, 9)
+    ]
     scratch = {row["system"]: row for row in read("from-scratch/multi30k-en-de-18-heads-s1.json")["rows"]}
     pruned, anew = scratch["l0-target"], scratch["l0-target-scratch"]
     short = [-best[1]["difference"] - 0.7, base["chrf"] - best[1]["chrf"] - 0.7, -best[2]["difference"] - 1.5]
@@ -122,12 +166,17 @@ def values_start() -> list[str]:
     points, made = trained_points("values"), read(f"compare-{MAIN}-values/compare.json")
     base, best = points["base", 72], best_of(points)
     assert {row["seeds"] for (name, _), row in points.items() if name != "base"} == {3}
-    untrained = {(row["method"], round(row["heads"])): row["value"] for row in made["groups"] if row["epochs"] == 0}
+    untrained = {
+        (row["method"], round(row["heads"])): row["value"] for row in made["groups"] if row["epochs"] == 0
+    }
     ahead = [untrained["obs-values", heads] - untrained["greedy-values", heads] for heads in (18, 9)]
     leads = [row for row in made["leads"] if row["epochs"] == 3]
     assert len(leads) == 6
     assert all(row["difference_low"] < 0 < row["difference_high"] for row in leads)  # ties
-    assert [round(-row["difference"] - aim, 3) for row, aim in zip(best[1:], (0.7, 1.5), strict=True)] == [0.002, 0.031]
+    assert [round(-row["difference"] - aim, 3) for row, aim in zip(best[1:], (0.7, 1.5), strict=True)] == [
+        0.002,
+        0.031,
+    ]
 
     return [
         f"the best are at {signed(best[0])} with half of the heads, {signed(best[1])} with a quarter and {signed(best[2])} with an eighth",
@@ -140,12 +189,27 @@ def values_start() -> list[str]:
 
 def second_pair() -> list[str]:
     made = read("compare-tatoeba-en-fr/compare.json")
-    rows = {(row["method"], round(row["heads"])): row for row in made["groups"] if row["epochs"] or row["method"] == "base"}
-    leads = {row["heads"]: row for row in made["leads"] if (row["method"], row["against"]) == ("l0-target", "greedy-stream")}
+    rows = {
+        (row["method"], round(row["heads"])): row
+        for row in made["groups"]
+        if row["epochs"] or row["method"] == "base"
+    }
+    leads = {
+        row["heads"]: row
+        for row in made["leads"]
+        if (row["method"], row["against"]) == ("l0-target", "greedy-stream")
+    }
     assert all(leads[heads]["difference_high"] < 0 for heads in (36, 18, 9))
-    of = {heads: [f"{rows[name, heads]['value']:.2f}" for name in ("greedy-stream", "subset", "l0-target")] for heads in (36, 18, 9)}
+    of = {
+        heads: [f"{rows[name, heads]['value']:.2f}" for name in ("greedy-stream", "subset", "l0-target")]
+        for heads in (36, 18, 9)
+    }
     low, high = size(leads[36]["difference_high"], 2), size(leads[36]["difference_low"], 2)
-    (anew,) = (row for row in read("from-scratch/tatoeba-en-fr-18-heads-s1.json")["rows"] if row["system"] == "l0-target-scratch")
+    (anew,) = (
+        row
+        for row in read("from-scratch/tatoeba-en-fr-18-heads-s1.json")["rows"]
+        if row["system"] == "l0-target-scratch"
+    )
     assert abs(anew["bleu"] - rows["greedy-stream", 18]["value"]) < 0.1
     behind = [size(leads[heads]["difference"], 2) for heads in (36, 18, 9)]
     return [
@@ -154,7 +218,8 @@ def second_pair() -> list[str]:
         f" {of[9][0]}, {of[9][1]} and {of[9][2]} at 9.",
         f"by {behind[0]} ({low} to {high}), {behind[1]} and {behind[2]}.",
         f"falls to {rows['base-continued', 72]['value']:.2f},",
-        f"The {anew['heads_open']} heads of l0-target from random weights, trained for 5 epochs",  # configs/tatoeba_en_fr.yaml
+        # configs/tatoeba_en_fr.yaml
+        f"The {anew['heads_open']} heads of l0-target from random weights, trained for 5 epochs",
         f"have {anew['bleu']:.2f} BLEU: more than pruned ({of[18][2]}), and as many as greedy",
     ]
 
@@ -164,17 +229,27 @@ def signed(row: dict[str, float]) -> str:
 
 
 def encoder_points() -> dict[tuple[str, int], dict[str, float]]:
-    """(method, open encoder heads) -> its point, of the comparison with a frozen decoder; the whole base has all 24."""
+    """(method, open encoder heads) -> its point, of the comparison with a frozen decoder; the whole base has
+    all 24."""
     frozen = 72 - 24  # heads of the decoder, which all stay
-    return {(row["method"], round(row["heads"]) - frozen): row for row in read("compare-encoder-only/compare.json")["groups"]}
+    return {
+        (row["method"], round(row["heads"]) - frozen): row
+        for row in read("compare-encoder-only/compare.json")["groups"]
+    }
 
 
 def encoder_alone() -> list[str]:
     points = encoder_points()
     base = points["base", 24]
-    some, most = (max((points[name, heads] for name in ("l0-target", "greedy-stream")), key=lambda row: row["value"]) for heads in (5, 2))
+    some, most = (
+        max((points[name, heads] for name in ("l0-target", "greedy-stream")), key=lambda row: row["value"])
+        for heads in (5, 2)
+    )
     assert all(row["p_value"] >= 0.05 for (name, _), row in points.items() if not name.startswith("base"))
-    assert all(row["difference_low"] < 0 < row["difference_high"] for row in read("compare-encoder-only/compare.json")["leads"])
+    assert all(
+        row["difference_low"] < 0 < row["difference_high"]
+        for row in read("compare-encoder-only/compare.json")["leads"]
+    )
     return [
         "Two of 24 encoder heads are enough",
         f"closing 19 costs {-some['difference']:.2f}, closing 22 costs {-most['difference']:.2f}, neither told from none",
@@ -187,14 +262,22 @@ def encoder_alone() -> list[str]:
 
 def fine_tuned_encoder() -> list[str]:
     place = "bert-sst2/sst2_sentences-all-MiniLM-L6-v2"
-    base, gated = read(f"{place}-none-s1/result.json")["rows"][0], read(f"{place}-l0-0.01-s1/result.json")["rows"]
+    base, gated = (
+        read(f"{place}-none-s1/result.json")["rows"][0],
+        read(f"{place}-l0-0.01-s1/result.json")["rows"],
+    )
     rows, page = {row["system"]: row for row in gated}, (RESULTS / "bert-sst2.md").read_text(encoding="utf-8")
-    curve = {round(float(row["closed_share"]), 1): row for row in read(f"{place}-none-s1/curves/gradient.csv")}
+    curve = {
+        round(float(row["closed_share"]), 1): row for row in read(f"{place}-none-s1/curves/gradient.csv")
+    }
     one = read(f"{place}-none-s1/ablation/one.csv")
     assert all(float(row["p_value"]) >= 0.01 for row in one)
     some, many, l0, pruned = curve[0.4], curve[0.8], rows["l0"], rows["greedy-finetuned"]
     ranges = ["({:.2f} to {:.2f})".format(*row["accuracy_difference_ci95"]) for row in (l0, pruned)]
-    times = {int(found[1]): found[2] for found in re.finditer(r"^\| (\d+) \|.* \| ([\d.]+) \([\d.]+ to [\d.]+\) \|$", page, re.MULTILINE)}
+    times = {
+        int(found[1]): found[2]
+        for found in re.finditer(r"^\| (\d+) \|.* \| ([\d.]+) \([\d.]+ to [\d.]+\) \|$", page, re.MULTILINE)
+    }
     batches = sorted(times[batch] for batch in (4, 16, 64))
     return [
         f"({base['parameters'] / 1e6:.1f} million parameters, {base['heads_total']} heads, 6 layers)",

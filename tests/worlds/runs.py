@@ -1,4 +1,5 @@
-"""Finished runs: one of an untrained translator, written in a moment, and a base and its gated run that `fit.py` trains once a session."""
+"""Finished runs: one of an untrained translator, written in a moment, and a base and its gated run that
+`fit.py` trains once a session."""
 
 import os
 import shutil
@@ -10,20 +11,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gates import HeadMap
-from models.checkpoint import save_model
-from models.formats import copy_vocabs
-from models.translator import Translator
-from runfolder.folder import RunFolder
+from headgates.bridges.formats import copy_vocabs
+from headgates.gates import HeadMap
+from headgates.models.checkpoint import save_model
+from headgates.models.translator import Translator
+from headgates.workbench.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
 
 
 def write_run(path: Path, translator: Translator, xi: HeadMap | None, **config: object) -> RunFolder:
-    """A finished run of this translator with the systems base and, where xi is given, l0, whose gates it is."""
+    """A finished run of this translator with the systems base and, where xi is given, l0, whose gates it
+    is."""
     folder = RunFolder(path)
-    folder.write_text("config.yaml", yaml.safe_dump({"seed": 1, "search": asdict(translator.search), **config}))
+    folder.write_text(
+        "config.yaml", yaml.safe_dump({"seed": 1, "search": asdict(translator.search), **config})
+    )
     copy_vocabs(translator, folder.path)
     save_model(folder / "best.pt", translator.model)
     folder.add_system("base", folder / "best.pt", None)

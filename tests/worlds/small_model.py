@@ -7,23 +7,56 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs.schema import ModelConfig
-from models.transformer import Transformer
+from headgates.configs.schema import ModelConfig
+from headgates.models.transformer import Transformer
 
-SMALL = {"d_model": 21, "heads": 3, "ffn": 13, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "embeddings": "tied-decoder"}
+SMALL = {
+    "d_model": 21,
+    "heads": 3,
+    "ffn": 13,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "dropout": 0.0,
+    "embeddings": "tied-decoder",
+}
 # settings that models of other libraries have: each family's together, and what no family has
 LIBRARIES = {
-    "as Marian": {"norm": "post", "positions": "sinusoidal-halves", "activation": "swish", "output_bias": True, "d_model": 24},
-    "as BART": {"norm": "post", "positions": "learned", "activation": "gelu", "embedding_norm": True, "embedding_scale": False},
-    "as M2M100": {"positions": "tensor2tensor", "first_position": 2, "decoder_ffn": 17, "d_model": 24, "decoder_heads": 1},
+    "as Marian": {
+        "norm": "post",
+        "positions": "sinusoidal-halves",
+        "activation": "swish",
+        "output_bias": True,
+        "d_model": 24,
+    },
+    "as BART": {
+        "norm": "post",
+        "positions": "learned",
+        "activation": "gelu",
+        "embedding_norm": True,
+        "embedding_scale": False,
+    },
+    "as M2M100": {
+        "positions": "tensor2tensor",
+        "first_position": 2,
+        "decoder_ffn": 17,
+        "d_model": 24,
+        "decoder_heads": 1,
+    },
     "pre, post": {"decoder_norm": "post", "final_norm": "none", "norm_eps": 1e-3, "decoder_ffn": 7},
-    "post, pre": {"norm": "post", "decoder_norm": "pre", "final_norm": "decoder", "embedding_norm": True, "output_bias": True},
+    "post, pre": {
+        "norm": "post",
+        "decoder_norm": "pre",
+        "final_norm": "decoder",
+        "embedding_norm": True,
+        "output_bias": True,
+    },
 }
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def stirred(model: Model, amount: float) -> Model:
-    """The model in evaluation mode, normal noise added to all its parameters: zero biases would hide what is done to them."""
+    """The model in evaluation mode, normal noise added to all its parameters: zero biases would hide what is
+    done to them."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=amount)
@@ -36,7 +69,9 @@ def make_model() -> Callable[..., Transformer]:
 
     def make(seed: int = 0, **settings) -> Transformer:
         torch.manual_seed(seed)
-        return stirred(Transformer(ModelConfig(**{**SMALL, **settings}), source_vocab=23, target_vocab=19), 0.2)
+        return stirred(
+            Transformer(ModelConfig(**{**SMALL, **settings}), source_vocab=23, target_vocab=19), 0.2
+        )
 
     return make
 

@@ -1,4 +1,5 @@
-"""A tiny random BERT with a WordPiece vocabulary, in a folder as Hugging Face writes it; and labelled sentences that it can learn."""
+"""A tiny random BERT with a WordPiece vocabulary, in a folder as Hugging Face writes it; and labelled
+sentences that it can learn."""
 
 import random
 from pathlib import Path
@@ -9,8 +10,26 @@ import torch
 LABELS = ["bad", "good"]
 FILLERS = ["film", "actor", "plot", "the", "a", "of", "and", "end", "##s", "scene"]
 SIGNS = {"bad": ["dull", "poor"], "good": ["funny", "rich"]}
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *FILLERS, *SIGNS["bad"], *SIGNS["good"], "[", "]", "sep"]
-SHAPE = {"hidden_size": 28, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 13, "max_position_embeddings": 23}
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *FILLERS,
+    *SIGNS["bad"],
+    *SIGNS["good"],
+    "[",
+    "]",
+    "sep",
+]
+SHAPE = {
+    "hidden_size": 28,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 13,
+    "max_position_embeddings": 23,
+}
 RANDOM = {"initializer_range": 0.1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -19,7 +38,10 @@ def labelled_sentences(count: int, seed: int) -> list[tuple[str, str]]:
     rng, found = random.Random(seed), []
     for _ in range(count):
         label = rng.choice(LABELS)
-        words = [rng.choice([word for word in FILLERS if not word.startswith("##")]) for _ in range(rng.randint(2, 8))]
+        words = [
+            rng.choice([word for word in FILLERS if not word.startswith("##")])
+            for _ in range(rng.randint(2, 8))
+        ]
         words.insert(rng.randint(0, len(words)), rng.choice(SIGNS[label]))
         found.append((label, " ".join(words)))
     return found
@@ -35,7 +57,9 @@ def write_encoder(folder: Path) -> Path:
     transformers = pytest.importorskip("transformers", reason="classifiers are made of Hugging Face encoders")
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}', encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "BertTokenizer", "do_lower_case": true}', encoding="utf-8"
+    )
     torch.manual_seed(3)
     config = transformers.BertConfig(vocab_size=len(PIECES), pad_token_id=0, **SHAPE, **RANDOM)
     transformers.BertModel(config).save_pretrained(folder)

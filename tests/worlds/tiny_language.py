@@ -1,4 +1,5 @@
-"""A language of thirteen words whose translation is word for word in reverse, its files, and a tiny model over them."""
+"""A language of thirteen words whose translation is word for word in reverse, its files, and a tiny model
+over them."""
 
 import random
 from collections.abc import Callable
@@ -7,13 +8,13 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 
-from configs.cli import read
-from configs.schema import FitConfig, ModelConfig, SearchConfig
-from data import Corpus, load_corpus
-from data.corpus import TranslationData, make_vocabs
-from models.transformer import Transformer
-from models.translator import Translator
-from runfolder.folder import RunFolder
+from headgates.configs.cli import read
+from headgates.configs.schema import FitConfig, ModelConfig, SearchConfig
+from headgates.data import Corpus, load_corpus
+from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.workbench.folder import RunFolder
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri"]
 SIZES = {"train": 113, "valid": 23, "test": 17}
@@ -67,7 +68,7 @@ def tiny_flags(text_folder: Path) -> list[str]:
         "finetune.lr": 0.003,
         "finetune.warmup-steps": 3,
         "finetune.bleu-sentences": 0,
-        "gates.lr": 0.3,
+        "headgates.gates.lr": 0.3,
         "gates.lambda-warmup": 2,
         "lambda": 0.1,
         "search.beam": 2,
@@ -105,7 +106,9 @@ def translator(corpus: Corpus, vocab_folder: Path) -> Translator:
 @pytest.fixture
 def data(corpus: Corpus, vocab_folder: Path) -> TranslationData:
     vocab, _ = make_vocabs(corpus, vocab_folder, size=47, joint=True)
-    return TranslationData(corpus=corpus, source_vocab=vocab, target_vocab=vocab, max_tokens=131, max_length=31, seed=0)
+    return TranslationData(
+        corpus=corpus, source_vocab=vocab, target_vocab=vocab, max_tokens=131, max_length=31, seed=0
+    )
 
 
 @pytest.fixture
@@ -118,8 +121,17 @@ def quiet_trainer(tmp_path: Path) -> Callable[..., pl.Trainer]:
     """A Lightning trainer on the CPU that writes nothing: quiet_trainer(callback, ..., max_epochs=2)."""
 
     def make(*callbacks: pl.Callback, **options: object) -> pl.Trainer:
-        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_model_summary", "enable_progress_bar"), False)
-        settings = {"accelerator": "cpu", "max_epochs": 1, "num_sanity_val_steps": 0, "use_distributed_sampler": False}
-        return pl.Trainer(callbacks=list(callbacks), default_root_dir=tmp_path, **{**quiet, **settings, **options})
+        quiet = dict.fromkeys(
+            ("logger", "enable_checkpointing", "enable_model_summary", "enable_progress_bar"), False
+        )
+        settings = {
+            "accelerator": "cpu",
+            "max_epochs": 1,
+            "num_sanity_val_steps": 0,
+            "use_distributed_sampler": False,
+        }
+        return pl.Trainer(
+            callbacks=list(callbacks), default_root_dir=tmp_path, **{**quiet, **settings, **options}
+        )
 
     return make

@@ -5,18 +5,35 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from configs.schema import ModelConfig, SearchConfig
-from data.vocab import Vocab
-from gates import HeadMap, find_sites, remove
-from models.transformer import Transformer
-from models.translator import Translator
+from headgates.configs.schema import ModelConfig, SearchConfig
+from headgates.data.vocab import Vocab
+from headgates.gates import HeadMap, find_sites, remove
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
 from tests.worlds.small_model import stirred
 
 SOURCES = ["the dog sleeps .", "", "a big cat sees the small dog .", "dogs sleep", "   ", "the cat"]
 TARGETS = ["der Hund schläft .", "x", "", "Hunde schlafen", "eine Katze", "die Katze sieht den Hund ."]
-SEARCH = SearchConfig(beam=3, max_ratio=1.0, max_extra=5, batch_tokens=29)  # so few tokens that lines come in several batches
-SHAPE = {"d_model": 22, "heads": 2, "ffn": 13, "encoder_layers": 2, "decoder_layers": 2, "embeddings": "separate", "dropout": 0.3}
-SITES = ["encoder.0.enc-self", "encoder.1.enc-self", "decoder.0.dec-self", "decoder.1.dec-self", "decoder.0.cross", "decoder.1.cross"]
+SEARCH = SearchConfig(
+    beam=3, max_ratio=1.0, max_extra=5, batch_tokens=29
+)  # so few tokens that lines come in several batches
+SHAPE = {
+    "d_model": 22,
+    "heads": 2,
+    "ffn": 13,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "embeddings": "separate",
+    "dropout": 0.3,
+}
+SITES = [
+    "encoder.0.enc-self",
+    "encoder.1.enc-self",
+    "decoder.0.dec-self",
+    "decoder.1.dec-self",
+    "decoder.0.cross",
+    "decoder.1.cross",
+]
 HEADS_CLOSED = {
     "none": [0, 0, 0, 0, 0, 0],
     "uneven": [1, 2, 1, 0, 0, 1],
@@ -38,30 +55,42 @@ def toy_vocabs(tmp_path_factory) -> dict[str, Vocab]:
     texts = {"src": SOURCES, "tgt": TARGETS, "both": SOURCES + TARGETS}
     sizes = {"src": 37, "tgt": 41, "both": 53}
     return {
-        name: Vocab.train([line for line in text if line.strip()] * 3, size=sizes[name], path=folder / f"{name}.model")
+        name: Vocab.train(
+            [line for line in text if line.strip()] * 3, size=sizes[name], path=folder / f"{name}.model"
+        )
         for name, text in texts.items()
     }
 
 
 @pytest.fixture(scope="session")
 def make_translator(toy_vocabs) -> Callable[..., Translator]:
-    """make_translator("uneven", joint=True, norm="post"): random weights, biases and norms, without the heads of HEADS_CLOSED."""
+    """make_translator("uneven", joint=True, norm="post"): random weights, biases and norms, without the heads
+    of HEADS_CLOSED."""
 
-    def make(closed: str = "none", *, joint: bool = False, search: SearchConfig = SEARCH, seed: int = 0, **settings) -> Translator:
+    def make(
+        closed: str = "none", *, joint: bool = False, search: SearchConfig = SEARCH, seed: int = 0, **settings
+    ) -> Translator:
         torch.manual_seed(seed)
         source, target = (toy_vocabs["both"],) * 2 if joint else (toy_vocabs["src"], toy_vocabs["tgt"])
         model = stirred(Transformer(ModelConfig(**{**SHAPE, **settings}), len(source), len(target)), 0.3)
         count = dict(zip(SITES, HEADS_CLOSED[closed], strict=True))
-        remove(model, HeadMap({site: torch.arange(site.heads) < count[site.name] for site in find_sites(model)}))
+        remove(
+            model, HeadMap({site: torch.arange(site.heads) < count[site.name] for site in find_sites(model)})
+        )
         return Translator(model.eval(), source, target, search)
 
     return make
 
 
 def settled(translator: Translator, end: float = 2.0) -> Translator:
-    """The translator, whose padding and beginning now have next to no probability, as after training; `end` is added to the end's logit."""
+    """The translator, whose padding and beginning now have next to no probability, as after training; `end`
+    is added to the end's logit."""
     model, specials = translator.model, translator.model.target_specials
-    norm = model.decoder.norm if model.config.has_final_norm("decoder") else model.decoder.layers[-1].feed_residual.norm
+    norm = (
+        model.decoder.norm
+        if model.config.has_final_norm("decoder")
+        else model.decoder.layers[-1].feed_residual.norm
+    )
     with torch.no_grad():
         along = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
         norm.bias += 4 * along

@@ -1,0 +1,1 @@
+"""Scores: what a head is worth, a file each; `score(model, batches) -> HeadMap`, higher is kept longer."""

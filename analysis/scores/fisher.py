@@ -1,0 +1,105 @@
+"""Fisher information of heads.   Kwon et al. 2022 (arXiv:2204.09656), sections 4.2 and 4.3.
+
+With xi the gates of all heads at 1 and L(x) the summed loss of one sentence, closing the heads with m = 1
+costs to second order
+
+    1/2 m^T I m,   I = E_x[(dL/dxi) (dL/dxi)^T]
+
+`fisher` takes the diagonal of I for the order. At a given count `rearranged` then looks at the blocks of I
+that belong to one site each: closed heads change places with open ones of their site while that lowers m^T I
+m. Letters: H heads of a site, B sentences.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headgates.analysis.gate_gradients import Queries, head_factors, query_tokens
+from headgates.analysis.scores.importance import TRANSLATION_LOSS
+from headgates.data.ranks import all_sum, share
+from headgates.gates import HeadMap, HeadSite
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def fisher(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss = TRANSLATION_LOSS,
+    kinds: Iterable[str] | None = None,
+) -> HeadMap:
+    """Return E_x[(dL(x)/dxi_h)^2] of every head, in nats squared; arguments and errors are those of
+    `fisher_blocks`."""
+    return HeadMap(
+        {
+            site: block.diagonal()
+            for site, block in fisher_blocks(model, batches, loss=loss, kinds=kinds).items()
+        }
+    )
+
+
+def fisher_blocks(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss = TRANSLATION_LOSS,
+    kinds: Iterable[str] | None = None,
+    queries: Queries = query_tokens,
+) -> dict[HeadSite, Tensor]:
+    """Return the block (H, H) of I for every site, float64.
+
+    loss (model, batch): a sum over the batch's sentences, of which none may depend on another. Raises
+    ValueError without any batch."""
+    device = next(model.parameters()).device
+    sentences = 0
+    with head_factors(model, kinds=kinds) as factors:
+        blocks = {site: torch.zeros(site.heads, site.heads, dtype=torch.float64) for site in factors.sites}
+        for batch in share(batches):
+            batch = batch.to(device)
+            factors.renew(batch, per="sentence", queries=queries)
+            with torch.enable_grad():
+                value = loss(model, batch)
+            for site, gradient in factors.gradients(value).items():  # (B, H)
+                gradient = gradient.double()
+                blocks[site] += (gradient.T @ gradient).cpu()
+            sentences += len(gradient)
+    blocks = {site: all_sum(block) for site, block in blocks.items()}
+    sentences = int(all_sum(torch.tensor(sentences)))
+    if not sentences:
+        raise ValueError("Fisher information needs at least one batch of sentence pairs, got none")
+    return {site: block / sentences for site, block in blocks.items()}
+
+
+def rearranged(
+    model: nn.Module,
+    batches: Iterable[Any],
+    closed: HeadMap,
+    *,
+    loss: Loss = TRANSLATION_LOSS,
+    by_kind: bool = False,
+) -> HeadMap:
+    """Return `closed` with heads exchanged within their sites, so by_kind or not: what `Score.refine`
+    calls."""
+    blocks = fisher_blocks(model, batches, loss=loss, kinds={site.kind for site in closed})
+    return HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
+
+
+def swapped(closed: Tensor, block: Tensor) -> Tensor:
+    """The mask (H,) after swaps of a closed head with an open one, each the best there is, until none lowers
+    m^T I m."""
+    m = closed.double()
+    while True:
+        # m + e_open - e_closed: what each pair changes, (H closed, H open)
+        own, Im = block.diagonal(), block @ m
+        change = (own + 2 * Im)[None, :] + (own - 2 * Im)[:, None] - 2 * block
+        change[m == 0] = torch.inf
+        change[:, m == 1] = torch.inf
+        best = int(change.argmin())
+        if not change.flatten()[best] < -1e-12 * float(
+            block.diagonal().sum()
+        ):  # a rounding error is no gain: no swap back and forth
+            return m.bool()
+        m[best // len(m)], m[best % len(m)] = 0.0, 1.0

@@ -1,0 +1,134 @@
+"""Swaps after an order has chosen: a closed head and an open one change places where the loss itself says so.
+
+An order looks at the heads before any is closed, or at each site alone. Here the model runs with the choice,
+W_O at every site refitted to the heads that are left (W_S = Y G_S^-1 on the dense model's outputs, as in
+obs.py), and says its loss on sentences that the refit has not seen: first with each single head the other way
+round, then with the swaps that these losses put first, each kept where the loss falls. Letters: H heads, K
+head width, D model width, S the heads that stay.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headgates.analysis.scores.importance import TRANSLATION_LOSS
+from headgates.analysis.scores.obs import damped
+from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
+from headgates.gates import HeadMap, HeadSite
+from headgates.gates.outputs import Output, outputs_of
+from headgates.models.evaluation_mode import evaluation_mode
+
+SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)
+EVERY = 3  # one batch of so many tells the loss, the others make the statistics
+Head = tuple[HeadSite, int]
+
+
+@torch.no_grad()
+def swapped(
+    model: nn.Module,
+    batches: Iterable[Any],
+    closed: HeadMap,
+    *,
+    loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
+    draw: object = None,
+    by_kind: bool = False,
+) -> HeadMap:
+    """Return `closed` (True: closed) with heads that changed places, as many closed in all, or with by_kind
+    of each kind, as before.
+
+    loss (model, batch): summed over units. draw: of the order's function, not needed. The model is left as it
+    was. It runs once for each head. Raises ValueError without any batch."""
+    device = next(model.parameters()).device
+    text = [batch.to(device) for batch in batches]
+    told = text[EVERY - 1 :: EVERY] or text  # longest first, so both parts have sentences of all lengths
+    fitted = [batch for number, batch in enumerate(text) if (number + 1) % EVERY] or text
+    statistics = site_statistics(model, fitted, forward=loss, kinds={site.kind for site in closed})
+    choice = {site: closed[site].clone() for site in closed if site.heads}
+
+    def turn(*heads: Head) -> None:
+        """Have these heads the other way round, in `choice` and in the refitted model."""
+        for site, head in heads:
+            choice[site][head] = ~choice[site][head]
+        for site in dict.fromkeys(site for site, _ in heads):
+            refit(outputs[site], dense[site], statistics[site], choice[site])
+
+    def turned(*heads: Head) -> float:
+        """The loss with these heads the other way round, as they stay."""
+        turn(*heads)
+        return sum(float(loss(model, batch)) for batch in told)
+
+    with evaluation_mode(model), kept_weights(outputs_of(model, closed)) as (outputs, dense):
+        for site, row in choice.items():
+            refit(outputs[site], dense[site], statistics[site], row)
+        best = turned()
+        alone = {}
+        for head in [(site, head) for site in choice for head in range(site.heads)]:
+            alone[head] = turned(head)
+            turn(head)
+        for pair in promising(alone, choice, by_kind=by_kind):
+            after = turned(*pair)
+            if after < best:
+                best = after
+            else:
+                turn(*pair)
+    return HeadMap({site: choice.get(site, row) for site, row in closed.items()})
+
+
+def promising(
+    alone: dict[Head, float], choice: dict[HeadSite, Tensor], *, by_kind: bool
+) -> list[tuple[Head, Head]]:
+    """(closed head, open head) pairs to try: the one that helps most when opened with the one that is missed
+    least, and so on."""
+    pairs: list[tuple[Head, Head]] = []
+    kinds = sorted({site.kind for site in choice}) if by_kind else [None]
+    for kind in kinds:
+        ranked = sorted((head for head in alone if kind in (None, head[0].kind)), key=alone.__getitem__)
+        to_open, to_close = (
+            [head for head in ranked if bool(choice[head[0]][head[1]]) is shut] for shut in (True, False)
+        )
+        pairs += list(zip(to_open, to_close, strict=False))[:SWAPS]
+    return sorted(pairs, key=lambda pair: alone[pair[0]] + alone[pair[1]])[:SWAPS]
+
+
+@contextmanager
+def kept_weights(
+    outputs: dict[HeadSite, Output],
+) -> Iterator[tuple[dict[HeadSite, Output], dict[HeadSite, list[Tensor]]]]:
+    """The output projections and copies of their weights, which they have again afterwards."""
+    copies = {
+        site: [each.detach().clone() for each in output.out.parameters()] for site, output in outputs.items()
+    }
+    dense = {
+        site: [output.weight.clone(), *([] if output.bias is None else [output.bias.clone()])]
+        for site, output in outputs.items()
+    }
+    try:
+        yield outputs, dense
+    finally:
+        for site, output in outputs.items():
+            for parameter, copy in zip(output.out.parameters(), copies[site], strict=True):
+                parameter.detach().copy_(copy)
+
+
+def refit(output: Output, dense: list[Tensor], statistics: SiteStatistics, closed: Tensor) -> None:
+    """W_O and its bias of least error towards the dense output, without the closed heads (H,); W_O as it was
+    where none is closed."""
+    if not closed.any():
+        new = dense
+    else:
+        columns = (~closed).repeat_interleave(len(statistics.mean) // statistics.heads)  # (HK,)
+        G = damped(statistics.gram if len(dense) == 1 else statistics.covariance)
+        W = torch.zeros_like(statistics.weight)  # (D, HK)
+        if columns.any():
+            W[:, columns] = torch.linalg.solve(
+                G[columns][:, columns], (statistics.weight @ G)[:, columns].T
+            ).T
+        new = [W]
+        if len(dense) == 2:  # the means of both outputs are the same
+            new.append(dense[1].double().cpu() + (statistics.weight - W) @ statistics.mean)
+    output.weight.copy_(new[0])
+    if output.bias is not None:
+        output.bias.copy_(new[1])

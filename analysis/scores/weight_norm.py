@@ -1,0 +1,47 @@
+"""How much a head can write, from its weights alone: the Frobenius norm of W_O^h W_V^h.   The cheapest score:
+no data, no gradient.
+
+The head's output is z_h W_O^h, and z_h is a mean of value vectors W_V^h x + b_V^h; so |W_O^h W_V^h|_F bounds
+how much its output changes with its input. The attention pattern and the bias are left out. Letters: H heads,
+K head width, D model width.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headgates.gates import HeadMap, find_sites
+from headgates.gates.headmap import check_kinds
+from headgates.gates.hold import group_of, plain_projection
+from headgates.gates.rules import rule_of
+
+
+@torch.no_grad()
+def weight_norm(
+    model: nn.Module, batches: Iterable[Any] = (), *, kinds: Iterable[str] | None = None
+) -> HeadMap:
+    """Return |W_O^h W_V^h|_F of every head of the kinds (all unless named), at least 0, in fp64.
+
+    A gate on the head does not change it, and the batches are not read. Raises ValueError at an attention
+    whose rule leads to no plain projection of values."""
+    del batches
+    chosen = check_kinds(kinds)
+    norms = {}
+    for site, attention in find_sites(model).items():
+        if site.kind in chosen and site.heads:
+            rule = rule_of(attention)
+            # one weight of all three has the rows of q, of k, then of v
+            w_v = weight_at(attention, rule.v).chunk((rule.q, rule.k, rule.v).count(rule.v))[-1]
+            group = group_of(attention, rule)  # heads that share one value head
+            w_v = w_v.unflatten(0, (site.heads // group, -1)).repeat_interleave(group, 0)  # (H, K, D)
+            w_o = weight_at(attention, rule.out).unflatten(1, (site.heads, -1)).transpose(0, 1)  # (H, D, K)
+            norms[site] = (w_o @ w_v).flatten(1).norm(dim=1)  # (H,)
+    return HeadMap(norms)
+
+
+def weight_at(attention: nn.Module, path: str) -> Tensor:
+    """The weight (outputs, inputs) of a projection, in fp64, whichever way it lies."""
+    weight = plain_projection(attention, path).weight.double()
+    return weight.t() if rule_of(attention).transposed else weight

@@ -1,0 +1,255 @@
+"""Paired bootstrap over the sentence statistics of a task's metrics: is a difference between two systems
+significant?
+
+Koehn 2004. `p_value` is two-sided. `sacrebleu_p_value` is what `sacrebleu.significance` prints (Moses'
+script), to rounding: it is called two-sided too, but counts one tail of the centred samples, so that under a
+true null it falls below .05 in about 10% of the comparisons. Where a metric says of each line whether it is
+right, McNemar's exact test stands beside them. Letters: R resamples, N sentences, M statistics of a sentence.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headgates.tasks.metrics import BLEU, CHRF, Floats, Metric
+
+SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
+LEVEL = 0.01  # of significance, the paper's
+# stands in every table's fingerprint: tables of another test are not read as ours
+TEST = "paired bootstrap, two-sided"
+P_VALUES = ("p_value", "p_sacrebleu", "p_mcnemar")  # of a difference; the last where lines are right or wrong
+AT_ONCE = 4_000_000  # draws held at once: 32 MB an array
+TRANSLATION = (BLEU, CHRF)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of one system's outputs by the metrics of a task; the first metric decides.
+
+    statistics: metric name -> (N, M), those of every sentence."""
+
+    metrics: tuple[Metric, ...]
+    values: dict[str, float]
+    statistics: dict[str, Floats] = field(repr=False)
+
+    def __getitem__(self, metric: str) -> float:
+        return self.values[metric]
+
+    def __len__(self) -> int:
+        """The number of sentences."""
+        return len(next(iter(self.statistics.values())))
+
+    @property
+    def main_name(self) -> str:
+        """The name of the deciding metric."""
+        return self.metrics[0].name
+
+    @property
+    def main(self) -> float:
+        """The value of the deciding metric."""
+        return self.values[self.main_name]
+
+    @property
+    def main_statistics(self) -> Floats:
+        return self.statistics[self.main_name]
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """The signature of each metric."""
+        return {metric.name: metric.signature() for metric in self.metrics}
+
+
+def score(
+    outputs: Sequence[str], references: Sequence[str], metrics: Sequence[Metric] = TRANSLATION
+) -> Scored:
+    """Score detokenised lines. Raises ValueError when the numbers of lines differ or there are none."""
+    if len(outputs) != len(references) or not references:
+        raise ValueError(
+            f"expected as many hypotheses as references, at least one; got {len(outputs)} and {len(references)}"
+        )
+    return scored({metric.name: metric.statistics(outputs, references) for metric in metrics}, metrics)
+
+
+def scored(statistics: Mapping[str, Floats], metrics: Sequence[Metric] = TRANSLATION) -> Scored:
+    """The scores of a system whose sentences have these statistics, (N, M) for each metric."""
+    sums = {metric.name: statistics[metric.name].sum(axis=0).astype(int).tolist() for metric in metrics}
+    return Scored(
+        tuple(metrics), {metric.name: metric.score(sums[metric.name]) for metric in metrics}, dict(statistics)
+    )
+
+
+def score_changed(
+    base: Scored, drafts: Sequence[str], changed: Mapping[int, str], references: Sequence[str]
+) -> Scored:
+    """The `score` of the drafts with some lines changed (number -> output); base: the score of the drafts.
+    Only lines that differ from their draft are scored again. Raises ValueError unless base, drafts and
+    references have the same number of
+    lines."""
+    if not len(base) == len(drafts) == len(references):
+        raise ValueError(
+            f"expected drafts and references of {len(base)} lines, got {len(drafts)} and {len(references)}"
+        )
+    lines = [i for i in sorted(changed) if changed[i] != drafts[i]]
+    if not lines:
+        return base
+    new = score([changed[i] for i in lines], [references[i] for i in lines], base.metrics)
+    statistics = {name: rows.copy() for name, rows in base.statistics.items()}
+    for name, rows in new.statistics.items():
+        statistics[name][lines] = rows
+    return scored(statistics, base.metrics)
+
+
+def resample_chunks(
+    sentences: int, resamples: int, seed: int = SEED, *, at_once: int | None = None, size: int | None = None
+) -> Iterator[Floats]:
+    """The rows of `resample_counts`, `at_once` at a time (by default as many as AT_ONCE draws allow)."""
+    generator = np.random.default_rng(seed)
+    chunk = at_once or max(1, AT_ONCE // sentences)
+    for begin in range(0, resamples, chunk):
+        rows = min(chunk, resamples - begin)
+        drawn = generator.choice(sentences, size=(rows, sentences if size is None else size), replace=True)
+        drawn += np.arange(rows)[:, None] * sentences
+        yield (
+            np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)
+        )
+
+
+def resample_counts(sentences: int, resamples: int, seed: int = SEED, *, size: int | None = None) -> Floats:
+    """(R, N): how often each sentence is in each resample; every row sums to `size`, N unless given. The
+    draws are sacreBLEU's."""
+    return next(resample_chunks(sentences, resamples, seed, at_once=resamples, size=size))
+
+
+def interval(samples: Floats) -> list[float]:
+    """The middle 95% of bootstrap samples."""
+    ordered = np.sort(samples)
+    cut = len(ordered) // 40
+    return [float(ordered[cut]), float(ordered[-cut - 1])]
+
+
+def p_value(system: Floats, reference: Floats, difference: float) -> float:
+    """Two-sided p of `difference` between two systems on the same resamples (R,): how often a centred sampled
+    difference x - mean(x) is at least as large in size, with one added to both counts (Davison and Hinkley
+    1997, equation 4.11), so that
+    it is never 0."""
+    sampled = system - reference
+    return float((np.sum(np.abs(sampled - sampled.mean()) >= abs(difference)) + 1) / (len(sampled) + 1))
+
+
+def sacrebleu_p_value(system: Floats, reference: Floats, difference: float) -> float:
+    """sacreBLEU's p of the same: it centres the sizes |x| instead of the differences x, and counts those
+    above |difference|."""
+    sampled = np.abs(system - reference)
+    if not sampled.any():
+        return (
+            1.0  # the same translations; sacreBLEU's count of larger differences would call that significant
+        )
+    return float((np.sum(sampled - sampled.mean() > abs(difference)) + 1) / (len(sampled) + 1))
+
+
+def half_sample_p_values(
+    systems: Sequence[Scored], reference: Scored, *, resamples: int = 1000, seed: int = SEED
+) -> list[float]:
+    """For each system, the share of resamples of half the size, drawn with replacement, in which the better
+    of it and the reference on the whole test set is not better: compare-mt's "win ratio" with its defaults,
+    as Michel et al. 2019 tested. No p-value under a null: halves vary more than the whole, and it is
+    one-sided. 1 where the system is the
+    reference's equal. In the metric
+    that decides."""
+    name, resampled = reference.main_name, reference.metrics[0].resampled
+    counts = resample_counts(len(reference), resamples, seed, size=len(reference) // 2)
+    theirs = resampled(counts @ reference.statistics[name])
+    shares = []
+    for system in systems:
+        ours = resampled(counts @ system.statistics[name])
+        sign = np.sign(system.main - reference.main)
+        shares.append(1.0 - float(np.mean((ours - theirs) * sign > 0)))
+    return shares
+
+
+def mcnemar_column(metric: Metric, system: Scored, reference: Scored) -> dict[str, float]:
+    """McNemar's p of a difference, where the metric says of every line whether it is right; else nothing."""
+    name = metric.name
+    if not metric.right_or_wrong:
+        return {}
+    return {
+        f"{name}_p_mcnemar": mcnemar_p_value(system.statistics[name][:, 0], reference.statistics[name][:, 0])
+    }
+
+
+def mcnemar_p_value(system: Floats, reference: Floats) -> float:
+    """Exact two-sided p of the lines that one system alone has right, (N,) 1 or 0 each: under the null each
+    system has half of them (McNemar 1947; the binomial test). 1 where there are none."""
+    alone = int(np.sum(system > reference)), int(np.sum(system < reference))
+    tail = sum(math.comb(sum(alone), k) for k in range(min(alone) + 1))
+    return min(1.0, tail / 2 ** (sum(alone) - 1)) if sum(alone) else 1.0
+
+
+def compare(system: Scored, reference: Scored, counts: Floats) -> dict[str, Any]:
+    """Differences system - reference in every metric, with 95% intervals and p-values on the resamples
+    `counts` (R, N)."""
+    out: dict[str, Any] = {}
+    for metric in system.metrics:
+        name = metric.name
+        ours = metric.resampled(counts @ system.statistics[name])
+        theirs = metric.resampled(counts @ reference.statistics[name])
+        out |= {f"{name}_ci95": interval(ours)} | difference_columns(
+            name, system[name] - reference[name], ours, theirs
+        )
+        out |= mcnemar_column(metric, system, reference)
+    return out
+
+
+def difference_columns(name: str, difference: float, ours: Floats, theirs: Floats) -> dict[str, Any]:
+    """A difference in a metric with its interval and p-values, from the resampled scores (R,) of both
+    systems."""
+    return {
+        f"{name}_difference": difference,
+        f"{name}_difference_ci95": interval(ours - theirs),
+        f"{name}_p_value": p_value(ours, theirs, difference),
+        f"{name}_p_sacrebleu": sacrebleu_p_value(ours, theirs, difference),
+    }
+
+
+def compare_many(
+    systems: Sequence[Scored], reference: Scored, *, resamples: int, seed: int = SEED
+) -> list[dict[str, Any]]:
+    """The entries of `compare` for the metric that decides, for each of many systems on the same resamples.
+
+    Resamples are drawn in chunks, of which only each system's score (R,) is kept; and only the sentences
+    whose statistics differ from the reference's are summed. All sums are of whole numbers, so that the
+    results equal those of `compare` to the
+    last digit."""
+    name, resampled, base = reference.main_name, reference.metrics[0].resampled, reference.main_statistics
+    changes = []
+    for system in systems:
+        lines = np.flatnonzero((system.main_statistics != base).any(axis=1))
+        changes.append((lines, (system.main_statistics[lines] - base[lines]).T))
+    theirs, ours = np.empty(resamples), np.empty((len(systems), resamples))
+    begin = 0
+    for counts in resample_chunks(len(base), resamples, seed):
+        chunk = slice(begin, begin + len(counts))
+        sums = counts @ base
+        theirs[chunk] = resampled(sums)
+        by_sentence = np.ascontiguousarray(counts.T)  # (N, chunk): a sentence's counts lie together
+        for row, (lines, change) in zip(ours, changes, strict=True):
+            row[chunk] = resampled(sums + (change @ by_sentence[lines]).T) if len(lines) else theirs[chunk]
+        begin = chunk.stop
+    return [
+        {f"{name}_ci95": interval(row)}
+        | difference_columns(name, system.main - reference.main, row, theirs)
+        | mcnemar_column(reference.metrics[0], system, reference)
+        for row, system in zip(ours, systems, strict=True)
+    ]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm 1979: each p-value adjusted for all that were tested together, in the order given, at most 1."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return [float(value) for value in adjusted]

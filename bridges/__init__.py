@@ -1,0 +1,1 @@
+"""Bridges: models, tokenizers and text of other libraries in, and models out again."""

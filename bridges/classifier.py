@@ -1,0 +1,274 @@
+"""A Hugging Face encoder with a label for its sentence: as BERT is fine-tuned (Devlin et al. 2019,
+arXiv:1810.04805).
+
+The model is transformers' own, `...ForSequenceClassification`: the first position's output, what the class
+does with it (BERT: a dense layer and tanh), dropout, and one linear layer. Its heads are found, gated and
+removed by the rules of gates/. Letters: B sentences, S source pieces, H heads, C labels."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab
+from headgates.bridges.huggingface_vocab import library, quiet
+from headgates.data.batch import pad
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, find_sites, heads_left, remove
+from headgates.models.checkpoint import load_file, save_file
+from headgates.models.evaluation_mode import evaluation_mode
+
+CLASS = "ForSequenceClassification"  # how the names of transformers' classes end
+# config fields by which transformers would load code or weights from elsewhere
+FOREIGN = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config", "_name_or_path")
+FILES = (
+    "config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "special_tokens_map.json",
+)
+BATCH_TOKENS = 8000  # source pieces, padding counted, labelled at once; no label depends on it
+
+
+class Classifier(nn.Module):
+    """Ids (B, S) to logits (B, C). `net` is transformers' model; the ids of its special tokens are
+    `source_specials`."""
+
+    def __init__(self, net: Any, source_specials: SpecialTokens):
+        super().__init__()
+        self.net, self.source_specials = net, source_specials
+        self.target_specials = LabelVocab(
+            [str(label) for label in range(net.config.num_labels)], Path()
+        ).specials
+
+    def forward(self, source: Tensor) -> Tensor:
+        return self.outputs(source).logits.float()
+
+    def outputs(self, source: Tensor, **options: Any) -> Any:
+        """What transformers' model returns. Where it has types of sentences, what follows the first end is
+        the second sentence."""
+        real = source != self.source_specials.padding  # (B, S)
+        if getattr(self.net.config, "type_vocab_size", 0) > 1:
+            ends = (source == self.source_specials.end).long()
+            options["token_type_ids"] = (ends.cumsum(1) - ends).clamp(max=1) * real
+        return self.net(input_ids=source, attention_mask=real.long(), **options)
+
+    def encode(self, source: Tensor, weights: dict[str, Tensor] | None = None) -> tuple[Tensor, None]:
+        """Return the last layer's states (B, S, D), and None; `weights` gets the attention of every site by
+        name, (B, H, S, S)."""
+        kernel = self.net.config._attn_implementation
+        try:
+            if weights is not None:
+                self.net.set_attn_implementation("eager")  # fused kernels do not keep the weights
+            found = self.outputs(source, output_attentions=weights is not None, output_hidden_states=True)
+        finally:
+            self.net.set_attn_implementation(kernel)
+        if weights is not None:
+            weights |= {site.name: found.attentions[site.layer] for site in find_sites(self)}
+        return found.hidden_states[-1], None
+
+    def multiply_adds(self, sentences: int, length: int) -> int:
+        """Multiply-adds of B `sentences` of S = `length` positions, padding included: the layers' linear maps
+        at every position, those of the head once a sentence, and the two products of attention."""
+        layers = {
+            each
+            for stack in self.net.modules()
+            if isinstance(stack, nn.ModuleList)
+            for each in stack.modules()
+        }
+        linear = [module for module in self.net.modules() if isinstance(module, nn.Linear)]
+        total = sum(
+            module.weight.numel() * sentences * (length if module in layers else 1) for module in linear
+        )
+        return total + sum(
+            2 * sentences * length**2 * site.heads * self.head_width for site in find_sites(self)
+        )
+
+    @property
+    def head_width(self) -> int:
+        """K; every site has the same."""
+        config = self.net.config
+        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+    def top_logits(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest logit of every sentence (B, 1), and (B, 1) True: where relevance starts."""
+        top = self(source).amax(1, keepdim=True)
+        return top, torch.ones_like(top, dtype=torch.bool)
+
+
+class Labeller:
+    """A classifier with its tokenizer and labels."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        source_vocab: EncoderVocab,
+        target_vocab: LabelVocab,
+        batch_tokens: int = BATCH_TOKENS,
+    ):
+        self.model, self.source_vocab, self.target_vocab, self.batch_tokens = (
+            model,
+            source_vocab,
+            target_vocab,
+            batch_tokens,
+        )
+
+    @torch.inference_mode()
+    def label(self, lines: Sequence[str]) -> list[str]:
+        """The label with the highest logit of every line; the first of equals."""
+        ids = self.source_vocab.encode(lines)
+        device = next(self.model.parameters()).device
+        found = [0] * len(ids)
+        with evaluation_mode(self.model):
+            for chosen in self.batches([len(each) + 1 for each in ids]):
+                source = pad([ids[i] for i in chosen], self.source_vocab.specials, end=True).to(device)
+                for i, best in zip(chosen, self.model(source).argmax(1).tolist(), strict=True):
+                    found[i] = best
+        return self.target_vocab.decode([[best] for best in found])
+
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Numbers of the lines of each batch, longest first."""
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        while order:
+            count = max(1, self.batch_tokens // lengths[order[0]])
+            yield order[:count]
+            order = order[count:]
+
+
+# ---------------------------------------------------------------- an encoder's files
+
+
+def encoder_folder(name: str) -> Path:
+    """The folder of an encoder: a local one, or a copy of the hub's. Raises ValueError where there is
+    neither, or it has no weights in safetensors (others may hold code)."""
+    folder = Path(name)
+    if not folder.is_dir():
+        try:
+            folder = Path(library("huggingface_hub").snapshot_download(name, allow_patterns=list(FILES)))
+        except Exception as error:  # of the network, the hub or the name
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"--encoder {name}: no such folder, and the Hugging Face hub gives none of that name ({reason})"
+            ) from error
+    if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
+        raise ValueError(
+            f"--encoder {name}: expected the folder of a Hugging Face encoder, with config.json, model.safetensors and its tokenizer; it "
+            f"has {', '.join(sorted(path.name for path in folder.iterdir())[:12]) or 'nothing'}"
+        )
+    return folder
+
+
+def encoder_digest(folder: Path) -> str:
+    """12 hexadecimal digits of the SHA-256 of the files that decide what an encoder does."""
+    sha = hashlib.sha256()
+    for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
+        sha.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            sha.update(hashlib.file_digest(file, "sha256").digest())
+    return sha.hexdigest()[:12]
+
+
+def longest_input(folder: Path) -> int:
+    """How many positions an encoder has, special tokens included. RoBERTa numbers them from its padding's id
+    plus 1."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    positions = int(config.get("max_position_embeddings", 512))
+    return positions - (
+        config.get("pad_token_id", 1) + 1
+        if config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
+        else 0
+    )
+
+
+def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classifier:
+    """The encoder of a folder with an untrained head for so many labels, drawn from torch's generator.
+
+    Raises ValueError where transformers cannot read it, or gates/ knows no attention in it."""
+    with quiet():
+        try:
+            net = library("transformers").AutoModelForSequenceClassification.from_pretrained(
+                str(folder), num_labels=labels, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                ignore_mismatched_sizes=True, dtype=torch.float32,
+            )  # fmt: skip
+        except Exception as error:  # broken files send the library anywhere
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ValueError(
+                f"--encoder {folder}: transformers cannot make a classifier of it ({reason})"
+            ) from error
+    model = Classifier(net, specials)
+    if other := [site.name for site in find_sites(model) if site.kind != "enc-self"]:
+        raise ValueError(f"--encoder {folder}: expected a model of an encoder alone, got one with {other[0]}")
+    return model
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def describe(model: Classifier) -> dict[str, Any]:
+    """Plain values from which `build` makes the same model. heads_left: the heads that remain, if some were
+    removed."""
+    remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
+    config = {
+        name: value
+        for name, value in json.loads(model.net.config.to_json_string()).items()
+        if name not in FOREIGN
+    }
+    specials = {
+        name: getattr(model.source_specials, name) for name in ("padding", "beginning", "end", "unknown")
+    }
+    return {
+        "class": type(model.net).__name__,
+        "config": config,
+        "specials": specials,
+        "heads_left": remaining,
+    }
+
+
+def build(description: Mapping[str, Any]) -> Classifier:
+    """An untrained model of this description. Raises ValueError if it names no class of transformers for
+    this, or does not fit it."""
+    transformers, name = library("transformers"), description.get("class")
+    cls = getattr(transformers, name, None) if isinstance(name, str) and name.endswith(CLASS) else None
+    if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
+        raise ValueError(f"expected a class of transformers whose name ends in {CLASS}, got {name!r}")
+    known: Any = cls  # transformers may not be typed
+    try:
+        config = {name: value for name, value in description["config"].items() if name not in FOREIGN}
+        model = Classifier(
+            known(known.config_class.from_dict(config)), SpecialTokens(**description["specials"])
+        )
+        remaining = HeadMap.from_json(description["heads_left"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"cannot read the architecture of this checkpoint ({error}); it was written by another version"
+        ) from error
+    remove(model, remaining.map(lambda row: ~row.bool()))
+    return model
+
+
+def save_classifier(path: str | Path, model: Classifier) -> None:
+    """Save the weights and the description of a model without gates (detach them first)."""
+    save_file(path, {"classifier": describe(model), "model": model.state_dict()})
+
+
+def load_classifier(path: str | Path) -> Classifier:
+    """The model that `save_classifier`, or a training, wrote, in evaluation mode. Raises ValueError at a
+    broken file."""
+    content = load_file(path)
+    if "classifier" not in content or "model" not in content:
+        raise ValueError(f"{path} holds {sorted(content)}; expected 'classifier' and 'model'")
+    model = build(content["classifier"])
+    try:
+        model.load_state_dict(content["model"])
+    except RuntimeError as error:
+        raise ValueError(
+            f"the weights in {path} do not fit its architecture: {' '.join(str(error).split())[:300]}"
+        ) from error
+    return model.eval()

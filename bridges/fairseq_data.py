@@ -1,0 +1,182 @@
+"""The binarised text of fairseq-preprocess (--dataset-impl mmap) as a corpus: `--data fairseq:DIR`.
+
+DIR has dict.SRC.txt, dict.TGT.txt and for every split train.SRC-TGT.SRC.idx and .bin, and the same for TGT.
+An .idx file is the bytes MMIDIDX\\0\\0, a version (u64, 1), the code of the ids' type (u8), the number of
+sentences (u64), their lengths (i32 each) and the bytes at which they begin in the .bin file (i64 each). The
+.bin file is ids alone; a sentence's last is that of </s>.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from headgates.bridges.fairseq_vocab import MARK, SPECIALS, UNKNOWN, Dictionary, join
+from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText
+
+MAGIC, OLDER = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQ")
+TYPES = {
+    1: "u1",
+    2: "i1",
+    3: "<i2",
+    4: "<i4",
+    5: "<i8",
+    8: "<u2",
+    9: "<u4",
+    10: "<u8",
+}  # those of whole numbers
+NAME = re.compile(
+    r"(?P<split>[A-Za-z]+)(?P<part>\d*)\.(?P<src>[^.-]+)-(?P<tgt>[^.-]+)\.(?P<language>[^.-]+)\.idx"
+)
+
+
+def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words: bool = True) -> Corpus:
+    """The corpus of a folder of binarised data. Splits that the folder lacks are empty; train1, train2, ...
+    continue train; valid1, test1, ... are test sets of their own.
+
+    whole_words: put the pieces of BPE together, as readers of a model with its codes want them, so that
+    encoding a line gives its ids again. Where a piece is unknown, nobody can say whether it ended a word: it
+    and the word after it stay in pieces, which `FairseqVocab` takes as they are. Raises DataError, naming the
+    file, where one is missing or
+    broken."""
+    folder = Path(place)
+    if not folder.is_dir():
+        raise DataError(
+            f"no folder {folder}; fairseq:DIR is a folder that fairseq-preprocess wrote (--dataset-impl mmap)"
+        )
+    src, tgt, names = splits_of(folder, src, tgt)
+    text = words if whole_words else " ".join
+    read = [lines_reader(Dictionary(folder / f"dict.{language}.txt"), text) for language in (src, tgt)]
+    texts: dict[str, ParallelText] = {}
+    for name in names:
+        sides = [
+            lines(folder / f"{name}.{src}-{tgt}.{language}")
+            for lines, language in zip(read, (src, tgt), strict=True)
+        ]
+        if len(sides[0]) != len(sides[1]):
+            raise DataError(
+                f"{folder}: {name} has {len(sides[0]):,} sentences of {src} and {len(sides[1]):,} of {tgt}; run fairseq-preprocess again"
+            )
+        texts[name] = ParallelText(sides[0], sides[1])
+    train, valid, test = (texts.pop(name, ParallelText([], [])) for name in SPLIT_NAMES)
+    for name in [name for name in texts if name.startswith("train")]:
+        more = texts.pop(name)
+        train = ParallelText([*train.sources, *more.sources], [*train.targets, *more.targets])
+    train, valid = (without_empty(text) for text in (train, valid))
+    about = f"binarised text in {folder}, {src} to {tgt}"
+    return Corpus(
+        train, valid, test, name=folder.resolve().name, description=about, src=src, tgt=tgt, extra=texts
+    )
+
+
+def language_pairs(folder: Path) -> set[tuple[str, str]]:
+    """The (source, target) languages in the names of a folder's index files."""
+    found = (NAME.fullmatch(path.name) for path in folder.glob("*.idx"))
+    return {(match["src"], match["tgt"]) for match in found if match}
+
+
+def splits_of(folder: Path, src: str | None, tgt: str | None) -> tuple[str, str, list[str]]:
+    """The languages of a folder and the names of its splits, in order. Raises DataError where the languages
+    are not its own."""
+    pairs = {pair for pair in language_pairs(folder) if src in (None, pair[0]) and tgt in (None, pair[1])}
+    if len(pairs) != 1:
+        known = (
+            ", ".join("-".join(pair) for pair in sorted(language_pairs(folder)))
+            or "no files such as train.en-de.en.idx"
+        )
+        wanted = f" for {src or 'any'}-{tgt or 'any'}" if src or tgt else ""
+        raise DataError(
+            f"{folder} has {len(pairs) or 'no'} binarised texts{wanted}: it has {known}; --src and --tgt name one"
+        )
+    ((src, tgt),) = pairs
+    found = [
+        match
+        for path in folder.glob("*.idx")
+        if (match := NAME.fullmatch(path.name)) and (match["src"], match["tgt"]) == (src, tgt)
+    ]
+    names = {(match["split"], int(match["part"] or -1)): match["split"] + match["part"] for match in found}
+    return src, tgt, [names[key] for key in sorted(names)]
+
+
+def lines_reader(dictionary: Dictionary, text: Callable[[list[str]], str]) -> Callable[[Path], list[str]]:
+    def read(path: Path) -> list[str]:
+        """The sentences of path.idx and path.bin."""
+        lines = []
+        for number, ids in enumerate(sentences(path)):
+            if len(ids) and not 0 <= ids.min() <= ids.max() < len(dictionary):
+                raise DataError(
+                    f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} has {len(dictionary)} entries; "
+                    "take the dictionary that the text was binarised with"
+                )
+            kept = ids[:-1] if len(ids) and ids[-1] == SPECIALS.end else ids
+            lines.append(text([dictionary.symbols[i] for i in kept.tolist()]))
+        return lines
+
+    return read
+
+
+def sentences(path: Path) -> Iterator[np.ndarray]:
+    """The ids (length,) of every sentence of path.idx and path.bin, in order."""
+    index, data = Path(f"{path}.idx"), Path(f"{path}.bin")
+    for file in (index, data):
+        if not file.is_file():
+            raise DataError(f"no file {file}: binarised text is an .idx and a .bin file for each language")
+    head = index.read_bytes()
+    if head.startswith(OLDER):
+        raise DataError(
+            f"{index} is of fairseq's older kind of binarised text; run fairseq-preprocess with --dataset-impl mmap"
+        )
+    if len(head) < HEADER.size or not head.startswith(MAGIC):
+        raise DataError(
+            f"{index} is no index of binarised text (it does not begin with MMIDIDX); run fairseq-preprocess again"
+        )
+    _, version, code, count = HEADER.unpack_from(head)
+    if version != 1 or code not in TYPES:
+        raise DataError(
+            f"{index}: version {version}, type {code}; expected version 1 and a type of whole numbers, {', '.join(map(str, TYPES))}"
+        )
+    if len(head) != HEADER.size + 12 * count:
+        raise DataError(
+            f"{index} has {len(head):,} bytes, {HEADER.size + 12 * count:,} are those of {count:,} sentences; copy it again"
+        )
+    kind = np.dtype(TYPES[code])
+    lengths = np.frombuffer(head, "<i4", count, HEADER.size).astype(np.int64)
+    begins = np.frombuffer(head, "<i8", count, HEADER.size + 4 * count)
+    size = data.stat().st_size
+    wrong = (
+        (lengths < 0)
+        | (begins < 0)
+        | (begins % kind.itemsize != 0)
+        | (begins > size - lengths * kind.itemsize)
+    )
+    if wrong.any():
+        number = int(wrong.argmax())
+        raise DataError(
+            f"{data} has {size:,} bytes, but sentence {number} should be {lengths[number]} ids from byte {begins[number]}; it and "
+            f"{index.name} do not belong together, or one is cut short: copy both again"
+        )
+    ids = np.memmap(data, kind, "r") if size >= kind.itemsize else np.empty(0, kind)
+    for begin, length in zip((begins // kind.itemsize).tolist(), lengths.tolist(), strict=True):
+        yield ids[begin : begin + length]
+
+
+def words(pieces: list[str]) -> str:
+    """The text of pieces, words put together except around unknown ones (see `read_binarised`)."""
+    out: list[str] = []
+    begin, whole = 0, False  # the first piece of the word; whether it follows an unknown one
+    for end, piece in enumerate(pieces, start=1):
+        if piece.endswith(MARK) and end < len(pieces):
+            continue
+        word = pieces[begin:end]
+        out.append(" ".join(word) if whole or UNKNOWN in word or piece.endswith(MARK) else join(word))
+        begin, whole = end, piece == UNKNOWN
+    return " ".join(out)
+
+
+def without_empty(text: ParallelText) -> ParallelText:
+    return text.only([i for i in range(len(text)) if text.sources[i] and text.targets[i]], reason="empty")

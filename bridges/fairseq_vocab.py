@@ -1,0 +1,235 @@
+"""fairseq's dictionaries, with the BPE of subword-nmt or a SentencePiece model that cuts words into their
+symbols.
+
+A dictionary is a text file of lines `symbol count`. Line n, from 0, has the id n + 4: before it come <s>,
+<pad>, </s> and <unk>, which are not in the file. The decoder reads </s> first.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headgates.configs.fields import shortened
+from headgates.data.parallel import DataError, decode_line
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.vocab import Vocab, Vocabulary
+
+SPECIALS = SpecialTokens(padding=1, beginning=2, end=2, unknown=3)
+SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # of the ids 0 to 3
+UNKNOWN = SYMBOLS[SPECIALS.unknown]
+MARK = "@@"  # what subword-nmt puts after every piece of a word but the last
+OVERWRITE = "#fairseq:overwrite"
+Cut = Callable[[str], list[str]]  # a word -> its pieces
+
+
+class Dictionary:
+    """The symbols of a dictionary file by their ids.
+
+    Raises DataError where the file is missing or a line is not `symbol count`, or where a symbol comes
+    twice."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.symbols = list(SYMBOLS)
+        self.ids = {symbol: i for i, symbol in enumerate(SYMBOLS)}
+        for number, line in enumerate(file_lines(self.path), start=1):
+            text = line.rstrip()
+            overwrite = text.endswith(f" {OVERWRITE}")
+            symbol, _, count = text.removesuffix(f" {OVERWRITE}").rpartition(
+                " "
+            )  # a symbol may hold spaces, a count does not
+            if not (symbol and count.isdecimal()):
+                raise DataError(
+                    f"{self.path}, line {number}: expected a symbol, a space and its count, got {shortened(line)}"
+                )
+            if symbol in self.ids and not overwrite:
+                raise DataError(
+                    f"{self.path}, line {number}: {shortened(symbol)} comes twice, so ids after it would be wrong; take the "
+                    f"dictionary that fairseq-preprocess wrote"
+                )
+            self.ids[symbol] = len(self.symbols)
+            self.symbols.append(symbol)
+        if len(self.symbols) == len(SYMBOLS):
+            raise DataError(
+                f"{self.path} has no symbols; expected a fairseq dictionary, a line `symbol count` for each"
+            )
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def index(self, symbol: str) -> int:
+        """The id of a symbol of text; that of <unk> for all that the file does not have."""
+        found = self.ids.get(symbol, SPECIALS.unknown)
+        return found if found >= len(SYMBOLS) else SPECIALS.unknown  # the word </s> in a text does not end it
+
+
+def file_lines(path: Path) -> list[str]:
+    """The lines of a file of UTF-8, which end at line feeds and nowhere else: pieces may be other line
+    separators. Raises DataError."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    lines = raw.split(b"\n")
+    return [
+        decode_line(line, number, str(path))
+        for number, line in enumerate(lines[: -1 if lines[-1] == b"" else None], start=1)
+    ]
+
+
+def join(pieces: Sequence[str]) -> str:
+    """The text of pieces of words cut by subword-nmt."""
+    return (" ".join(pieces) + " ").replace(f"{MARK} ", "").rstrip(" ")
+
+
+def bpe(path: Path) -> Cut:
+    """The cutting of a file of BPE codes, subword-nmt's or fastBPE's. Raises DataError where the package is
+    missing or the file broken."""
+    try:
+        from subword_nmt.apply_bpe import BPE
+    except ImportError as error:
+        raise DataError(
+            f'{path} holds BPE codes, which the package subword-nmt applies; it is not installed: python -m pip install ".[fairseq]"'
+        ) from error
+    lines = [line.strip("\r ") for line in file_lines(path)]
+    version = lines.pop(0) if lines and lines[0].startswith("#version:") else None
+    pairs = [line.split(" ") for line in lines if line]
+    if pairs and version is None and all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs):
+        version, pairs = (
+            "#version: 0.2",
+            [pair[:2] for pair in pairs],
+        )  # fastBPE's: the same codes with counts
+    if not pairs or any(len(pair) != 2 for pair in pairs):
+        wrong = next((" ".join(pair) for pair in pairs if len(pair) != 2), "nothing")
+        raise DataError(f"{path} is no file of BPE codes: expected two pieces a line, got {shortened(wrong)}")
+    codes = io.StringIO("\n".join(([version] if version else []) + [" ".join(pair) for pair in pairs]))
+    try:
+        cutter = BPE(codes, separator=MARK)
+    except ValueError as error:
+        raise DataError(f"{path} is no file of BPE codes: {version!r} is no version of theirs") from error
+    return lambda word: cutter.segment_tokens([word])
+
+
+class FairseqVocab:
+    """A dictionary whose text is words, cut by `cut`; without it they are taken as they stand, and stay so.
+
+    What is cut already stays as it is: pieces that end in @@, <unk>, and the piece after one of these."""
+
+    specials = SPECIALS
+
+    def __init__(self, dictionary: Dictionary, path: Path, cut: Cut | None = None):
+        self.dictionary, self.path, self.cut = dictionary, path, cut
+
+    def __len__(self) -> int:
+        return len(self.dictionary)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[self.dictionary.index(piece) for piece, _ in self._pieces(line)] for line in lines]
+
+    def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
+        """As in `Vocabulary`, without BPE's marks where there are codes; an unknown piece is <unk>."""
+        texts = (
+            self.pieces([i for i in ids if int(i) not in (0, SPECIALS.padding, SPECIALS.end)])
+            for ids in ids_list
+        )
+        return [join(pieces) if self.cut else " ".join(pieces) for pieces in texts]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """As in `Vocabulary`; every piece of a word but the last ends in @@."""
+        return [self.dictionary.symbols[int(i)] for i in ids]
+
+    def characters(self, text: str) -> list[list[int]]:
+        """As in `Vocabulary`: pieces are the parts of words, in order."""
+        order = iter([i for i, character in enumerate(text) if not character.isspace()])
+        return [[next(order) for _ in range(length)] for _, length in self._pieces(text)]
+
+    def _pieces(self, line: str) -> Iterator[tuple[str, int]]:
+        """The pieces of a line, each with how many of its characters it stands for."""
+        whole = False
+        for word in line.split():
+            part = word.endswith(MARK) or word == UNKNOWN
+            if self.cut is None or whole or part:
+                yield word, len(word)
+            else:
+                *inner, last = self.cut(word)
+                yield from ((piece, len(piece) - len(MARK)) for piece in inner)
+                yield last, len(last)
+            whole = part
+
+
+class FairseqPieces:
+    """A dictionary of the pieces of a SentencePiece model, which cuts the text and puts it together."""
+
+    specials = SPECIALS
+
+    def __init__(self, dictionary: Dictionary, path: Path, model: Path):
+        self.dictionary, self.path = dictionary, path
+        self.sentencepiece = Vocab.load(model, SpecialTokens())
+        processor = self.sentencepiece.processor
+        self.ids = [dictionary.index(processor.id_to_piece(i)) for i in range(processor.get_piece_size())]
+        self.back = [
+            processor.piece_to_id(symbol) for symbol in dictionary.symbols
+        ]  # its unknown piece for what it does not have
+        if not set(self.ids) - {SPECIALS.unknown}:
+            raise DataError(
+                f"{dictionary.path} has none of the pieces of {model}; take the dictionary of the text that it cut"
+            )
+
+    def __len__(self) -> int:
+        return len(self.dictionary)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[self.ids[i] for i in ids] for ids in self.sentencepiece.encode(lines)]
+
+    def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
+        kept = (
+            [self.back[int(i)] for i in ids if int(i) not in (0, SPECIALS.padding, SPECIALS.end)]
+            for ids in ids_list
+        )
+        return self.sentencepiece.decode(list(kept))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """As in `Vocabulary`; a word's first piece starts with U+2581."""
+        return [self.dictionary.symbols[int(i)] for i in ids]
+
+    def characters(self, text: str) -> list[list[int]]:
+        return self.sentencepiece.characters(text)
+
+
+def load(
+    folder: Path, about: dict[str, Any], source: SpecialTokens | None, target: SpecialTokens | None
+) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of a run folder. about: for "source" and "target" the files, {"dictionary": ..., "bpe"
+    or "sentencepiece": ...}."""
+    try:
+        sides = [
+            {name: folder / Path(about[side][name]).name for name in about[side]}
+            for side in ("source", "target")
+        ]
+        return fairseq_vocabs(sides[0], sides[1], folder / "vocab.json")
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f"{folder / 'vocab.json'} does not say which files its vocabularies are ({error}); make the run again"
+        ) from error
+
+
+def fairseq_vocabs(
+    source: dict[str, Path], target: dict[str, Path], path: Path
+) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of files as `load` names them; the same object twice where they are equal in content.
+    Raises DataError."""
+    vocab = fairseq_vocab(source, path)
+    same = source.keys() == target.keys() and all(
+        source[name].read_bytes() == target[name].read_bytes() for name in source
+    )
+    return vocab, vocab if same else fairseq_vocab(target, path)
+
+
+def fairseq_vocab(files: dict[str, Path], path: Path) -> Vocabulary:
+    dictionary = Dictionary(files["dictionary"])
+    if "sentencepiece" in files:
+        return FairseqPieces(dictionary, path, files["sentencepiece"])
+    return FairseqVocab(dictionary, path, bpe(files["bpe"]) if "bpe" in files else None)

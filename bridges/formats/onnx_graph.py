@@ -1,0 +1,95 @@
+"""ONNX graphs: encoder.onnx and decoder.onnx, run by onnxruntime on the CPU; what they take and give is in
+steps.py.
+
+torch and onnxruntime look at the same memory through numpy, so nothing is copied on the way in or out.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import torch
+from torch import Tensor
+
+from headgates.bridges.formats.steps import Program, StepTranslator, step_translator, trace, without_warnings
+from headgates.models.translator import Translator
+
+ERRORS_ONLY = 3  # onnxruntime's severity: what it warns of, its users cannot change
+
+
+def write(translator: Translator, folder: Path) -> None:
+    """encoder.onnx and decoder.onnx of a model without gates, checked by onnx.checker. Above 2 GB the weights
+    are in files beside them."""
+    import onnx
+
+    for name, program in trace(translator.model).items():
+        path = folder / f"{name}.onnx"
+        graph(program).save(path)
+        onnx.checker.check_model(path, full_check=True)
+
+
+def graph(program: Program) -> Any:
+    """The torch.onnx.ONNXProgram of a traced program."""
+    with without_warnings(), errors_only("torch.onnx", "onnxscript", "onnx_ir"):
+        found = torch.onnx.export(
+            program.traced,
+            dynamo=True,
+            dynamic_shapes=program.dimensions,  # only for the names in the graph: the sizes are in the trace
+            input_names=program.inputs,
+            output_names=program.outputs,
+            verbose=False,
+        )
+    assert found is not None  # it is, with dynamo=True
+    for node in found.model.graph.all_nodes():
+        node.metadata_props.clear()  # they name files of the machine that exported
+    return found
+
+
+@contextmanager
+def errors_only(*names: str) -> Iterator[None]:
+    """Loggers of these names let errors alone through."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def open(folder: Path, threads: int = 0) -> StepTranslator:
+    """The translator of such a folder. threads: of each program; 0 for as many as torch uses. Raises
+    ValueError at a file that is missing or broken."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.log_severity_level = ERRORS_ONLY
+    encoder, decoder = load(folder / "encoder.onnx", options), load(folder / "decoder.onnx", options)
+
+    def decode(
+        ids: Tensor, length: int, bias: Tensor, cross: Sequence[Tensor], past: Sequence[Tensor]
+    ) -> list[Tensor]:
+        return run(decoder, [ids, torch.tensor(length), bias, *cross, *past])
+
+    return step_translator(folder, lambda source: run(encoder, [source]), decode)
+
+
+def load(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    if not path.is_file():
+        raise ValueError(f"{path} is missing; export the run again")
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes have no other base in common
+        raise ValueError(
+            f"{path} is not a whole ONNX graph ({' '.join(str(error).split())[:200]}); export the run again"
+        ) from error
+
+
+def run(session: onnxruntime.InferenceSession, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """All outputs of a graph, in order; its inputs in order too."""
+    feed = {each.name: tensor.numpy() for each, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    return [torch.from_numpy(array) for array in session.run(None, feed)]

@@ -1,0 +1,104 @@
+"""Whether an exported model says what the model says: log-probabilities of references, greedy and beam
+translations.
+
+Two runtimes add the same numbers in other orders, so log-probabilities agree to rounding, not to the bit, and
+a search that stands between two hypotheses of equal score may take either. Anything beyond that is an error.
+"""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.translator import Translator
+
+TOLERANCE = 1e-4  # nats: the largest difference of a token's log-probability
+NEAR_TIE = 1e-3  # nats a token: two translations nearer than this in score are both right
+
+
+def parity(
+    translator: Translator, exported: LineTranslator, lines: Sequence[str], references: Sequence[str]
+) -> dict[str, Any]:
+    """What was compared and how far apart the two were; differences are in nats, shares from 0 to 1.
+
+    A translation may differ where the model's own scores of the two lie within NEAR_TIE: those that rank
+    hypotheses for beam search, those of the first token that differs for greedy search. Raises ValueError,
+    naming the first failure, at
+    anything else, and at no lines."""
+    if not any(line.strip() for line in lines):
+        raise ValueError("parity needs at least one line that is not empty")
+    found: dict[str, Any] = {"sentences": len(lines), "tolerance": TOLERANCE, "near_tie": NEAR_TIE}
+    found |= log_probs(translator, exported, lines, references)
+    for beam in sorted({1, translator.search.beam}):
+        found["greedy" if beam == 1 else f"beam_{beam}"] = translations(translator, exported, lines, beam)
+    return found
+
+
+def log_probs(
+    translator: Translator, exported: LineTranslator, lines: Sequence[str], references: Sequence[str]
+) -> dict[str, Any]:
+    """The differences of the log-probabilities of all pieces of the references, their ends counted."""
+    ours, theirs = translator.score(lines, references), exported.score(lines, references)
+    if [len(row) for row in ours] != [len(row) for row in theirs]:
+        raise ValueError("parity failed: the exported model scores another number of tokens than the model")
+    pairs = [
+        (i, a, b) for i, rows in enumerate(zip(ours, theirs, strict=True)) for a, b in zip(*rows, strict=True)
+    ]
+    differences = [abs(a - b) for _, a, b in pairs]
+    # a NaN is larger than any tolerance, and max() would lose it
+    worst = next((i for i, difference in enumerate(differences) if not difference <= TOLERANCE), None)
+    if worst is not None:
+        i, a, b = pairs[worst]
+        raise ValueError(
+            f"parity failed: in the reference of {lines[i]!r} a token has log-probability {b:.6f}, the model says {a:.6f} "
+            f"(at most {TOLERANCE:g} apart expected)"
+        )
+    return {
+        "pieces": len(pairs),
+        "log_prob_max_difference": max(differences),
+        "log_prob_mean_difference": sum(differences) / len(differences),
+    }
+
+
+def translations(
+    translator: Translator, exported: LineTranslator, lines: Sequence[str], beam: int
+) -> dict[str, Any]:
+    """Share of identical translations with this beam, and how near a tie the others are."""
+    ours = [best[0] for best in translator.translate_n_best(lines, beam=beam)]
+    theirs = [best[0] for best in exported.translate_n_best(lines, beam=beam)]
+    if len(ours) != len(theirs):
+        raise ValueError(f"parity failed: {len(lines)} lines gave {len(theirs)} translations")
+    other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a.text != b.text]
+    apart = 0.0
+    for i in other:
+        gap = score_gap(translator, lines[i], ours[i], theirs[i], greedy=beam == 1)
+        if not gap <= NEAR_TIE:
+            raise ValueError(
+                f"parity failed: with beam {beam} {lines[i]!r} becomes {theirs[i].text!r}, the model says {ours[i].text!r}; "
+                f"the model's scores of the two differ by {gap:.6f} (at most {NEAR_TIE:g} expected)"
+            )
+        apart = max(apart, gap)
+    same = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.text == b.text and a.tokens == b.tokens]
+    for a, b in same:
+        if not abs(a.log_prob - b.log_prob) <= TOLERANCE * max(a.tokens, 1):
+            raise ValueError(
+                f"parity failed: with beam {beam} {a.text!r} has log-probability {b.log_prob:.6f}, the model says {a.log_prob:.6f}"
+            )
+    return {"identical": 1 - len(other) / len(lines), "differing": len(other), "largest_score_gap": apart}
+
+
+def score_gap(
+    translator: Translator, line: str, ours: Translation, theirs: Translation, *, greedy: bool
+) -> float:
+    """How far apart the model's own scores of two translations of a line are, in nats a token."""
+    a, b = translator.score([line] * 2, [ours.text, theirs.text])
+    if not greedy:
+        penalty = translator.search.length_penalty
+        return abs(sum(a) / len(a) ** penalty - sum(b) / len(b) ** penalty)
+    ids, forced = (
+        translator.target_vocab.encode([ours.text, theirs.text]),
+        len(translator.target_vocab.specials.forced),
+    )
+    first = next((i for i, pair in enumerate(zip_longest(*ids)) if pair[0] != pair[1]), None)
+    # texts of the same pieces differ in spaces alone; scores begin after the forced pieces
+    return 0.0 if first is None else abs(a[first - forced] - b[first - forced])

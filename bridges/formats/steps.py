@@ -1,0 +1,401 @@
+"""An exported model is two programs: the encoder, and the decoder with a cache.   Search runs over them as
+over the model itself.
+
+    encoder   source (B, S)  ->  bias (B, 1, 1, S); keys, values (B, H, S, K) of every cross attention
+    decoder   ids (B, k, L), length (), bias, those keys and values, past keys, values (B, k, H, T, K) of
+    every self-attention
+              ->  logits (B, k, L, V); keys, values (B, k, H, T + L, K)
+
+An SSRU in self-attention's place has one past tensor, its states (B, k, 1, T, D), by the name of keys. L is 1
+in a step of search; with T = 0 and L = the length of the target, the decoder scores whole sentences. Heads
+differ by layer; an attention without heads has no input and no output. ids and length are int64, everything
+else is float32, all dimensions but H, K, V and the ranks may differ from call to call. Letters: B sentences,
+k beams of each, S source, L new and T earlier target positions, H heads, K head width, D model width, V
+vocabulary.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from headgates.bridges.formats import read_about
+from headgates.configs.schema import ModelConfig, read_search
+from headgates.data.vocab import load_vocabs
+from headgates.models.attention import MultiHeadAttention
+from headgates.models.checkpoint import special_tokens
+from headgates.models.positions import frequencies, waves
+from headgates.models.ssru import SSRU, decays
+from headgates.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from headgates.models.translator import Translator, check_size
+
+Encode = Callable[[Tensor], Sequence[Tensor]]  # source -> bias, cross keys and values, layer by layer
+Decode = Callable[
+    ..., Sequence[Tensor]
+]  # ids, length, bias, cross keys and values, past keys and values -> logits, grown past
+
+
+class Embed(nn.Module):
+    """Ids (N, L) at positions start, start + 1, ... to (N, L, D). Sinusoids are computed, so they have no
+    end; learned positions do."""
+
+    frequency: Tensor  # (ceil(D / 2),), unless positions are learned
+
+    def __init__(self, model: Transformer, side: str):
+        super().__init__()
+        self.config = model.config
+        self.table: nn.Embedding = getattr(model, f"{side}_embedding")
+        self.norm: nn.Module = getattr(model, f"{side}_norm")
+        if self.config.positions == "learned":
+            self.positions: nn.Embedding = getattr(model, f"{side}_positions")
+        else:
+            self.register_buffer("frequency", frequencies(self.config))
+
+    def forward(self, ids: Tensor, start: Tensor) -> Tensor:
+        position = start + torch.arange(ids.shape[1])  # (L,)
+        learned = self.config.positions == "learned"
+        positions = self.positions(position) if learned else waves(self.config, position, self.frequency)
+        x = (
+            self.table(ids) * math.sqrt(self.config.d_model)
+            if self.config.embedding_scale
+            else self.table(ids)
+        )
+        return self.norm(x + positions)
+
+
+def attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """The attention's output (N, L, D) for queries x (N, L, D), written out: models/attention.py chooses its
+    way by the shapes."""
+    q = attention.split(attention.q_proj(x)) * attention.head_width**-0.5  # (N, H, L, K)
+    weights = torch.softmax(torch.matmul(q, keys.transpose(-1, -2)) + bias, dim=-1)
+    return attention.out_proj(torch.matmul(weights, values).transpose(1, 2).flatten(2))
+
+
+def go_on(unit: SSRU, x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """The SSRU's output (N, L, D) for x (N, L, D) after earlier states (N, 1, T, D), and all states (N, 1, T
+    + L, D), without a loop."""
+    forget = unit.forget(x)  # (N, L, D)
+    before = F.pad(states[:, 0], (0, 0, 1, 0))[:, -1:]  # the newest state, or 0 where T is 0
+    added = torch.cat([before, torch.sigmoid(-forget) * unit.update(x)], dim=1)  # (N, 1 + L, D)
+    left = decays(F.pad(F.logsigmoid(forget), (0, 0, 1, 0)))  # (N, 1 + L, 1 + L, D)
+    new = (left * added[:, None]).sum(2)[:, 1:]
+    return F.relu(new), torch.cat([states, new[:, None]], dim=2)
+
+
+def copy_without(module: nn.Module, *unused: str) -> nn.Module:
+    """Return a copy without the submodules that its program does not use, because torch.export would save
+    them."""
+    smaller = copy.deepcopy(module)
+    for name in unused:
+        owner, _, attribute = name.rpartition(".")
+        delattr(smaller.get_submodule(owner), attribute)
+    return smaller
+
+
+class EncoderProgram(nn.Module):
+    """Source ids to the padding's bias and every cross attention's keys and values."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.embed, self.padding = Embed(model, "source"), model.source_specials.padding
+        self.layers, self.norm = model.encoder.layers, model.encoder.norm
+        self.decoder_cross = nn.ModuleList(
+            copy_without(cast(DecoderLayer, layer).cross_attention, "q_proj", "out_proj")
+            for layer in model.decoder.layers
+        )
+
+    def forward(self, source: Tensor) -> tuple[Tensor, ...]:
+        # the smallest number is as good as -inf after softmax, and never makes NaN of a runtime's own way to
+        # write it
+        bias = (source == self.padding)[:, None, None, :] * torch.finfo(torch.float32).min  # (B, 1, 1, S)
+        x = self.embed(source, torch.zeros((), dtype=torch.int64))
+        for module in self.layers:
+            layer = cast(EncoderLayer, module)
+            h, attention = layer.self_residual.before(x), layer.self_attention
+            y = (
+                attend(attention, h, *attention.keys_values(h), bias)
+                if attention.heads
+                else attention.out_proj.bias.expand_as(x)
+            )
+            x = layer.self_residual.after(x, y)
+            x = layer.feed_residual.after(x, layer.feed_forward(layer.feed_residual.before(x)))
+        memory = self.norm(x)
+        attentions = [cast(MultiHeadAttention, attention) for attention in self.decoder_cross]
+        cross = [attention.keys_values(memory) for attention in attentions if attention.heads]
+        return bias, *(tensor for both in cross for tensor in both)
+
+
+class DecoderProgram(nn.Module):
+    """L further positions of every beam, given the keys and values of the T earlier ones."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.embed = Embed(model, "target")
+        unused = ("cross_attention.k_proj", "cross_attention.v_proj")
+        self.layers = nn.ModuleList(copy_without(layer, *unused) for layer in model.decoder.layers)
+        self.norm, self.output = model.decoder.norm, model.output
+
+    def forward(
+        self, ids: Tensor, length: Tensor, bias: Tensor, cross: list[Tensor], past: list[Tensor]
+    ) -> tuple[Tensor, ...]:
+        sentences, beams, positions = ids.shape
+        # said before they meet: else torch.export asks at every product of them, and forbids a beam of 1 in
+        # the end
+        for tensor in cross:
+            torch._check(tensor.shape[0] == sentences)
+            torch._check(tensor.shape[2] == bias.shape[3])
+        for tensor in past:
+            torch._check(tensor.shape[0] == sentences)
+            torch._check(tensor.shape[1] == beams)
+            torch._check(tensor.shape[3] == past[0].shape[3])
+        x = self.embed(ids.flatten(0, 1), length)  # (N, L, D), N = B * k
+        new = torch.arange(positions)
+        # a new position sees all earlier ones, itself, and no later one
+        earlier = (torch.arange(past[0].shape[3] + positions) - past[0].shape[3] if past else new)[None, :]
+        causal = (earlier > new[:, None]) * torch.finfo(torch.float32).min  # (L, T + L)
+        cross_left, past_left, grown = list(cross), list(past), []
+        for module in self.layers:
+            layer = cast(DecoderLayer, module)
+            h, attention = layer.self_residual.before(x), layer.self_attention
+            if isinstance(attention, SSRU):
+                y, states = go_on(attention, h, past_left.pop(0).flatten(0, 1))
+                grown.append(states.unflatten(0, (sentences, beams)))
+            elif attention.heads:
+                old = past_left.pop(0), past_left.pop(0)
+                both = zip(old, attention.keys_values(h), strict=True)
+                keys, values = (
+                    torch.cat([one.flatten(0, 1), more], dim=2) for one, more in both
+                )  # (N, H, T + L, K)
+                grown += [keys.unflatten(0, (sentences, beams)), values.unflatten(0, (sentences, beams))]
+                y = attend(attention, h, keys, values, causal)
+            else:
+                y = attention.out_proj.bias.expand_as(x)
+            x = layer.self_residual.after(x, y)
+            h, cross_attention = layer.cross_residual.before(x), layer.cross_attention
+            if cross_attention.heads:
+                # the beams of a sentence are query positions of one attention, so its source keys are never
+                # copied
+                h = h.unflatten(0, (sentences, beams)).flatten(1, 2)  # (B, k * L, D)
+                y = attend(cross_attention, h, cross_left.pop(0), cross_left.pop(0), bias)
+                y = y.unflatten(1, (beams, positions)).flatten(0, 1)
+            else:
+                y = cross_attention.out_proj.bias.expand_as(x)
+            x = layer.cross_residual.after(x, y)
+            x = layer.feed_residual.after(x, layer.feed_forward(layer.feed_residual.before(x)))
+        # as one matrix: so ONNX keeps a product with the table itself, which embeds too, and no second,
+        # transposed one
+        logits = self.output(self.norm(x).flatten(0, 1))
+        return logits.view(sentences, beams, positions, -1), *grown
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced program, the names of its inputs and outputs in order, and those of its inputs' dimensions
+    that differ from call to call."""
+
+    traced: ExportedProgram
+    inputs: list[str]
+    outputs: list[str]
+    dimensions: tuple[Any, ...]  # for each argument, {dimension: name}; a list of them where it is a list
+
+
+def trace(model: Transformer) -> dict[str, Program]:
+    """The programs `encoder` and `decoder` of a model without gates, in evaluation mode, on the CPU."""
+    b, k, s, length, t = (
+        2,
+        3,
+        5,
+        7,
+        11,
+    )  # any sizes from 2 on: torch.export would take a 0 or 1 for a constant
+    layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
+    cross = {
+        f"{name}_{i}": layer.cross_attention for i, layer in enumerate(layers) for name in ("keys", "values")
+    }
+    cross = {name: attention for name, attention in cross.items() if attention.heads}
+    past = {
+        f"{name}_{i}": size
+        for i, layer in enumerate(layers)
+        for name, size in past_sizes(layer.self_attention).items()
+    }
+    cross_names, past_names = [f"cross_{name}" for name in cross], [f"past_{name}" for name in past]
+    encoder = traced(
+        EncoderProgram(model),
+        (torch.full((b, s), 3),),
+        ({0: "sentences", 1: "sources"},),
+        ["source"],
+        ["bias", *cross_names],
+    )
+    decoder = traced(
+        DecoderProgram(model),
+        (
+            torch.full((b, k, length), 3),
+            torch.tensor(t),
+            torch.zeros(b, 1, 1, s),
+            [torch.zeros(b, attention.heads, s, attention.head_width) for attention in cross.values()],
+            [torch.zeros(b, k, heads, t, width) for heads, width in past.values()],
+        ),
+        (
+            {0: "sentences", 1: "beams", 2: "positions"},
+            {},
+            {0: "sentences", 3: "sources"},
+            [{0: "sentences", 2: "sources"} for _ in cross],
+            [{0: "sentences", 1: "beams", 3: "earlier"} for _ in past],
+        ),
+        ["ids", "length", "bias", *cross_names, *past_names],
+        ["logits", *past],
+    )
+    return {"encoder": encoder, "decoder": decoder}
+
+
+def past_sizes(mixer: MultiHeadAttention | SSRU) -> dict[str, tuple[int, int]]:
+    """Heads and width of what self-attention, or an SSRU in its place, keeps of earlier positions; nothing
+    without heads."""
+    if isinstance(mixer, SSRU):
+        return {"keys": (1, mixer.forget.out_features)}
+    return dict.fromkeys(("keys", "values"), (mixer.heads, mixer.head_width)) if mixer.heads else {}
+
+
+def traced(
+    module: nn.Module,
+    arguments: tuple[Any, ...],
+    names: tuple[Any, ...],
+    inputs: list[str],
+    outputs: list[str],
+) -> Program:
+    """Trace a module over example arguments.   names: as `Program.dimensions`; inputs, outputs: as there."""
+    named: dict[str, Dim] = {}
+
+    def dims(tree: Any) -> Any:
+        """Return the tree with a `Dim` in the place of each name, the same one for the same name."""
+        if isinstance(tree, dict):
+            return {axis: named.setdefault(name, Dim(name)) for axis, name in tree.items()}
+        return type(tree)(dims(branch) for branch in tree)
+
+    with without_warnings():
+        program = torch.export.export(module, arguments, dynamic_shapes=dims(names))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names files of the machine that exported
+    return Program(program, inputs, outputs, names)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hide the warnings of exporters, which their users cannot act on; errors are still raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass
+class State:
+    """What decoding remembers, as models/search.py wants it: the source's keys and values, the target's so
+    far (a row each)."""
+
+    bias: Tensor  # (B, 1, 1, S)
+    cross: list[Tensor]  # (B, H, S, K)
+    past: list[Tensor]  # (N, H, length, K)
+    sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
+    row_sentences: Tensor  # (N,) the same for each row
+    length: int = 0
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others
+        are dropped."""
+        self.past = [tensor.index_select(0, rows) for tensor in self.past]
+        self.row_sentences = self.row_sentences[rows]
+        if sentences is not None:
+            self.cross = [tensor[sentences] for tensor in self.cross]
+            self.bias, self.sentences = self.bias[sentences], self.sentences[sentences]
+
+
+class StepModel(nn.Module):
+    """The two programs as one model for models/search.py and `Translator`. It has no weights of its own."""
+
+    def __init__(self, description: dict[str, Any], encode: Encode, decode: Decode):
+        super().__init__()
+        self.config = ModelConfig(**description["model"])
+        self.source_vocab: int = description["source_vocab"]
+        self.target_vocab: int = description["target_vocab"]
+        self.source_specials, self.target_specials = special_tokens(description)
+        left: dict[str, int] = description["heads"]
+        width, layers = self.config.d_model // self.config.heads_of_decoder, range(self.config.decoder_layers)
+        heads = [left.get(f"decoder.{i}.dec-self", self.config.heads_of_decoder) for i in layers]
+        attentions = [(n, width) for n in heads for _ in ("keys", "values") if n]
+        self.past_sizes = (
+            [(1, self.config.d_model) for _ in layers] if self.config.decoder_mixer == "ssru" else attentions
+        )
+        self.encode, self.decode = encode, decode
+        self.eval()
+
+    def check_length(self, side: str, length: int) -> None:
+        """Raises ValueError where learned positions end."""
+        if self.config.positions == "learned" and length > self.config.max_positions:
+            most = self.config.max_positions
+            raise ValueError(
+                f"a {side} of {length} tokens is longer than the {most} learned positions of the exported model; split it"
+            )
+
+    def empty_past(self, rows: int) -> list[Tensor]:
+        """The keys and values (rows, H, 0, K) before the first position."""
+        return [torch.empty(rows, heads, 0, width) for heads, width in self.past_sizes]
+
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Logits (B, T, V) of whole target inputs (B, T)."""
+        self.check_length("source", source.shape[1])
+        self.check_length("target", target_in.shape[1])
+        bias, *cross = self.encode(source)
+        past = [tensor[:, None] for tensor in self.empty_past(len(source))]
+        return self.decode(target_in[:, None], 0, bias, cross, past)[0][:, 0]
+
+    def start(self, source: Tensor, beam: int = 1) -> State:
+        """Encode (B, S) sources and prepare B * beam rows for `step`."""
+        self.check_length("source", source.shape[1])
+        bias, *cross = self.encode(source)
+        sentences = torch.arange(len(source))
+        return State(
+            bias, cross, self.empty_past(len(source) * beam), sentences, sentences.repeat_interleave(beam)
+        )
+
+    def step(self, ids: Tensor, state: State) -> Tensor:
+        """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
+        self.check_length("target", state.length + 1)
+        shape = len(state.sentences), len(ids) // len(state.sentences)  # B, k
+        past = [tensor.unflatten(0, shape) for tensor in state.past]
+        logits, *grown = self.decode(ids.view(*shape, 1), state.length, state.bias, state.cross, past)
+        state.past = [tensor.flatten(0, 1) for tensor in grown]
+        state.length += 1
+        return logits.view(len(ids), -1)
+
+
+class StepTranslator(Translator):
+    """`Translator` over the programs of an exported folder: the same batches, the same search."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+def step_translator(folder: Path, encode: Encode, decode: Decode) -> StepTranslator:
+    """The translator of an exported folder. Raises ValueError if its export.json or a vocabulary is missing
+    or broken."""
+    about = read_about(folder)
+    try:
+        model, search = StepModel(about["architecture"], encode, decode), read_search(about["search"], folder)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run again"
+        ) from error
+    source, target = load_vocabs(folder, model.source_specials, model.target_specials)
+    check_size("source", model.source_vocab, source)
+    check_size("target", model.target_vocab, target)
+    return StepTranslator(cast(Transformer, model), source, target, search)

@@ -1,0 +1,166 @@
+"""Vocabularies of Marian's models: a SentencePiece model whose pieces' ids are the model's, or a YAML file of
+`word: id`.
+
+A YAML vocabulary's text is cut by a SentencePiece model beside it (OPUS-MT has source.spm and target.spm), or
+at its spaces. Marian has neither padding nor beginning: here both are one more token after the last, whose
+embedding is 0 and which is never produced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headgates.data.parallel import DataError
+from headgates.data.special_tokens import SpecialTokens
+from headgates.data.vocab import ABOUT, Vocab
+
+NOTHING = "<pad>"  # the name of padding and beginning
+END, UNKNOWN = "</s>", "<unk>"
+LANGUAGE = re.compile(
+    r">>.+<<"
+)  # how models of many languages are told which one to write, before the source's pieces
+
+
+class MarianVocab:
+    """file: what it was read from. ids: piece -> id. specials: those of the model. cutter: cuts text into
+    pieces, None for spaces. language: a piece that is put before every line that is encoded."""
+
+    def __init__(
+        self,
+        file: Path,
+        ids: dict[str, int],
+        specials: SpecialTokens,
+        cutter: Vocab | None,
+        language: str | None = None,
+    ):
+        self.file, self.ids, self.specials, self.cutter = file, ids, specials, cutter
+        self.names = {number: name for name, number in ids.items()} | {specials.padding: NOTHING}
+        self.before = [] if language is None else [ids[language]]
+
+    @property
+    def path(self) -> Path:
+        return self.file.with_name(ABOUT)
+
+    def __len__(self) -> int:
+        return self.specials.padding + 1
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        cut = (
+            self.cutter.processor.encode(list(lines), out_type=str)
+            if self.cutter
+            else [line.split() for line in lines]
+        )
+        return [
+            self.before + [self.ids.get(piece, self.specials.unknown) for piece in pieces] if pieces else []
+            for pieces in cut
+        ]
+
+    def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
+        """As in `Vocabulary`; an unknown piece is <unk> where spaces cut, SentencePiece's two question marks
+        elsewhere."""
+        no_text = {self.specials.padding, self.specials.beginning, self.specials.end}
+        pieces = [self.pieces([i for i in ids if i not in no_text]) for ids in ids_list]
+        return self.cutter.processor.decode(pieces) if self.cutter else [" ".join(each) for each in pieces]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """As in `Vocabulary`; an id between the vocabulary's last and padding has no piece, which is
+        <unk>."""
+        return [self.names.get(int(i), UNKNOWN) for i in ids]
+
+    def characters(self, text: str) -> list[list[int]]:
+        words = [list(range(*match.span())) for match in re.finditer(r"\S+", text)]
+        found = self.cutter.characters(text) if self.cutter else words
+        return [[] for _ in self.before] + found if found else []
+
+
+def load(
+    folder: Path,
+    about: dict[str, Any],
+    source_specials: SpecialTokens | None = None,
+    target_specials: SpecialTokens | None = None,
+) -> tuple[MarianVocab, MarianVocab]:
+    """The vocabularies that vocab.json describes: `files` and `cutters` (None for none) name the two sides'
+    files, `sizes` are the model's numbers of embeddings without padding, `language` is put before sources.
+    Raises DataError where a file is
+    missing or broken."""
+    try:
+        paths = [folder / Path(name).name for name in about["files"]]
+        cutters = [None if name is None else folder / Path(name).name for name in about["cutters"]]
+        sizes, language = [int(size) for size in about["sizes"]], about["language"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{folder / ABOUT} does not describe vocabularies of Marian's ({error}); make the run again"
+        ) from error
+    return read_sides(paths, cutters, sizes, language, (source_specials, target_specials))
+
+
+def read_sides(
+    paths: Sequence[Path],
+    cutters: Sequence[Path | None],
+    sizes: Sequence[int],
+    language: str | None,
+    specials: Sequence[SpecialTokens | None] = (None, None),
+) -> tuple[MarianVocab, MarianVocab]:
+    """The vocabularies of source and target, the same object twice where they are one. specials: the model's,
+    where they are known."""
+    source, target = zip(paths, cutters, sizes, specials, strict=True)
+    first = read_side(*source, language)
+    return first, first if source == target and language is None else read_side(*target)
+
+
+def read_side(
+    path: Path,
+    cutter_path: Path | None,
+    size: int,
+    specials: SpecialTokens | None,
+    language: str | None = None,
+) -> MarianVocab:
+    """The vocabulary of one side, for a model of `size` embeddings without padding."""
+    cutter = None
+    if path.suffix == ".spm":
+        cutter = Vocab.load(path, SpecialTokens())
+        ids = {cutter.processor.id_to_piece(i): i for i in range(len(cutter))}
+    else:
+        ids = read_words(path)
+        if cutter_path is not None:
+            cutter = Vocab.load(cutter_path, SpecialTokens())
+    missing = [name for name in (END, UNKNOWN) if name not in ids]
+    if missing or max(ids.values()) >= size:
+        found = (
+            f"no {' and no '.join(missing)}"
+            if missing
+            else f"ids up to {max(ids.values())}, but the model has {size} embeddings"
+        )
+        raise DataError(
+            f"{path} does not belong to the model: it has {found}; give the vocabulary that the model was trained with"
+        )
+    if language is not None and language not in ids:
+        known = [piece for piece in ids if LANGUAGE.fullmatch(piece)]
+        raise DataError(
+            f"{path} has no token {language}; of such tokens it has {', '.join(known[:20]) or 'none'}"
+        )
+    expected = SpecialTokens(padding=size, beginning=size, end=ids[END], unknown=ids[UNKNOWN])
+    return MarianVocab(path, ids, specials or expected, cutter, language)
+
+
+def read_words(path: Path) -> dict[str, int]:
+    """The ids of a YAML vocabulary's words. Raises DataError at a file that is no mapping of words to
+    different ids from 0 on."""
+    try:
+        # every scalar a string: `no` and `1.0` are words, and nothing is constructed
+        words = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        ids = {word: int(number) for word, number in words.items()}
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{path} is no vocabulary of YAML `word: id` ({' '.join(str(error).split())[:200]}); copy it again"
+        ) from error
+    if not ids or len(set(ids.values())) < len(ids) or min(ids.values()) < 0:
+        raise DataError(
+            f"{path}: expected a different id from 0 on for every word, got {len(set(ids.values()))} for {len(ids)} words"
+        )
+    return ids

@@ -1,0 +1,35 @@
+"""`headgates fit|prune|compare|analyze|translate|export|sweep`: the scripts of the checkout as one
+command."""
+
+import sys
+from importlib import import_module
+
+COMMANDS = {
+    "fit": "train a base model and gates on its heads, and compare",
+    "prune": "close heads of a trained model without training",
+    "compare": "compare all methods on one base, with confidence intervals",
+    "analyze": "say what the heads of a trained model do",
+    "translate": "translate text, lines in and lines out",
+    "export": "write a model for another runtime or library, and time it",
+    "sweep": "run fit on a grid of settings",
+}
+
+
+def main() -> int:
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in COMMANDS:
+        sys.argv = [f"headgates {name}", *sys.argv[2:]]
+        code = import_module(f"headgates.commands.{name}").main()
+        return int(code or 0)
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  headgates {command:<{width}}  {about}" for command, about in COMMANDS.items())
+    usage = f"usage: headgates COMMAND [options]\n\n{listed}\n\nheadgates COMMAND --help shows a command's options"
+    if name in ("--help", "-h"):
+        print(usage)
+        return 0
+    print(f"headgates: error: no command {name!r}\n{usage}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Write a run for other runtimes, without its closed heads, and check that it still says the same; or report
+what removal is worth.
+
+python export.py runs/toy-en-de-l0-0.01-s1 --to onnx
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headgates.workbench.exit_code import exit_code
+
+if TYPE_CHECKING:
+    from headgates.configs.export import ExportConfig
+
+
+def main() -> int:
+    return exit_code("export.py", run, interrupted="nothing was written")
+
+
+def run() -> None:
+    # here: an interrupt while these are imported, which takes a second, is one line too
+    from headgates.configs.cli import parse
+    from headgates.configs.export import ExportConfig
+
+    export_or_report(parse(ExportConfig, prog="export.py", description=__doc__.split("\n")[0]))
+
+
+def export_or_report(config: "ExportConfig") -> None:
+    """Export one system in one format, or with --report write the speed report."""
+    from headgates.workbench.named_paths import check_data_dir, check_run
+
+    check_run(config.source)
+    check_data_dir(config.data_dir)
+    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
+    if config.report is not None:
+        from headgates.report.speed.report import report
+
+        report(config)
+        return
+    import torch
+
+    from headgates.bridges.formats import check_target_folder, export, format_named, require_packages
+    from headgates.configs.methods import method_of
+    from headgates.configs.source import SourceOptions
+    from headgates.workbench.runtime import export_facts
+    from headgates.workbench.source import find_run, open_source
+
+    assert config.to is not None  # ExportConfig: no report, so a format
+    require_packages(format_named(config.to).packages)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    folder = find_run(config.source, config)
+    method, systems = method_of(folder.config()), folder.systems()
+    removed = (
+        method.removed if method and method.removed in systems else None
+    )  # without its closed heads, unless --system says otherwise
+    source = open_source(
+        folder.path,
+        config.system or removed,
+        finished=True,
+        device="cpu",
+        options=SourceOptions(data_dir=config.data_dir),
+    )
+    system, translator = source.system, source.translator
+    out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"
+    check_target_folder(out, config.fresh)
+    lines, references = source.lines("test", config.sentences)
+    print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)
+    about = export(
+        translator,
+        config.to,
+        out,
+        lines=lines,
+        references=references,
+        facts=export_facts(source),
+        fresh=config.fresh,
+    )
+    found, size = about["parity"], sum(about["files"].values())
+    print(
+        f"largest difference of a log-probability: {found['log_prob_max_difference']:.1e} nats, over {found['pieces']} pieces"
+    )
+    for name, compared in found.items():
+        if isinstance(compared, dict):
+            print(
+                f"identical translations, {name.replace('_', ' ')}: {len(lines) - compared['differing']} of {len(lines)}"
+            )
+    print(f"{out}: {size / 2**20:.1f} MB; translate.py {out} uses it")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et
+al. 2019.
+
+python prune.py runs/toy-en-de-none-s1 --by gradient,random
+python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+from headgates.data.ranks import first
+from headgates.models.progress import say
+from headgates.workbench.exit_code import exit_code
+
+if TYPE_CHECKING:
+    from headgates.configs.prune import PruneConfig
+    from headgates.workbench.closing import Calibration
+    from headgates.workbench.dense_model import DenseModel
+    from headgates.workbench.table import Row
+
+
+def main() -> int:
+    return exit_code("prune.py", run, interrupted="the same command continues after the last finished step")
+
+
+def run() -> None:
+    # here: an interrupt while these are imported, which takes a second, is one line too
+    from headgates.configs.cli import parse
+    from headgates.configs.prune import PruneConfig
+
+    prune(parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0]))
+
+
+def prune(config: "PruneConfig") -> None:
+    """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up
+    to date."""
+    from headgates.workbench.named_paths import check_data_dir, check_files, check_run, new_run
+    from headgates.workbench.processes import join
+
+    join()
+    check_run(config.source)
+    check_data_dir(config.data_dir)
+    check_files(*config.also_files)
+    new_run(config)
+    # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
+    from headgates.report.fill import update_pages
+    from headgates.workbench.dense_model import DenseModel
+
+    dense = DenseModel.open(config)
+    print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
+    others = [dense.other(corpus) for corpus in config.also]
+    others += [
+        dense.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)
+    ]
+    if config.heads:
+        points(dense, config)
+    elif config.orders:
+        curves(dense, config)
+    if config.ablate:
+        ablate(dense, config, others)
+    for page in first(
+        lambda: update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus)
+    ):
+        print(f"report: {page}")
+
+
+def points(dense: "DenseModel", config: "PruneConfig") -> None:
+    """Close down to each number of --heads and measure the model there; with --save leave it as a run."""
+    from headgates.report.pruning_tables import points_table
+    from headgates.workbench.named_paths import new_run
+    from headgates.workbench.points import measure_points
+
+    found = measure_points(dense, config, calibration_of(dense, config), save=new_run(config), report=say)
+    points_table(dense, found)
+    if found[-1].saved is not None:
+        print(f"saved: {found[-1].saved}, the model without its closed heads")
+
+
+def calibration_of(dense: "DenseModel", config: "PruneConfig") -> "Calibration | None":
+    """The text that --close is calibrated on, read when it is first needed; None for zero."""
+    from headgates.configs.closing import CLOSINGS
+    from headgates.workbench.closing import Calibration, check_closing
+
+    check_closing(config.close, model=dense.source.model)
+    if not CLOSINGS[config.close].calibrated:
+        return None
+    return Calibration(
+        dense.source,
+        sentences=config.calibration_sentences,
+        targets=config.calibration_targets,
+        seed=config.seed,
+    )
+
+
+def curves(dense: "DenseModel", config: "PruneConfig") -> None:
+    """Draw a curve of the metric against closed heads for every order, or every order and kind, in one
+    figure."""
+    from headgates.configs.schema import KINDS
+    from headgates.report.pruning_figures import draw_curves
+    from headgates.report.pruning_tables import curves_table
+    from headgates.workbench.curve import MaskScorer, curve, figure_name
+
+    scorer = MaskScorer(dense, config.close, calibration_of(dense, config))
+    curve_rows: dict[str, list[Row]] = {}
+    labels = []
+    for order in config.orders:
+        for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
+            curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer, report=say)])
+            name = order if config.close == "zero" else f"{order}-{config.close}"
+            labels.append(f"{name}-{kinds[0]}" if config.each_kind else name)
+    path = dense.folder / f"curves/{figure_name(config)}"
+    drawn = dict(zip(labels, curve_rows.values(), strict=True))
+    all_kinds = set(config.kinds) == set(KINDS) and not config.each_kind
+    points = dense.learned() if all_kinds else []
+    how = "" if config.close == "zero" else f", {config.close}"
+    title = f"{dense.folder.path.name}: heads closed without training{how}"
+    draw_curves(drawn, path, metric=dense.source.task.metrics[0], points=points, title=title)
+    curves_table(dense, curve_rows)
+    print(f"figure: {path}.png")
+
+
+def ablate(
+    dense: "DenseModel", config: "PruneConfig", others: list[tuple[str, tuple[list[str], list[str]]]]
+) -> None:
+    """Remove each head alone, or all but one of each layer; with --also on other test sets too."""
+    from headgates.report.pruning_figures import draw_matrix, draw_transfer
+    from headgates.report.pruning_tables import all_but_one_table, one_table, transfer_table
+    from headgates.workbench.ablation import ablate_all_but_one, ablate_one, table_name
+    from headgates.workbench.transfer import transfer
+
+    folder = dense.folder
+    if config.ablate == "all-but-one":
+        all_but_one_table(
+            dense, ablate_all_but_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
+        )
+        return
+    rows = ablate_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
+    path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
+    metric = dense.source.task.metrics[0]
+    title = f"{folder.path.name}: {metric.title} without each head, minus {metric.title} of the whole model"
+    draw_matrix(rows, path, metric=metric, title=title)
+    one_table(dense, rows)
+    print(f"figure: {path}.png")
+    for name, text in others:
+        result = transfer(dense, name=name, text=text, kinds=config.kinds, fresh=config.fresh, report=say)
+        transfer_table(name, metric.title, result.correlations)
+        overall = result.correlations["all"]
+        if overall["pearson"] and overall["spearman"]:
+            path = folder / f"ablation/{table_name(f'transfer-{name}', config.kinds, config.beam)}"
+            names = (dense.source.corpus.name, name)
+            draw_transfer(
+                result.rows,
+                path,
+                metric=metric,
+                names=names,
+                pearson=overall["pearson"],
+                spearman=overall["spearman"],
+            )
+            print(f"figure: {path}.png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

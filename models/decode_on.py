@@ -1,0 +1,123 @@
+"""Greedy decoding of rows that begin at different positions: each continues from where its draft was
+rejected.
+
+Rows are sorted by those positions. A row joins when decoding has reached its own position, so all open rows
+have the same length, and they are always the first rows of the buffers: a step neither copies nor gathers
+earlier keys and values. Letters: R rows, S source, T target, H heads, K head width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headgates.models.decoder_state import DecoderState, KeysValues, position_first
+from headgates.models.search import rule_out
+from headgates.models.transformer import Transformer
+
+ENDED = 0.25  # share of the open rows that have ended before the buffers are made smaller
+
+
+@dataclass(frozen=True)
+class DecodingStart:
+    """The decoder state of rows whose drafts were accepted up to a position."""
+
+    first: Tensor  # (R,) the first position that is decoded
+    draft: Tensor  # (R, T) beginning and draft
+    limits: Tensor  # (R,) longest translation, the end included
+    past: list[KeysValues]  # per decoder layer (R, H, T, K), right before `first`
+    cross: list[KeysValues]  # per decoder layer (R, H, S, K)
+    cross_bias: Tensor  # (R, 1, 1, S)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @classmethod
+    def join(cls, starts: Sequence["DecodingStart"]) -> "DecodingStart":
+        """All rows of several starts with the same S and T, in their order."""
+
+        def cat_layers(layers: Sequence[list[KeysValues]]) -> list[KeysValues]:
+            return [
+                (torch.cat([k for k, _ in pairs]), torch.cat([v for _, v in pairs]))
+                for pairs in zip(*layers, strict=True)
+            ]
+
+        first, draft, limits, bias = (
+            torch.cat([getattr(start, name) for start in starts])
+            for name in ("first", "draft", "limits", "cross_bias")
+        )
+        return cls(
+            first,
+            draft,
+            limits,
+            cat_layers([start.past for start in starts]),
+            cat_layers([start.cross for start in starts]),
+            bias,
+        )
+
+    def take(self, rows: Tensor) -> "DecodingStart":
+        past, cross = (
+            [(keys[rows], values[rows]) for keys, values in layers] for layers in (self.past, self.cross)
+        )
+        return DecodingStart(
+            self.first[rows], self.draft[rows], self.limits[rows], past, cross, self.cross_bias[rows]
+        )
+
+
+class RowState(DecoderState):
+    """The decoder state of sorted rows: the first `open` are being decoded, the others wait."""
+
+    def __init__(self, started: DecodingStart, numbers: Tensor):
+        self.all_cross, self.all_bias, self.numbers = started.cross, started.cross_bias, numbers
+        past = [
+            (position_first(keys).contiguous(), position_first(values).contiguous())
+            for keys, values in started.past
+        ]
+        super().__init__([], started.cross_bias, numbers, numbers, [*past], int(started.first[0]))
+
+    def admit(self, count: int) -> None:
+        """Decode the first `count` rows from now on."""
+        self.cross = [(keys[:count], values[:count]) for keys, values in self.all_cross]
+        self.cross_bias = self.all_bias[:count]
+        self.sentences = self.row_sentences = self.numbers[:count]
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows, open and waiting."""
+        self.all_cross = [(keys[rows], values[rows]) for keys, values in self.all_cross]
+        self.all_bias, self.numbers = self.all_bias[rows], self.numbers[rows]
+        self.past = [past and (past[0][:, rows], past[1][:, rows]) for past in self.past]
+
+
+def decode_on(model: Transformer, started: DecodingStart) -> list[list[int]]:
+    """The translation of every row, exactly as greedy search continues its draft from position `first`. Gates
+    are indexed by row."""
+    specials = model.target_specials
+    order = started.first.argsort(stable=True)
+    rows = started.take(order)
+    limits, first, left = rows.limits, rows.first, torch.arange(len(rows), device=order.device)
+    out = torch.full((len(rows), int(limits.max()) + 1), specials.padding, device=order.device)
+    width = min(out.shape[1], rows.draft.shape[1])
+    out[:, :width] = rows.draft[:, :width]
+    done = torch.zeros_like(left, dtype=torch.bool)  # for the rows that are left
+    state = RowState(rows, order)
+    while len(left):
+        open_rows = int((first <= state.length).sum())
+        if open_rows == 0:  # all earlier rows have ended; jump to the next waiting row
+            state.length = int(first[0])
+            continue
+        state.admit(open_rows)
+        ahead = left[:open_rows]
+        logits = rule_out(
+            model.step(out[ahead, state.length], state), specials
+        )  # the state is one longer now
+        token = logits.argmax(1).masked_fill(limits[ahead] <= state.length, specials.end)
+        out[ahead, state.length] = token
+        done[:open_rows] |= token == specials.end
+        ended = int(done.sum())
+        if ended > ENDED * open_rows or ended == len(left):
+            rest = (~done).nonzero().flatten()
+            state.keep(rest)
+            left, first, done = left[rest], first[rest], done[rest]
+    results = [row[1 : row.index(specials.end, 1)] for row in out.tolist()]
+    return [results[i] for i in order.argsort().tolist()]

@@ -1,1 +1,0 @@
-"""The experiment of `fit.py`: which runs a configuration asks for, how they are made, and how their systems are compared."""

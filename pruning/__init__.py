@@ -1,1 +1,0 @@
-"""Post-hoc pruning: scores to an order of heads, and whether a difference in BLEU is real."""

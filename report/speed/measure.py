@@ -1,0 +1,91 @@
+"""Blocks timed in turns, and the median and the range of what was measured.
+
+The systems compared run in turns on the same batches in the same process, so that a machine that slows down
+slows all of them; a ratio is taken round by round, and its median is reported with the lowest and the
+highest.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def set_threads(threads: int) -> None:
+    """Set torch's CPU threads; 0 leaves torch's own choice."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def wait_for_gpu() -> None:
+    """Wait until the GPU has finished its queued work; on a CPU there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def seconds_of(block: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Run the block and return its seconds by the clock."""
+    wait_for_gpu()
+    begin = clock()
+    block()
+    wait_for_gpu()
+    return clock() - begin
+
+
+def alternate(
+    blocks: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warmup: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each block in each round. A round runs every block once, in the opposite order of the round
+    before (A B, B A, ...), so that neither always comes after the other; `warmup` rounds are not timed.
+    clock: time.process_time counts the processor's seconds of all threads, which other processes change
+    less."""
+    order = list(blocks)
+    seconds: dict[str, list[float]] = {name: [] for name in order}
+    for turn in range(warmup + rounds):
+        for name in order if turn % 2 == 0 else order[::-1]:
+            elapsed = seconds_of(blocks[name], clock)
+            if turn >= warmup:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+def load_average() -> float | None:
+    """Running processes over the last minute: a quiet machine is below 1 before a measurement."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def median_and_range(values: Sequence[float]) -> dict[str, Any]:
+    """Median, lowest, highest and all values."""
+    return {
+        "median": statistics.median(values),
+        "lowest": min(values),
+        "highest": max(values),
+        "values": list(values),
+    }
+
+
+def ratio_by_round(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
+    """over / under, round by round, as `median_and_range`."""
+    return median_and_range([a / b for a, b in zip(over, under, strict=True)])
+
+
+def median_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+    return f"{numbers['median']:.{digits}f}"
+
+
+def range_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+    return f"{numbers['lowest']:.{digits}f} to {numbers['highest']:.{digits}f}"
+
+
+def interval_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
+    """`median (lowest to highest)`."""
+    return f"{median_text(numbers, digits)} ({range_text(numbers, digits)})"

@@ -1,1 +1,0 @@
-"""How fast a pruned model is: measurements of systems in turns, and the report of `export.py --report speed`."""

@@ -1,0 +1,331 @@
+"""Exported folders: written whole or not at all, opened by what they say of themselves. The format here is a
+checkpoint, soon written."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import headgates.bridges.formats as formats
+from headgates.bridges.formats import (
+    ABOUT,
+    FORMATS,
+    Format,
+    export,
+    is_exported,
+    open_exported,
+    read_about,
+    require_packages,
+    without_gates,
+)
+from headgates.configs.export import ExportConfig
+from headgates.configs.fields import all_settings
+from headgates.configs.schema import SearchConfig
+from headgates.data.vocab import load_vocabs
+from headgates.gates import HeadMap, attach, find_sites
+from headgates.models.checkpoint import load_model, save_model
+from headgates.models.translator import Translator
+
+FACTS = {"run": "toy-en-de-l0-s1", "system": "l0", "seed": 1}
+
+
+def write(translator: Translator, folder: Path) -> None:
+    save_model(folder / "model.pt", translator.model)
+
+
+def open_checkpoint(folder: Path, threads: int = 0) -> Translator:
+    return Translator(
+        load_model(folder / "model.pt"), *load_vocabs(folder), SearchConfig(**read_about(folder)["search"])
+    )
+
+
+@pytest.fixture(autouse=True)
+def checkpoint_format(monkeypatch):
+    monkeypatch.setitem(FORMATS, "checkpoint", Format(write, open_checkpoint, "our own checkpoint", ()))
+
+
+@pytest.fixture
+def translator(make_translator):
+    return make_translator()
+
+
+@pytest.fixture
+def gated(make_translator) -> Translator:
+    """Closed, fractional and open heads, on two kinds of attention."""
+    translator = make_translator()
+    sites = [site for site in find_sites(translator.model) if site.kind != "cross"]
+    xi = HeadMap({site: [0.0, 0.37] if site.layer else [1.0, 0.0] for site in sites})
+    attach(translator.model, gate="mask", kinds=["enc-self", "dec-self"], xi=xi).requires_grad_(False)
+    translator.model.eval()
+    return translator
+
+
+@pytest.fixture
+def export_here(tmp_path, pairs):
+    """export_here(translator, folder="out", ...) -> what export.json says."""
+
+    def run(translator, folder="out", format="checkpoint", **options):
+        return export(
+            translator, format, tmp_path / folder, lines=pairs[0], references=pairs[1], facts=FACTS, **options
+        )
+
+    return run
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# ---------------------------------------------------------------- the model without gates
+
+
+def test_plain_takes_closed_heads_away_and_folds_the_others_in(gated, pairs):
+    found = without_gates(gated)
+    assert [site.heads for site in find_sites(found.model)] == [1, 1, 1, 1, 2, 2]
+    for ours, theirs in zip(gated.score(*pairs), found.score(*pairs), strict=True):
+        assert theirs == pytest.approx(ours, abs=1e-5)
+    assert found.translate(pairs[0]) == gated.translate(pairs[0])
+
+
+def test_plain_leaves_the_translator_as_it_is(gated, pairs):
+    before = gated.score(*pairs)
+    without_gates(gated)
+    assert hasattr(gated.model, "head_gates")
+    assert gated.score(*pairs) == before
+
+
+def test_plain_of_a_model_without_gates_is_a_copy_of_it(make_translator):
+    translator = make_translator("uneven")
+    found = without_gates(translator)
+    assert found.model is not translator.model
+    state = translator.model.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in found.model.state_dict().items())
+    assert found.model.heads == translator.model.heads
+    assert not any(parameter.requires_grad for parameter in found.model.parameters())
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def test_an_exported_folder_says_what_it_is_and_how_near_it_is(gated, export_here, tmp_path):
+    about = export_here(gated)
+    assert about == json.loads((tmp_path / "out" / ABOUT).read_text()) == read_about(tmp_path / "out")
+    assert {"format": "checkpoint", "about": "our own checkpoint", **FACTS}.items() <= about.items()
+    assert about["search"]["beam"] == 3
+    assert about["architecture"]["heads"]["encoder.0.enc-self"] == 1
+    assert about["files"] == {
+        path.name: path.stat().st_size for path in (tmp_path / "out").iterdir() if path.name != ABOUT
+    }
+    assert set(about["files"]) == {"model.pt", "vocab.src.model", "vocab.tgt.model"}
+    assert about["parity"]["log_prob_max_difference"] < 1e-4
+    assert left(tmp_path) == ["out"]
+    assert is_exported(tmp_path / "out")
+
+
+def test_an_exported_folder_translates_as_the_run_did(gated, export_here, tmp_path, pairs):
+    export_here(gated)
+    opened = open_exported(tmp_path / "out", threads=0)
+    assert opened.translate(pairs[0], beam=3) == gated.translate(pairs[0])
+
+
+def test_a_joint_vocabulary_is_copied_once(make_translator, export_here, tmp_path):
+    assert set(export_here(make_translator(joint=True, embeddings="tied"))["files"]) == {
+        "model.pt",
+        "vocab.model",
+    }
+    opened = open_exported(tmp_path / "out")
+    assert opened.source_vocab is opened.target_vocab
+
+
+def test_folders_above_are_made(translator, export_here, tmp_path):
+    export_here(translator, "a/b/out")
+    assert is_exported(tmp_path / "a/b/out")
+
+
+# ---------------------------------------------------------------- what fails leaves nothing
+
+
+def broken(translator: Translator, folder: Path) -> None:
+    """A writer with a fault: the first bias is lost."""
+    with torch.no_grad():
+        translator.model.encoder.layers[0].feed_forward.inner.bias.zero_()
+    write(translator, folder)
+
+
+def stopped(translator: Translator, folder: Path) -> None:
+    (folder / "half").write_bytes(b"1")
+    raise KeyboardInterrupt
+
+
+def test_a_writer_that_changes_the_model_fails_and_leaves_no_folder(
+    translator, export_here, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(FORMATS, "broken", Format(broken, open_checkpoint, "", ()))
+    with pytest.raises(ValueError, match="parity failed: in the reference of"):
+        export_here(translator, "a/b/out", "broken")
+    assert left(tmp_path) == []
+
+
+def test_an_interrupt_leaves_no_folder(translator, export_here, tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, "stopped", Format(stopped, open_checkpoint, "", ()))
+    with pytest.raises(KeyboardInterrupt):
+        export_here(translator, format="stopped")
+    assert left(tmp_path) == []
+
+
+def test_a_folder_that_exists_is_refused_and_left(translator, export_here, tmp_path):
+    export_here(translator)
+    before = (tmp_path / "out" / ABOUT).read_text()
+    with pytest.raises(
+        ValueError, match=r"out exists already; --fresh replaces it, --out takes another folder"
+    ):
+        export_here(translator)
+    assert (tmp_path / "out" / ABOUT).read_text() == before
+
+
+def test_fresh_replaces_an_exported_folder(translator, make_translator, export_here, tmp_path):
+    export_here(translator)
+    (tmp_path / "out/old").write_text("")
+    about = export_here(make_translator("uneven"), fresh=True)
+    assert read_about(tmp_path / "out")["architecture"] == about["architecture"]
+    assert (left(tmp_path), (tmp_path / "out/old").exists()) == (["out"], False)
+
+
+def test_fresh_keeps_the_old_folder_when_the_new_one_fails(translator, export_here, tmp_path, monkeypatch):
+    export_here(translator)
+    monkeypatch.setitem(FORMATS, "broken", Format(broken, open_checkpoint, "", ()))
+    with pytest.raises(ValueError, match="parity failed"):
+        export_here(translator, format="broken", fresh=True)
+    assert (left(tmp_path), read_about(tmp_path / "out")["format"]) == (["out"], "checkpoint")
+
+
+def test_fresh_does_not_touch_a_folder_that_is_no_export(translator, export_here, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.tex").write_text("years of work")
+    with pytest.raises(
+        ValueError, match=r"out is not an exported folder \(it holds no export.json\), so --fresh leaves it"
+    ):
+        export_here(translator, fresh=True)
+    assert left(tmp_path / "out") == ["thesis.tex"]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(translator, export_here, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ValueError, match=r"cannot write in .*file \(Not a directory\); --out takes another folder"
+    ):
+        export_here(translator, "file/out")
+    assert left(tmp_path) == ["file"]
+
+
+# ---------------------------------------------------------------- what is opened
+
+
+def test_a_folder_that_is_no_export_is_not_opened(tmp_path):
+    with pytest.raises(ValueError, match="is not an exported folder"):
+        open_exported(tmp_path)
+    assert not is_exported(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("{", "is broken"),
+        ("[" * 100_000, "is broken"),
+        ("[]", "holds a list, not a dict"),
+        ('{"format": "onnx"}', "search is missing"),
+    ],
+)
+def test_a_broken_export_json_is_one_line(tmp_path, text, error):
+    (tmp_path / ABOUT).write_text(text)
+    with pytest.raises(ValueError, match=error):
+        open_exported(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "vocab.tgt.model"])
+def test_a_file_that_has_changed_is_named(translator, export_here, tmp_path, name):
+    export_here(translator)
+    path = tmp_path / "out" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"{name} has changed since it was written: .*; export the run again"
+    ):
+        open_exported(tmp_path / "out")
+
+
+def test_a_folder_from_before_digests_were_recorded_opens(translator, export_here, tmp_path, pairs):
+    about = export_here(translator)
+    del about["sha256"]
+    (tmp_path / "out" / ABOUT).write_text(json.dumps(about))
+    assert open_exported(tmp_path / "out").translate(pairs[0]) == translator.translate(pairs[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"decoder_layers": 10**12}},
+        {"model": {"d_model": 10**9}},
+        {"model": {"d_model": "wide"}},
+        {"model": {"heads": 0}},
+        {"model": []},
+        {"source_vocab": 10**9},
+        {"target_vocab": None},
+    ],
+    ids=str,
+)
+def test_an_architecture_of_any_size_is_refused(translator, export_here, tmp_path, change):
+    about = export_here(translator)
+    for key, value in change.items():
+        known = about["architecture"][key]
+        about["architecture"][key] = known | value if isinstance(value, dict) else value
+    (tmp_path / "out" / ABOUT).write_text(json.dumps(about))
+    with pytest.raises(
+        ValueError,
+        match=r"the architecture in .*export\.json is not that of the files beside it .*; export the run again",
+    ):
+        open_exported(tmp_path / "out")
+
+
+def test_an_unknown_format_names_the_nearest(translator, export_here, tmp_path):
+    with pytest.raises(
+        ValueError,
+        match=r"unknown format 'onyx' \(did you mean 'onnx'\?\); expected one of torch, onnx, ct2, hf",
+    ):
+        export_here(translator, format="onyx")
+    with pytest.raises(ValueError, match="unknown format 'tflite'; expected one of torch, onnx, ct2, hf"):
+        export_here(translator, format="tflite")
+    assert left(tmp_path) == []
+
+
+def test_a_missing_package_is_named_with_the_line_that_installs_it(
+    translator, export_here, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(
+        ValueError, match=r"needs onnx, .*; onnxscript is not installed: python -m pip install onnxscript"
+    ):
+        export_here(translator, format="onnx")
+    assert left(tmp_path) == []
+
+
+def test_opening_needs_no_package_of_writing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ValueError, match=r"this format needs onnxruntime; onnxruntime is not installed"):
+        FORMATS["onnx"].open(Path("anywhere"))
+
+
+def test_a_package_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
+    (tmp_path / "cracked.py").write_text("import no_such_part\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"cracked cannot be imported \(No module named 'no_such_part'\)"):
+        require_packages(["cracked"])
+
+
+def test_the_flag_takes_the_formats_there_are():
+    (to,) = (setting for setting in all_settings(ExportConfig) if setting.name == "to")
+    assert set(to.choices) == set(FORMATS) - {"checkpoint"}
+    assert all(line.about for name, line in formats.FORMATS.items() if name != "broken")

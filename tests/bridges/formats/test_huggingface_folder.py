@@ -1,0 +1,180 @@
+"""Folders for Hugging Face: their own classes read them and compute the same, whatever family a model came
+from, and without some heads."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed; it is in the extra hf"
+)
+
+from headgates.bridges.formats import export, open_exported  # noqa: E402
+from headgates.bridges.huggingface import read  # noqa: E402
+from headgates.configs.schema import SearchConfig  # noqa: E402
+from headgates.configs.source import ForeignOptions  # noqa: E402
+from headgates.gates import HeadMap, find_sites, heads_left, load_pruned, remove  # noqa: E402
+from headgates.models.translator import Translator  # noqa: E402
+from headgates.workbench.foreign_run import foreign_run  # noqa: E402
+from headgates.workbench.source import open_source  # noqa: E402
+from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of  # noqa: E402
+
+OURS = {  # our own settings, and the class that computes the same
+    "pre": ({"joint": True, "embeddings": "tied"}, "PegasusForConditionalGeneration"),
+    "pre, two vocabularies": ({"embeddings": "tied-decoder"}, "PegasusForConditionalGeneration"),
+    "post": ({"norm": "post", "joint": True, "embeddings": "tied"}, "MarianMTModel"),
+    "post, two vocabularies": (
+        {"norm": "post", "positions": "learned", "max_positions": 61, "embeddings": "separate"},
+        "MarianMTModel",
+    ),
+    "norm of embeddings": (
+        {"norm": "post", "embedding_norm": True, "decoder_ffn": 7},
+        "BartForConditionalGeneration",
+    ),
+    "pre, norm of embeddings": (
+        {"embedding_norm": True, "output_bias": True},
+        "MBartForConditionalGeneration",
+    ),
+}
+TARGETS = ["der Hund schläft .", "eine Katze", "", "Hunde", "die", "der"]
+
+
+def exported(translator: Translator, folder):
+    """export.json: scores, greedy and beam search by their class are as ours, or there is no folder."""
+    translator.search = SearchConfig(
+        beam=3, max_ratio=0.3, max_extra=3
+    )  # short: their classes are run without a cache
+    return export(translator, "hf", folder, lines=LINES, references=TARGETS, facts={})
+
+
+def logits_differ(translator: Translator, theirs) -> float:
+    """The largest difference of the two's logits, on a padded batch."""
+    model = translator.model
+    ids = translator.source_vocab.encode(LINES[:2])
+    source = torch.full((2, max(map(len, ids)) + 1), model.source_specials.padding)
+    for row, own in zip(source, ids, strict=True):
+        row[: len(own) + 1] = torch.tensor([*own, model.source_specials.end])
+    target_in = torch.tensor([[model.target_specials.beginning, 5, 7, 9]] * 2)
+    with torch.no_grad():
+        out = theirs(
+            input_ids=source,
+            attention_mask=(source != model.source_specials.padding).long(),
+            decoder_input_ids=target_in,
+            use_cache=False,
+        )
+        return float((model(source, target_in) - out.logits[..., : model.target_vocab]).abs().max())
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_a_model_that_came_from_a_family_goes_out_as_one(hf_folder, tmp_path, name):
+    run = foreign_run("hf", read(str(hf_folder(name)), options_of(name)), tmp_path / "runs", {}, {})
+    translator = open_source(run.path, device="cpu").translator
+    exported(translator, tmp_path / "out")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    assert (
+        theirs.config.architectures
+        == transformers.AutoConfig.from_pretrained(hf_folder(name)).architectures
+        == [type(theirs).__name__]
+    )
+    assert logits_differ(translator, theirs) < 1e-4
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert type(tokenizer) is type(transformers.AutoTokenizer.from_pretrained(hf_folder(name)))
+    again = read(str(tmp_path / "out"), options_of(name)).convert().translator
+    longest = again.model.config.max_positions  # theirs end, so more are written
+    assert again.model.config == replace(translator.model.config, max_positions=longest)
+    assert again.source_vocab.encode(LINES) == translator.source_vocab.encode(LINES)
+
+
+@pytest.mark.parametrize(("settings", "expected"), OURS.values(), ids=OURS)
+def test_our_models_go_out_as_the_class_that_computes_the_same(make_translator, tmp_path, settings, expected):
+    translator = make_translator(**settings)
+    exported(translator, tmp_path / "out")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    assert type(theirs).__name__ == expected
+    assert logits_differ(translator, theirs) < 1e-4
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    theirs_ids = tokenizer([line for line in LINES])["input_ids"]
+    assert theirs_ids == [
+        [*ids, translator.model.source_specials.end] for ids in translator.source_vocab.encode(LINES)
+    ]
+
+
+@pytest.mark.parametrize(("closed", "norm"), [("uneven", "pre"), ("empty layers", "post")])
+def test_a_model_without_some_heads_is_read_by_load_pruned_and_as_a_source(
+    make_translator, tmp_path, closed, norm
+):
+    translator = make_translator(closed, norm=norm, joint=True, embeddings="tied")
+    exported(translator, tmp_path / "out")
+    heads = json.loads((tmp_path / "out/config.json").read_text())["headgates"]["heads"]
+    assert heads["encoder.0.enc-self"] == ([0] if closed == "empty layers" else [1])
+    assert logits_differ(translator, load_pruned(tmp_path / "out")) < 1e-4
+    again = read(str(tmp_path / "out"), ForeignOptions()).convert().translator
+    for ours, theirs in zip(translator.score(LINES, TARGETS), again.score(LINES, TARGETS), strict=True):
+        assert theirs == pytest.approx(ours, abs=1e-4)
+    assert again.model.heads == dict.fromkeys(
+        translator.model.heads, 1
+    )  # of two; a site that lost both has one that adds nothing
+    left = {site.name: row.nonzero().flatten().tolist() for site, row in heads_left(again.model).items()}
+    assert left == heads
+
+
+def test_an_fsmt_model_without_some_heads_goes_out_as_one(hf_folder, tmp_path):
+    run = foreign_run("hf", read(str(hf_folder("fsmt")), ForeignOptions()), tmp_path / "runs", {}, {})
+    translator = open_source(run.path, device="cpu").translator
+    first = next(iter(find_sites(translator.model)))
+    remove(translator.model, HeadMap({first: [True, False, False]}))
+    exported(translator, tmp_path / "out")
+    theirs = load_pruned(tmp_path / "out")
+    assert type(theirs).__name__ == "FSMTForConditionalGeneration"
+    assert heads_left(theirs)["encoder.0.enc-self"].tolist() == [False, True, True]
+    assert logits_differ(translator, theirs) < 1e-4
+
+
+def test_original_head_numbers_stand_in_the_config(make_translator, tmp_path):
+    translator = make_translator(joint=True, embeddings="tied")
+    remove(
+        translator.model,
+        HeadMap({site: [True, False] for site in find_sites(translator.model) if site.kind == "cross"}),
+    )
+    exported(translator, tmp_path / "out")
+    heads = json.loads((tmp_path / "out/config.json").read_text())["headgates"]["heads"]
+    assert {name: row for name, row in heads.items() if len(row) == 1} == {
+        "decoder.0.cross": [1],
+        "decoder.1.cross": [1],
+    }
+
+
+def test_an_exported_folder_translates_with_its_own_search_settings(make_translator, tmp_path):
+    translator = make_translator(joint=True, embeddings="tied")
+    exported(translator, tmp_path / "out")
+    assert open_exported(tmp_path / "out").translate(LINES) == translator.translate(LINES)
+    settings = json.loads((tmp_path / "out/generation_config.json").read_text())
+    assert (settings["num_beams"], settings["early_stopping"], settings["suppress_tokens"]) == (
+        3,
+        True,
+        [0, 1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"decoder_norm": "post"}, "it would need --model.decoder-norm same"),
+        ({"final_norm": "none"}, "it would need --model.final-norm both"),
+        ({"norm_eps": 1e-3}, "it would need --model.norm-eps 1e-5"),
+    ],
+)
+def test_what_no_class_has_is_refused_by_the_setting_s_name(make_translator, tmp_path, settings, words):
+    with pytest.raises(ValueError, match=words):
+        exported(make_translator(joint=True, embeddings="tied", **settings), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_was_written_is_read_again(make_translator, tmp_path):
+    translator = make_translator(joint=True, embeddings="tied")
+    exported(translator, tmp_path / "out")
+    again = read(str(tmp_path / "out"), ForeignOptions()).convert().translator
+    for ours, theirs in zip(translator.score(LINES, TARGETS), again.score(LINES, TARGETS), strict=True):
+        assert theirs == pytest.approx(ours, abs=1e-4)

@@ -1,0 +1,108 @@
+"""The two programs, not yet exported, under the search and the scoring of the model: the same in every
+architecture."""
+
+import pytest
+import torch
+
+from headgates.bridges.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from headgates.models.checkpoint import architecture
+from headgates.models.translator import Translator
+from tests.worlds.small_model import LIBRARIES
+
+LONG = " ".join(f"a{'b' * i}" for i in range(30))
+ARCHITECTURES = {
+    "pre": {},
+    "post": {"norm": "post"},
+    "learned": {"positions": "learned", "max_positions": 23},
+    "tied": {"embeddings": "tied", "joint": True},
+    "ssru": {"decoder_mixer": "ssru", "activation": "swish", "embedding_norm": True, "output_bias": True},
+    "odd width": {"d_model": 21, "heads": 1},
+    "post, learned, tied-decoder": {
+        "norm": "post",
+        "positions": "learned",
+        "max_positions": 29,
+        "embeddings": "tied-decoder",
+    },
+    **LIBRARIES,
+}
+
+
+def in_steps(translator: Translator) -> StepTranslator:
+    """The translator over the programs as plain modules."""
+    encoder, decoder = EncoderProgram(translator.model), DecoderProgram(translator.model)
+    model = StepModel(
+        architecture(translator.model),
+        lambda source: encoder(source),
+        lambda ids, length, bias, cross, past: decoder(ids, torch.tensor(length), bias, cross, past),
+    )
+    return StepTranslator(model, translator.source_vocab, translator.target_vocab, translator.search)
+
+
+def check_same(translator: Translator, pairs) -> None:
+    steps = in_steps(translator)
+    for ours, theirs in zip(translator.score(*pairs), steps.score(*pairs), strict=True):
+        assert theirs == pytest.approx(ours, abs=1e-5)
+    for beam in (1, 2, 3):
+        found = steps.translate_n_best(pairs[0], beam=beam)
+        expected = translator.translate_n_best(pairs[0], beam=beam)
+        assert [[one.text for one in best] for best in found] == [
+            [one.text for one in best] for best in expected
+        ]
+        for ours, theirs in zip(expected, found, strict=True):
+            assert [one.log_prob for one in theirs] == pytest.approx([one.log_prob for one in ours], abs=1e-4)
+
+
+@pytest.mark.parametrize("closed", ["none", "uneven", "empty layers", "all"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_scores_and_searches_are_the_model_s_whatever_heads_are_left(make_translator, pairs, closed, norm):
+    check_same(make_translator(closed, norm=norm), pairs)
+
+
+@pytest.mark.parametrize("settings", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_scores_and_searches_are_the_model_s_in_every_architecture(make_translator, pairs, settings):
+    check_same(make_translator(**settings), pairs)
+
+
+def test_a_line_longer_than_the_sinusoids_of_the_model_is_translated_as_the_model_does(make_translator):
+    translator = make_translator("uneven", max_positions=3)
+    assert in_steps(translator).translate([LONG]) == translator.translate([LONG])
+
+
+@pytest.mark.parametrize(
+    ("lines", "side"), [((["the dog"], [LONG]), "target"), (([LONG], ["der Hund"]), "source")]
+)
+def test_a_line_longer_than_learned_positions_is_one_clear_error(make_translator, lines, side):
+    steps = in_steps(make_translator(positions="learned", max_positions=23))
+    with pytest.raises(
+        ValueError,
+        match=rf"a {side} of \d+ tokens is longer than the 23 learned positions of the exported model; split",
+    ):
+        steps.score(*lines)
+
+
+def test_a_source_longer_than_learned_positions_is_not_translated(make_translator):
+    with pytest.raises(ValueError, match=r"a source of \d+ tokens is longer than the 23 learned positions"):
+        in_steps(make_translator(positions="learned", max_positions=23)).translate([LONG])
+
+
+def test_a_state_selects_rows_and_drops_sentences(make_translator):
+    steps = in_steps(make_translator("uneven"))
+    source = torch.tensor([[5, 6, 2], [7, 2, 0], [8, 9, 2]])
+    with torch.no_grad():
+        state = steps.model.start(source, beam=2)
+        for i in range(3):
+            steps.model.step(torch.arange(6) + 4 + i, state)
+        whole = [tensor.clone() for tensor in state.past]
+        state.select(torch.tensor([1, 1, 4, 5]), torch.tensor([0, 2]))
+    assert (state.sentences.tolist(), state.row_sentences.tolist(), state.length) == ([0, 2], [0, 0, 2, 2], 3)
+    assert all(torch.equal(now, before[[1, 1, 4, 5]]) for now, before in zip(state.past, whole, strict=True))
+    assert {tensor.shape[0] for tensor in (*state.cross, state.bias)} == {2}
+
+
+def test_past_keys_have_the_heads_of_their_layer_and_empty_layers_none(make_translator):
+    steps = in_steps(make_translator("empty layers"))
+    with torch.no_grad():
+        state = steps.model.start(torch.tensor([[5, 6, 2]]), beam=2)
+        steps.model.step(torch.tensor([4, 5]), state)
+    assert [tuple(tensor.shape) for tensor in state.past] == [(2, 1, 1, 11)] * 2  # of the second layer
+    assert [tuple(tensor.shape) for tensor in state.cross] == [(1, 2, 3, 11)] * 2  # of the first

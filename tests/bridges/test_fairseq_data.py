@@ -1,0 +1,174 @@
+"""--data fairseq:DIR: the files of fairseq-preprocess, written here byte by byte."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from headgates.bridges.fairseq_vocab import fairseq_vocabs
+from headgates.data import load_corpus
+from headgates.data.parallel import DataError
+
+FIXTURES = Path(__file__).parents[2] / "../shared/fixtures/fairseq"
+SYMBOLS = ["the", "dog", "s@@", "leeps", "b@@", "ig"]  # ids from 4
+PAIRS = [([4, 5, 6, 7], [5, 4]), ([8, 9, 5], [4]), ([3, 9, 5], [8, 3, 4])]
+FORMATS = {4: "i", 8: "H", 9: "I", 5: "q"}
+
+
+def write_side(path: Path, sentences: list[list[int]], code: int = 8) -> None:
+    flat = [i for ids in sentences for i in [*ids, 2]]
+    lengths = [len(ids) + 1 for ids in sentences]
+    begins = [sum(lengths[:n]) * struct.calcsize(FORMATS[code]) for n in range(len(lengths))]
+    n = len(lengths)
+    Path(f"{path}.bin").write_bytes(struct.pack(f"<{len(flat)}{FORMATS[code]}", *flat))
+    Path(f"{path}.idx").write_bytes(
+        b"MMIDIDX\x00\x00" + struct.pack(f"<QBQ{n}i{n}q", 1, code, n, *lengths, *begins)
+    )
+
+
+def write_split(folder: Path, name: str, pairs=PAIRS, code: int = 8) -> None:
+    for side, language in enumerate(("en", "de")):
+        write_side(folder / f"{name}.en-de.{language}", [pair[side] for pair in pairs], code)
+        (folder / f"dict.{language}.txt").write_text("".join(f"{symbol} 1\n" for symbol in SYMBOLS))
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    write_split(tmp_path, "test")
+    return tmp_path
+
+
+@pytest.mark.parametrize("code", FORMATS)
+def test_pieces_become_words_but_not_around_unknown_ones(code, tmp_path):
+    write_split(tmp_path, "test", code=code)
+    corpus = load_corpus(f"fairseq:{tmp_path}")
+    assert corpus.test.sources == ["the dog sleeps", "big dog", "<unk> ig dog"]
+    assert corpus.test.targets == ["dog the", "the", "b@@ <unk> the"]
+    assert (corpus.src, corpus.tgt, corpus.name) == ("en", "de", tmp_path.name)
+    assert load_corpus(f"fairseq-pieces:{tmp_path}").test.sources == [
+        "the dog s@@ leeps",
+        "b@@ ig dog",
+        "<unk> ig dog",
+    ]
+
+
+def test_splits_are_put_together_and_an_empty_training_pair_is_skipped(folder):
+    write_split(folder, "train", [([4], [5]), ([], [5])])
+    write_split(folder, "train1", [([5], [4])])
+    write_split(folder, "valid", [([9], [9])])
+    write_split(folder, "test2", [([8], [8])])
+    corpus = load_corpus(f"fairseq:{folder}", src="en", tgt="de")
+    assert (corpus.train.sources, corpus.train.targets, corpus.train.skipped) == (
+        ["the", "dog"],
+        ["dog", "the"],
+        {"empty": 1},
+    )
+    assert corpus.split("test2").sources == ["b@@"]  # what its word went on with is not there
+    assert len(corpus.split("valid")) == 1
+
+
+def test_a_split_that_is_not_there_is_missed_when_it_is_asked_for(folder):
+    corpus = load_corpus(f"fairseq:{folder}")
+    assert len(corpus.digest()) == 12
+    with pytest.raises(DataError, match="has no train text, which is needed here; it has test"):
+        corpus.split("train")
+
+
+def change(path: Path, begin: int, content: bytes) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[:begin] + content + raw[begin + len(content) :])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"TNTIDX\x00\x00" + bytes(40)),
+            "older kind .* --dataset-impl mmap",
+        ),
+        (
+            lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"PK\x03\x04" + bytes(40)),
+            "does not begin with MMIDIDX",
+        ),
+        (
+            lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"MMIDIDX\x00\x00"),
+            "does not begin with MMIDIDX",
+        ),
+        (lambda f: change(f / "test.en-de.en.idx", 9, b"\x02"), "version 2, type 8; expected version 1"),
+        (lambda f: change(f / "test.en-de.en.idx", 17, b"\x06"), "version 1, type 6; expected version 1"),
+        (
+            lambda f: change(f / "test.en-de.en.idx", 18, b"\xff" * 8),
+            "has 62 bytes, .* are those of 18,446,744,073,709,551,615 sentences",
+        ),
+        (
+            lambda f: change(f / "test.en-de.en.idx", 26, struct.pack("<i", -1)),
+            "sentence 0 should be -1 ids from byte 0",
+        ),
+        (
+            lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", -2)),
+            "sentence 0 should be 5 ids from byte -2",
+        ),
+        (
+            lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", 3)),
+            "sentence 0 should be 5 ids from byte 3",
+        ),
+        (
+            lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", 2**62)),
+            "sentence 0 should be 5 ids from byte",
+        ),
+        (
+            lambda f: f.joinpath("test.en-de.en.bin").write_bytes(bytes(8)),
+            "has 8 bytes, but sentence 0 should be 5 ids from byte 0",
+        ),
+        (lambda f: f.joinpath("test.en-de.en.bin").unlink(), r"no file .*test\.en-de\.en\.bin"),
+        (
+            lambda f: change(f / "test.en-de.en.bin", 0, b"\x0a\x00"),
+            "sentence 0: ids 2 to 10, but .* has 10 entries",
+        ),
+        (lambda f: f.joinpath("dict.en.txt").unlink(), r"cannot read .*dict\.en\.txt"),
+        (lambda f: write_side(f / "test.en-de.de", [[4]]), "test has 3 sentences of en and 1 of de"),
+        (
+            lambda f: [path.unlink() for path in f.glob("*.idx")],
+            "has no binarised texts: it has no files such as",
+        ),
+        (
+            lambda f: write_side(f / "test.de-fr.fr", [[4]]),
+            "has 2 binarised texts: it has de-fr, en-de; --src and --tgt name one",
+        ),
+    ],
+)
+def test_a_broken_folder_is_one_clear_error(spoil, message, folder):
+    spoil(folder)
+    with pytest.raises(DataError, match=message) as caught:
+        load_corpus(f"fairseq:{folder}")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_other_languages_and_no_folder_are_named(folder):
+    with pytest.raises(DataError, match="has no binarised texts for de-en: it has en-de"):
+        load_corpus(f"fairseq:{folder}", src="de", tgt="en")
+    with pytest.raises(DataError, match=r"no folder .*none; fairseq:DIR is a folder"):
+        load_corpus(f"fairseq:{folder}/none")
+
+
+@pytest.mark.skipif(not FIXTURES.is_dir(), reason="needs ../shared/fixtures/fairseq")
+@pytest.mark.parametrize(
+    "place",
+    ["iwslt_like/binarized", "iwslt_like/binarized_int32", "prenorm_shared/binarized", "tiny_full/binarized"],
+)
+@pytest.mark.parametrize("kind", ["fairseq", "fairseq-pieces"])
+def test_encoding_the_text_of_a_folder_gives_its_ids_again(place, kind):
+    pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
+    folder = FIXTURES / place
+    corpus = load_corpus(f"{kind}:{folder}")
+    files = [
+        {"dictionary": folder / f"dict.{language}.txt", "bpe": folder.parent / "bpe.codes"}
+        for language in ("en", "de")
+    ]
+    for vocab, language, lines in zip(
+        fairseq_vocabs(*files, folder), ("en", "de"), (corpus.test.sources, corpus.test.targets), strict=True
+    ):
+        cut = (folder.parent / f"test.bpe.{language}").read_text().split("\n")[:-1]
+        assert vocab.encode(lines) == [
+            [vocab.dictionary.index(piece) for piece in line.split(" ")] for line in cut
+        ]

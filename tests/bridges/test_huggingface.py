@@ -1,0 +1,422 @@
+"""Hugging Face's models as ours, against their own classes: logits, encoder outputs, greedy and beam search,
+tokens of every line.
+
+Their `generate` counts and ranks as our search does where it is told early_stopping=True (a sentence is
+finished when as many hypotheses have ended as the beam is wide; otherwise they go on while a longer one may
+still be better) and where the end that is forced at the limit keeps its log-probability (they give it 0).
+Padding and beginning, which our
+search never produces, are
+suppressed there."""
+
+import json
+import pickle
+import re
+import shutil
+import sys
+
+import pytest
+import torch
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed; it is in the extra hf"
+)
+import huggingface_hub  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from headgates.bridges.huggingface import FAMILIES, read  # noqa: E402
+from headgates.configs.source import ForeignOptions  # noqa: E402
+from headgates.data.parallel import DataError  # noqa: E402
+from headgates.data.vocab import load_vocabs  # noqa: E402
+from headgates.models.search import beam_search, greedy_search  # noqa: E402
+from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of  # noqa: E402
+
+LIMIT = 11  # tokens of a translation, its end counted
+
+
+@pytest.fixture(scope="module")
+def converted(hf_folder):
+    """converted("marian") -> what it became, and the model in its own class."""
+    known = {}
+
+    def make(name):
+        if name not in known:
+            folder = hf_folder(name)
+            theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+                folder, attn_implementation="eager"
+            ).eval()
+            known[name] = read(str(folder), options_of(name)).convert(), theirs
+        return known[name]
+
+    return make
+
+
+def batch(model, lengths) -> torch.Tensor:
+    """Random source ids with their ends, padded: (B, S)."""
+    specials = model.source_specials
+    special = {specials.padding, specials.end}
+    free = torch.tensor([i for i in range(model.source_vocab) if i not in special])
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.full((len(lengths), max(lengths)), specials.padding)
+    for row, length in zip(rows, lengths, strict=True):
+        row[: length - 1] = free[torch.randint(len(free), (length - 1,), generator=generator)]
+        row[length - 1] = specials.end
+    return rows
+
+
+def their_input(model, source) -> dict:
+    return {"input_ids": source, "attention_mask": (source != model.source_specials.padding).long()}
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+@pytest.mark.parametrize("lengths", [(7, 3, 5), (4, 2, 4, 3)], ids=["B, S = 3, 7", "B = T"])
+def test_logits_and_encoder_outputs_are_those_of_its_own_class(converted, name, lengths):
+    found, theirs = converted(name)
+    ours = found.translator.model
+    source = batch(ours, lengths)
+    target_in = batch(ours, [4] * len(lengths)) % ours.target_vocab
+    target_in[target_in == ours.target_specials.padding] = ours.target_specials.end
+    target_in[:, 0] = ours.target_specials.beginning
+    with torch.no_grad():
+        out = theirs(**their_input(ours, source), decoder_input_ids=target_in, use_cache=False)
+        memory, _ = ours.encode(source)
+        logits = ours(source, target_in)
+    real = source != ours.source_specials.padding
+    assert (memory - out.encoder_last_hidden_state)[real].abs().max() < 1e-5
+    assert (logits - out.logits).abs().max() < 1e-4
+    assert out.logits.std() > 0.1
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam):
+    found, theirs = converted(name)
+    ours = found.translator.model
+    specials, source = ours.target_specials, batch(ours, (7, 3, 5, 4, 6))
+    options = {"length_penalty": 0.7, "max_ratio": 0.0, "max_extra": LIMIT}
+
+    def only_the_end(ids, scores):
+        if ids.shape[1] < LIMIT:
+            return scores
+        others = torch.arange(scores.shape[1]) != specials.end
+        return scores.masked_fill(others, -torch.inf)
+
+    if beam == 1:
+        mine = [[one] for one in greedy_search(ours, source, **options)]
+    else:
+        mine = beam_search(ours, source, beam=beam, **options)
+    limits = {
+        "max_length": LIMIT + 1,
+        "min_length": 0,
+        "eos_token_id": specials.end,
+        "forced_eos_token_id": None,
+    }
+    limits["logits_processor"] = [only_the_end]
+    search = {
+        "num_beams": beam,
+        "num_return_sequences": beam,
+        "length_penalty": 0.7,
+        "early_stopping": beam > 1 or None,
+    }
+    forced = {
+        "forced_bos_token_id": specials.forced[0] if specials.forced else None,
+        "decoder_start_token_id": specials.beginning,
+    }
+    suppressed = {"suppress_tokens": list(specials.never_produced), "pad_token_id": specials.padding}
+    result = theirs.generate(
+        **their_input(ours, source), **limits, **search, **forced, **suppressed, do_sample=False, return_dict_in_generate=True,
+        output_scores=True,
+    )  # fmt: skip
+    rows = [row[1:].tolist() for row in result.sequences]
+    theirs_ids = [row[: row.index(specials.end)] for row in rows]
+    assert theirs_ids[::beam] == [best[0].ids for best in mine]
+    if beam > 1:
+        scores = result.sequences_scores.view(-1, beam)[:, 0]
+        assert [best[0].score for best in mine] == pytest.approx(scores.tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_a_line_has_the_tokens_that_its_own_tokenizer_gives_it(converted, hf_folder, name):
+    found, _ = converted(name)
+    source, target = found.translator.source_vocab, found.translator.target_vocab
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hf_folder(name))
+    options = options_of(name)
+    lines = [*LINES, "", "the  dog"]
+    if options.src_lang:
+        tokenizer.src_lang, tokenizer.tgt_lang = options.src_lang, options.tgt_lang
+    prefix = f">>{options.tgt_lang}<<" if name == "marian-languages" else ""
+    theirs = tokenizer([prefix + line for line in lines])["input_ids"]
+    assert [[*ids, source.specials.end] for ids in source.encode(lines) if ids] == [
+        ids for i, ids in enumerate(theirs) if lines[i]
+    ]
+    assert source.encode([""]) == target.encode([""]) == [[]]
+    if name != "fsmt":  # which has no way to cut targets
+        theirs = tokenizer(text_target=LINES)["input_ids"]
+        end = [target.specials.end] * (name != "mbart") + [target.specials.end, target.specials.beginning] * (
+            name == "mbart"
+        )
+        assert [ids + end for ids in target.encode(LINES)] == theirs
+    ids = [
+        ids[len(target.specials.forced) :] for ids in target.encode(LINES)
+    ]  # M2M100's own decode writes languages down
+    assert target.decode(ids) == tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert target.decode([[*ids[0], target.specials.end, target.specials.padding]]) == target.decode(ids[:1])
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_every_piece_has_the_characters_that_it_stands_for(converted, name):
+    vocab = converted(name)[0].translator.source_vocab
+    text = "a big  cat"
+    if name == "fsmt":
+        with pytest.raises(DataError, match="cannot say which characters"):
+            vocab.characters(text)
+        return
+    found = vocab.characters(text)
+    ids = vocab.encode([text])[0]
+    assert len(found) == len(ids)
+    assert found[: len(vocab.prefix)] == [[]] * len(vocab.prefix)
+    assert sorted({i for own in found for i in own}) == [0, 2, 3, 4, 7, 8, 9]
+    for piece, own in zip(vocab.pieces(ids), found, strict=True):
+        letters = piece.strip("▁Ġ")
+        assert not own or not letters or "".join(text[i] for i in own) == letters or "<unk>" in piece
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_the_files_and_vocab_json_make_the_same_vocabularies_again(converted, name, tmp_path):
+    found, _ = converted(name)
+    for own, path in found.tokenizer_files.items():
+        assert own.startswith("vocab")
+        (tmp_path / own).write_bytes(path.read_bytes())
+    (tmp_path / "vocab.json").write_text(json.dumps(found.tokenizer))
+    model = found.translator.model
+    for vocab, ours in zip(
+        load_vocabs(tmp_path), (found.translator.source_vocab, found.translator.target_vocab), strict=True
+    ):
+        assert vocab.encode(LINES) == ours.encode(LINES)
+        assert vocab.decode(ours.encode(LINES)) == ours.decode(ours.encode(LINES))
+        assert (vocab.specials, len(vocab), vocab.path) == (ours.specials, len(ours), tmp_path / "vocab.json")
+    assert [len(vocab) for vocab in load_vocabs(tmp_path)] == [model.source_vocab, model.target_vocab]
+
+
+def test_special_tokens_in_a_text_are_text(converted):
+    for name in FAMILY_NAMES:
+        for vocab in (converted(name)[0].translator.source_vocab, converted(name)[0].translator.target_vocab):
+            (ids,) = vocab.encode(["the </s> dog <pad> ."])
+            own = ids[len(vocab.prefix) : len(ids) - len(vocab.suffix)]
+            assert not {vocab.specials.padding, vocab.specials.end} & set(own), name
+
+
+def test_search_settings_are_the_model_s(converted):
+    search = converted("marian")[0].translator.search
+    assert (search.beam, search.length_penalty) == (4, 0.7)
+
+
+def test_a_table_that_is_no_sinusoid_is_kept_as_learned_positions(hf_folder, tmp_path):
+    theirs = transformers.MarianMTModel.from_pretrained(hf_folder("marian"))
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    state = load_file(folder / "model.safetensors")
+    tables = {f"model.{side}.embed_positions.weight": torch.randn(37, 24) for side in ("encoder", "decoder")}
+    save_file(state | tables, folder / "model.safetensors", metadata={"format": "pt"})
+    ours = read(str(folder), ForeignOptions()).convert().translator.model
+    assert (ours.config.positions, ours.config.max_positions) == ("learned", 37)
+    theirs = transformers.MarianMTModel.from_pretrained(folder).eval()
+    source, target_in = batch(ours, (5, 3)), torch.tensor([[ours.target_specials.beginning, 5, 7]] * 2)
+    with torch.no_grad():
+        assert (
+            ours(source, target_in) - theirs(**their_input(ours, source), decoder_input_ids=target_in).logits
+        ).abs().max() < 1e-4
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def copy_of(folder, place):
+    return shutil.copytree(folder, place / "copy")
+
+
+def set_config(folder, **settings):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def failure(folder, options=None) -> str:
+    """The one line in which the folder is refused."""
+    with pytest.raises(ValueError, match=r"\w") as error:
+        read(str(folder), options or ForeignOptions()).convert()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def cut_short(folder):
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1000])
+
+
+def other_names(folder):
+    state = load_file(folder / "model.safetensors")
+    state["model.encoder.layers.0.fc9.weight"] = state.pop("model.encoder.layers.0.fc1.weight")
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+BROKEN = {
+    "cut short": (cut_short, "do not make a MarianMTModel"),
+    "other names": (
+        other_names,
+        r"missing: 'model.encoder.layers.0.fc1.weight'; unexpected: 'model.encoder.layers.0.fc9.weight'",
+    ),
+    "another size": (
+        lambda folder: set_config(folder, vocab_size=50, decoder_vocab_size=50),
+        "do not make a MarianMTModel|mismatched",
+    ),
+    "an activation": (
+        lambda folder: set_config(folder, activation_function="gelu_new"),
+        "activation_function 'gelu_new' in config.json",
+    ),
+    "code": (
+        lambda folder: set_config(folder, auto_map={"AutoModel": "own.Model"}),
+        "has auto_map, which is not read",
+    ),
+    "quantised": (
+        lambda folder: set_config(folder, quantization_config={"bits": 4}),
+        "has quantization_config",
+    ),
+    "another family": (
+        lambda folder: set_config(folder, model_type="t5"),
+        "of the type 't5'; these are read: marian, bart, mbart",
+    ),
+    "settings": (lambda folder: (folder / "config.json").write_text("{"), "config.json is broken"),
+    "no settings": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        "has no weights; expected model.safetensors",
+    ),
+    "pieces": (lambda folder: (folder / "vocab.json").write_text("[]"), "tokenizer's files cannot be read"),
+    "no spm": (lambda folder: (folder / "source.spm").unlink(), "tokenizer's files cannot be read"),
+    "an adapter": (
+        lambda folder: (folder / "adapter_config.json").write_text("{}"),
+        "has an adapter; merge it",
+    ),
+    "heads": (
+        lambda folder: set_config(folder, encoder_attention_heads=5),
+        "do not make a MarianMTModel|cannot be split",
+    ),
+    "heads left": (
+        lambda folder: set_config(folder, headgates={"heads": {"encoder.0.enc-self": [0, 9]}}),
+        "head 9 is said to be left",
+    ),
+}
+
+
+@pytest.mark.parametrize(("break_it", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_folder_is_one_clear_line(hf_folder, tmp_path, break_it, words):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    break_it(folder)
+    assert re.search(words, failure(folder))
+
+
+def test_a_tokenizer_of_another_model_is_refused(hf_folder, tmp_path):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    vocab = json.loads((folder / "vocab.json").read_text())
+    (folder / "vocab.json").write_text(json.dumps(vocab | {f"more{i}": 70 + i for i in range(9)}))
+    assert "up to the id 78, the model embeds 67: they belong to different models" in failure(folder)
+
+
+@pytest.mark.parametrize("number", ["1", None, -1, [2]])
+def test_ids_of_pieces_that_are_no_numbers_are_named(hf_folder, tmp_path, number):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    vocab = json.loads((folder / "vocab.json").read_text())
+    piece = next(reversed(vocab))
+    (folder / "vocab.json").write_text(json.dumps(vocab | {piece: number}))
+    assert "the id" in failure(folder) or "read" in failure(folder)
+
+
+def test_a_token_around_lines_that_the_model_does_not_embed_is_named(hf_folder, tmp_path):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "nowhere"}))
+    assert "around a source line, and the model embeds 67: they belong to different models" in failure(folder)
+
+
+def test_weights_that_hold_code_are_not_read(hf_folder, tmp_path):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    (folder / "model.safetensors").unlink()
+
+    class Code:
+        def __reduce__(self):
+            return (pytest.fail, ("code ran",))
+
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"final_logits_bias": Code()}))
+    assert "do not make a MarianMTModel" in failure(folder)
+
+
+def test_weights_of_torch_s_own_kind_are_read(hf_folder, tmp_path, converted):
+    folder = copy_of(hf_folder("marian"), tmp_path)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    ours = read(str(folder), ForeignOptions()).convert().translator
+    assert ours.score(LINES[:2], LINES[3:5]) == converted("marian")[0].translator.score(LINES[:2], LINES[3:5])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("nllb", ForeignOptions(src_lang="eng_Latn"), "several languages: give --tgt-lang, one of "),
+        ("nllb", ForeignOptions(tgt_lang="deu_Latn"), "several languages: give --src-lang, one of "),
+        ("mbart", ForeignOptions(src_lang="en", tgt_lang="de_DE"), "--src-lang en"),
+        (
+            "m2m_100",
+            ForeignOptions(src_lang="en", tgt_lang="deu"),
+            r"--tgt-lang deu \(did you mean 'de'\?\): expected one of",
+        ),
+        (
+            "marian",
+            ForeignOptions(tgt_lang="fra"),
+            "--tgt-lang fra: this model's tokenizer has no token for a target language",
+        ),
+        (
+            "marian-languages",
+            ForeignOptions(src_lang="eng", tgt_lang="fra"),
+            "--src-lang eng: .* no token for a source language",
+        ),
+    ],
+)
+def test_languages_that_are_missing_unknown_or_not_asked_for_are_one_line(hf_folder, name, options, words):
+    assert re.search(words, failure(hf_folder(name), options))
+
+
+@pytest.mark.parametrize("package", ["transformers", "huggingface_hub"])
+def test_a_missing_library_names_the_extra(hf_folder, monkeypatch, package):
+    folder = hf_folder("marian") if package == "transformers" else "some/name"
+    monkeypatch.setitem(sys.modules, package, None)
+    assert r"python -m pip install '.[hf]'" in failure(folder)
+
+
+def test_a_name_that_the_hub_does_not_know_is_one_line(monkeypatch):
+    def refuse(name, **options):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nand no copy")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    place = "hf:some/name is neither a folder here nor a model that the Hugging Face Hub gives"
+    assert f"{place} (no connection and no copy)" in failure("some/name")
+
+
+def test_a_name_is_read_from_the_hub_s_copy_without_weights_that_are_not_used(hf_folder, monkeypatch):
+    asked = []
+
+    def give(name, *, allow_patterns):
+        asked.append((name, allow_patterns))
+        return str(hf_folder("marian"))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", give)
+    found = read("Helsinki-NLP/opus-mt-en-de", ForeignOptions())
+    assert (found.name, len(asked), asked[0][0]) == ("opus-mt-en-de", 1, "Helsinki-NLP/opus-mt-en-de")
+    assert not any("bin" in pattern.split(".")[-1] for pattern in asked[0][1])
+    assert {path.name for path in found.files} >= {
+        "config.json",
+        "model.safetensors",
+        "source.spm",
+        "vocab.json",
+    }
+
+
+def test_every_family_is_tested():
+    named = {name.split("-")[0] for name in FAMILY_NAMES} - {"mbart50", "nllb"}
+    assert named == set(FAMILIES)

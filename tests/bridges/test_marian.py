@@ -1,0 +1,401 @@
+"""Marian's files against CTranslate2's own reader of them, and against arithmetic written out; and what is
+refused."""
+
+import math
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+import yaml
+
+from headgates.bridges.marian import read
+from headgates.configs.source import ForeignOptions, SourceOptions
+from headgates.models.translator import Translator
+from headgates.workbench.source import open_source
+from tests.worlds.marian_models import (
+    DECODER,
+    HEADS,
+    PRE,
+    SEPARATE,
+    SETTINGS,
+    SSRU,
+    WORDS,
+    D,
+    marian_arrays,
+    write_marian,
+    write_model,
+    write_words,
+)
+
+SOURCES = ["the dog sleeps", "a cat sees the dog and no 1.0 cat", "cat"]
+TARGETS = ["der Hund", "Katze a Katze der Hund sees", "a"]
+
+
+def keys(changes: dict) -> dict:
+    return {name.replace("-", "_"): value for name, value in changes.items()}
+
+
+def opened(path: Path, **options) -> Translator:
+    return read(str(path), ForeignOptions(**options)).convert().translator
+
+
+def marian_positions(length: int) -> np.ndarray:
+    """As in Marian's node_initializers.cpp."""
+    table = np.zeros((length, D), np.float32)
+    for p in range(length):
+        for i in range(D // 2):
+            angle = p * math.exp(i * -math.log(10000) / (D / 2 - 1))
+            table[p, i], table[p, D // 2 + i] = math.sin(angle), math.cos(angle)
+    return table
+
+
+CASES = {
+    "post": {},
+    "pre": PRE,
+    "relu": {"transformer-ffn-activation": "relu"},
+    "gelu": {"transformer-ffn-activation": "gelu"},
+    "embedding norm": {"transformer-postprocess-emb": "nd"},
+    "tied decoder": {"tied-embeddings-all": False, "tied-embeddings": True},
+    "separate": SEPARATE,
+}
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_log_probabilities_are_those_of_ctranslate2_s_own_reader(tmp_path, changes):
+    ctranslate2 = pytest.importorskip(
+        "ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2"
+    )
+    path = write_marian(tmp_path / "model", **keys(changes))
+    translator = opened(path)
+    found = translator.score(SOURCES, TARGETS)
+    # that reader has other frequencies than Marian, unless the file has a table of positions
+    theirs = tmp_path / "theirs.npz"
+    settings = SETTINGS | changes
+    write_model(theirs, marian_arrays(settings) | {"Wpos": marian_positions(50)}, settings)
+    folder = ctranslate2.converters.MarianConverter(
+        str(theirs), [str(path.with_name("vocab.yml"))] * 2
+    ).convert(str(tmp_path / "ct2"))
+    words = [[word if word in WORDS else "<unk>" for word in line.split()] for line in SOURCES]
+    scored = ctranslate2.Translator(folder, device="cpu").score_batch(
+        words, [line.split() for line in TARGETS]
+    )
+    for ours, expected in zip(found, scored, strict=True):
+        assert ours == pytest.approx(expected.log_probs, abs=1e-4)
+
+
+@torch.no_grad()
+def test_an_ssru_decoder_is_its_equations_written_out(tmp_path):
+    """One position after the other in NumPy, from Marian's arrays as they are; no CTranslate2 reads it."""
+    path = write_marian(tmp_path, **keys(SSRU))
+    arrays = {name: array.astype(np.float64) for name, array in marian_arrays(SETTINGS | SSRU).items()}
+    ids = [
+        [*(WORDS.index(word) for word in line.split() if word in WORDS), 0]
+        for line in ("the dog sleeps", "der Hund")
+    ]
+
+    def softmax(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    def affine(x, prefix, suffix):
+        return x @ arrays[f"{prefix}_W{suffix}"] + arrays[f"{prefix}_b{suffix}"]
+
+    def normed(x, prefix):
+        y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+        return y * arrays[f"{prefix}_ln_scale"] + arrays[f"{prefix}_ln_bias"]
+
+    def attended(x, memory, prefix):
+        q, k, v = affine(x, prefix, "q"), affine(memory, prefix, "k"), affine(memory, prefix, "v")
+        parts = [slice(h * D // HEADS, (h + 1) * D // HEADS) for h in range(HEADS)]
+        z = [softmax(q[:, part] @ k[:, part].T / math.sqrt(D / HEADS)) @ v[:, part] for part in parts]
+        return normed(x + affine(np.concatenate(z, 1), prefix, "o"), f"{prefix}_Wo")
+
+    def fed(x, prefix):
+        a = affine(x, prefix, "1")
+        return normed(x + affine(a / (1 + np.exp(-a)), prefix, "2"), f"{prefix}_ffn")
+
+    def recurrent(x, prefix):
+        c, out = np.zeros(D), []
+        for x_t in x:
+            f = 1 / (1 + np.exp(-(x_t @ arrays[f"{prefix}_Wf"] + arrays[f"{prefix}_bf"][0])))
+            c = f * c + (1 - f) * (x_t @ arrays[f"{prefix}_W"])
+            out.append(np.maximum(c, 0))
+        return normed(x + np.stack(out), f"{prefix}_ffn")
+
+    memory = arrays["Wemb"][ids[0]] * math.sqrt(D) + marian_positions(len(ids[0]))
+    for layer in ("encoder_l1", "encoder_l2"):
+        memory = fed(attended(memory, memory, f"{layer}_self"), f"{layer}_ffn")
+    x = np.concatenate([np.zeros((1, D)), arrays["Wemb"][ids[1][:-1]] * math.sqrt(D)]) + marian_positions(
+        len(ids[1])
+    )
+    for layer in [f"decoder_l{i}" for i in range(1, DECODER + 1)]:
+        x = fed(attended(recurrent(x, f"{layer}_rnn"), memory, f"{layer}_context"), f"{layer}_ffn")
+    log_p = np.log(softmax(x @ arrays["Wemb"].T + arrays["decoder_ff_logit_out_b"]))
+    (found,) = opened(path).score(["the dog sleeps"], ["der Hund"])
+    assert found == pytest.approx([log_p[t, i] for t, i in enumerate(ids[1])], abs=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, SSRU, SEPARATE], ids=["attention", "ssru", "separate"])
+def test_a_bin_says_what_the_npz_says(tmp_path, changes):
+    names = ("model.npz", "model.bin", "model.int8.bin")
+    plain, binary, int8 = (opened(write_marian(tmp_path / name, name, **keys(changes))) for name in names)
+    expected = plain.score(SOURCES, TARGETS)
+    assert binary.score(SOURCES, TARGETS) == expected
+    for (name, ours), theirs in zip(
+        int8.model.state_dict().items(), plain.model.state_dict().values(), strict=True
+    ):
+        # of int8: half a step of the largest number's 127th
+        assert float((ours - theirs).abs().max()) <= 0.5001 * float(theirs[: len(WORDS)].abs().max()) / 127, (
+            name
+        )
+
+
+def test_two_decoder_layers_may_have_one_layer_s_weights(tmp_path):
+    arrays = {
+        name: array for name, array in marian_arrays(SETTINGS).items() if not name.startswith("decoder_l2")
+    }
+    path = write_marian(tmp_path)
+    write_model(path, arrays, SETTINGS | {"transformer-tied-layers": [1, 1]})
+    first, second = opened(path).model.decoder.layers
+    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_run_made_of_it_translates_as_it_does_and_knows_its_search(tmp_path):
+    path = write_marian(tmp_path / "opus", **keys(SSRU))
+    run = open_source(f"marian:{path.parent}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    assert run.translator.score(SOURCES, TARGETS) == opened(path).score(SOURCES, TARGETS)
+    assert (run.translator.search.beam, run.translator.search.length_penalty) == (4, 0.6)
+    translations = run.translator.translate_n_best(SOURCES)
+    padding = run.model.target_specials.padding
+    assert padding == len(WORDS)
+    assert all("<pad>" not in one.text for best in translations for one in best)
+    again = open_source(f"marian:{path}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    assert again.folder.path == run.folder.path
+
+
+def test_a_source_may_be_told_which_language_to_write(tmp_path):
+    path = write_marian(tmp_path)
+    write_words(path.with_name("vocab.yml"), [*WORDS[:-1], ">>deu<<"])
+    translator = opened(path, tgt_lang="deu")
+    assert translator.source_vocab.encode(["the dog", ""]) == [[12, 2, 3], []]
+    assert translator.target_vocab.encode(["the dog"]) == [[2, 3]]
+    with pytest.raises(ValueError, match="has no token >>fra<<; of such tokens it has >>deu<<"):
+        opened(path, tgt_lang="fra")
+
+
+LETTERS = ["abba abab", "ba ab", "cab", "baa cabab"]
+
+
+def write_spm(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """A SentencePiece model with as many pieces as WORDS, numbered as Marian trains them: </s> 0, <unk> 1,
+    neither padding nor <s>."""
+    options = {
+        "vocab_size": len(WORDS),
+        "model_type": "bpe",
+        "eos_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "pad_id": -1,
+        "minloglevel": 2,
+    }
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LETTERS * 3), model_writer=file, **options
+        )
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+@pytest.mark.parametrize("names", [("vocab.spm",), ("srcvocab.spm", "trgvocab.spm")], ids=["joint", "two"])
+def test_a_sentencepiece_vocabulary_has_the_model_s_numbers(tmp_path, names):
+    """As a YAML vocabulary of the same pieces, whose text is cut beforehand; without decoder.yml, as
+    Bergamot's students come."""
+    path = write_marian(tmp_path / "student", **keys(SSRU))
+    for name in ("vocab.yml", "decoder.yml"):
+        path.with_name(name).unlink()
+    processor, *_ = [write_spm(path.with_name(name)) for name in names]
+    run = open_source(f"marian:{path.parent}", options=SourceOptions(runs=str(tmp_path / "runs")))
+    assert run.translator.source_vocab.encode(LETTERS) == processor.encode(LETTERS)
+    assert run.translator.target_vocab.decode(processor.encode(LETTERS)) == LETTERS
+    assert run.translator.source_vocab.characters("cab ba") == [[0, 1, 2], [4, 5]]
+    words = write_marian(tmp_path / "words", **keys(SSRU))
+    write_words(words.with_name("vocab.yml"), [processor.id_to_piece(i) for i in range(len(WORDS))])
+    cut = [" ".join(processor.encode(line, out_type=str)) for line in LETTERS]
+    assert run.translator.score(LETTERS, LETTERS[::-1]) == opened(words).score(cut, cut[::-1])
+    as_words = [line.split() for line in opened(words).translate(cut, beam=1)]
+    assert run.translator.translate(LETTERS, beam=1) == [processor.decode(pieces) for pieces in as_words]
+    again = open_source(str(run.folder.path))
+    assert again.translator.score(LETTERS, LETTERS) == run.translator.score(LETTERS, LETTERS)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("type", "s2s"),
+        ("transformer-decoder-autoreg", "average-attention"),
+        ("transformer-ffn-activation", "tanh"),
+        ("transformer-ffn-depth", 3),
+        ("transformer-no-projection", True),
+        ("transformer-train-position-embeddings", True),
+        ("transformer-postprocess", "dhn"),
+        ("transformer-postprocess-emb", "r"),
+        ("transformer-postprocess-top", "n"),
+        ("transformer-tied-layers", [1, 1, 1]),
+        ("lemma-dim-emb", 4),
+        ("dim-emb", "many"),
+        ("transformer-heads", 5),
+        ("right-left", True),
+    ],
+)
+def test_a_setting_that_our_transformer_has_not_is_refused_by_its_name(tmp_path, name, value):
+    path = write_marian(tmp_path)
+    write_model(path, marian_arrays(SETTINGS), SETTINGS | {name: value})
+    with pytest.raises(ValueError, match=rf"model\.npz: .*{name}"):
+        opened(path)
+
+
+def test_a_decoder_of_other_recurrent_units_is_refused(tmp_path):
+    path = write_marian(tmp_path)
+    write_model(path, marian_arrays(SETTINGS), SETTINGS | SSRU | {"dec-cell": "gru"})
+    with pytest.raises(ValueError, match="dec-cell 'gru' is not supported; expected 'ssru'"):
+        opened(path)
+
+
+def changed(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
+    found = marian_arrays(SETTINGS) | arrays
+    return {name: array for name, array in found.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error"),
+    [
+        (
+            changed(encoder_l1_self_Wq=None),
+            "there is no encoder_l1_self_Wq, which its special:model.yml asks for",
+        ),
+        (changed(encoder_l1_ffn_W3=np.zeros((2, 2), np.float32)), "nothing reads its encoder_l1_ffn_W3"),
+        (
+            changed(encoder_l1_ffn_W1=np.zeros((D, 5), np.float32)),
+            "arrays do not have the sizes that its special:model.yml says",
+        ),
+        (changed(Wemb=np.zeros((5, D), np.float32)), "ids up to 12, but the model has 5 embeddings"),
+        (changed(Wemb=np.zeros((len(WORDS), D), np.int64)), "Wemb is of type int64"),
+        (changed(Wemb=np.array([print], dtype=object)), "not a whole .npz of plain arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_one_clear_error(tmp_path, arrays, error):
+    path = write_marian(tmp_path)
+    np.savez(
+        path,
+        **arrays,
+        **{"special:model.yml": np.frombuffer(yaml.safe_dump(SETTINGS).encode() + b"\0", np.int8)},
+    )
+    with pytest.raises(ValueError, match=error):
+        opened(path)
+
+
+def test_an_archive_with_a_file_that_is_no_array_is_one_clear_error(tmp_path):
+    path = write_marian(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(ValueError, match=r"not a whole \.npz of plain arrays \(notes\.txt is no array\)"):
+        opened(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.0001, 0.01, 0.1, 0.5, 0.99])
+@pytest.mark.parametrize("name", ["model.npz", "model.bin", "model.int8.bin"])
+def test_a_file_that_was_cut_short_is_one_clear_error(tmp_path, name, share):
+    path = write_marian(tmp_path, name)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(ValueError, match="copy it again"):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "number", "error"),
+    [
+        (0, 7, "begins with 7, expected 1"),
+        (8, 2**60, "counts 1152921504606846976"),
+        (24, 0x402, r"is of type 0x402; expected float32 \(0x404\)"),
+        (32, 99, "counts 99 where there can be 8"),
+        (40, 5, "does not fit into its 5 bytes"),
+    ],
+)
+def test_a_bin_with_wrong_numbers_is_one_clear_error(tmp_path, at, number, error):
+    path = write_marian(tmp_path, "model.bin")
+    data = bytearray(path.read_bytes())
+    data[at : at + 8] = number.to_bytes(8, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=error):
+        opened(path)
+
+
+def test_a_file_without_settings_is_one_clear_error(tmp_path):
+    path = write_marian(tmp_path)
+    np.savez(path, **marian_arrays(SETTINGS))
+    with pytest.raises(ValueError, match=r"has no special:model\.yml"):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("vocab.yml", "the: one\n", "is no vocabulary of YAML `word: id`"),
+        ("vocab.yml", "- the\n", "is no vocabulary of YAML `word: id`"),
+        ("vocab.yml", "the: 1\na: 1\n", "expected a different id from 0 on for every word, got 1 for 2"),
+        ("vocab.yml", "the: 1\na: 2\n", "it has no </s> and no <unk>"),
+        ("decoder.yml", "models: [", "settings are no YAML"),
+        ("decoder.yml", "models: [model.npz, model.npz]\nvocabs: [vocab.yml]\n", "expected one model"),
+        (
+            "decoder.yml",
+            "models: 1.5\nvocabs: [vocab.yml]\n",
+            "`models` in its YAML is 1.5, expected a list of file names",
+        ),
+        (
+            "decoder.yml",
+            "models: [model.npz]\nvocabs: vocab.yml\n",
+            "`vocabs` in its YAML is 'vocab.yml', expected a list",
+        ),
+        (
+            "decoder.yml",
+            "models: [model.npz]\nvocabs: [vocab.en.yml, vocab.yml]\n",
+            "there is no .*vocab.en.yml, which the files beside",
+        ),
+    ],
+)
+def test_broken_files_beside_the_model_are_one_clear_error(tmp_path, name, text, error):
+    path = write_marian(tmp_path)
+    path.with_name(name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=error):
+        opened(path.parent)
+
+
+def test_without_decoder_yml_the_vocabularies_must_say_their_sides(tmp_path):
+    path = write_marian(tmp_path)
+    expected = opened(path).score(SOURCES, TARGETS)
+    path.with_name("decoder.yml").unlink()
+    assert opened(path).score(SOURCES, TARGETS) == expected
+    path.with_name("vocab.yml").rename(tmp_path / "srcvocab.yml")
+    write_words(tmp_path / "trgvocab.yml")
+    assert opened(tmp_path).score(SOURCES, TARGETS) == expected
+    (tmp_path / "srcvocab.yml").rename(tmp_path / "vocab.en.yml")
+    (tmp_path / "trgvocab.yml").rename(tmp_path / "vocab.de.yml")
+    with pytest.raises(
+        ValueError, match=r"cannot tell the vocabularies of model\.npz; write them into decoder\.yml"
+    ):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "nowhere.npz"])
+def test_a_place_without_a_model_is_one_clear_error(tmp_path, place):
+    with pytest.raises(ValueError, match=r"there is no .*nowhere"):
+        opened(tmp_path / place)
+    with pytest.raises(ValueError, match=r"expected one model, \.npz or \.bin, got none"):
+        opened(tmp_path)

@@ -1,0 +1,170 @@
+"""Many ablations as one job, against one masked greedy search after the other."""
+
+import pytest
+import torch
+
+from headgates.configs.schema import SearchConfig
+from headgates.data.special_tokens import SpecialTokens
+from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites
+from headgates.models import ablated_search, decode_on, decoder_state
+from headgates.models import draft_check as drafts
+from headgates.models.ablated_search import ablated_translations
+from headgates.models.search import greedy_search
+from headgates.models.translator import Translator
+from tests.renumbered import Numbers
+
+EOS = SpecialTokens().end
+
+
+def make_translator(make_model, **settings) -> Translator:
+    """Random, with an end of sentence that comes now and then, so that translations differ in length and
+    reach their limits too."""
+    model = make_model(seed=20, **{"embeddings": "separate", **settings})
+    with torch.no_grad():
+        model.output.weight *= 3.0
+    numbers = Numbers(23, SpecialTokens())  # the target vocabulary has 19
+    return Translator(
+        model, numbers, numbers, SearchConfig(beam=1, max_ratio=1.0, max_extra=5, batch_tokens=61)
+    )
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, 11, (29,), generator=generator).tolist()
+    texts = [" ".join(map(str, torch.randint(3, 23, (n,), generator=generator).tolist())) for n in lengths]
+    texts[7] = ""
+    return texts
+
+
+def random_masks(translator: Translator, count: int, share: float) -> list[HeadMap]:
+    generator = torch.Generator().manual_seed(5)
+    return [
+        HeadMap(
+            {
+                site: torch.rand(site.heads, generator=generator) < share
+                for site in find_sites(translator.model)
+            }
+        )
+        for _ in range(count)
+    ]
+
+
+def single_heads(translator: Translator) -> list[HeadMap]:
+    masks = []
+    for site in find_sites(translator.model):
+        masks += [HeadMap({site: torch.arange(site.heads) == head}) for head in range(site.heads)]
+    return masks
+
+
+def one_by_one(
+    translator: Translator, lines: list[str], masks: list[HeadMap], beam: int = 1
+) -> list[list[str]]:
+    found = []
+    for closed in masks:
+        attach(translator.model, gate="mask").assign(closed.map(lambda row: (~row).double()))
+        found.append(translator.translate(lines, beam=beam))
+        detach(translator.model)
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"norm": "post"},
+        {"positions": "learned", "max_positions": 13},
+        {"encoder_layers": 3},
+        {"decoder_mixer": "ssru"},
+    ],
+)
+def test_every_translation_is_that_of_a_masked_greedy_search(make_model, lines, settings):
+    translator = make_translator(make_model, **settings)
+    masks = single_heads(translator) + random_masks(translator, 11, 0.4)
+    found = ablated_translations(translator, lines, masks)
+    expected = one_by_one(translator, lines, masks)
+    assert [found.hypotheses(i) for i in range(len(masks))] == expected
+    assert found.drafts == translator.translate(lines, beam=1)
+    assert 0.1 < found.changed_share < 0.9  # else little was tried
+    assert sum(map(len, found.changed)) <= found.decoded < len(masks) * len(lines)
+
+
+def test_a_mask_that_closes_nothing_changes_nothing_and_one_that_closes_all_still_translates(
+    make_model, lines
+):
+    translator = make_translator(make_model)
+    sites = list(find_sites(translator.model))
+    nothing, everything = (
+        HeadMap({site: torch.full((site.heads,), shut) for site in sites}) for shut in (False, True)
+    )
+    found = ablated_translations(translator, lines, [nothing, everything])
+    assert found.changed[0] == {}
+    assert found.hypotheses(1) == one_by_one(translator, lines, [everything])[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (drafts, "CANDIDATES", 2),  # nearly every position needs all logits
+        (drafts, "CANDIDATES", 1000),  # none does
+        (drafts, "MARGIN", 1e6),  # every row is decoded from its beginning
+        (drafts, "LOGITS", 3),
+        (ablated_search, "WAITING", 1),
+        (ablated_search, "ROW_TOKENS", {"cpu": 1}),
+        (ablated_search, "BATCH_TOKENS", {"cpu": 13}),
+        (decoder_state, "ROOM", 1),
+        (decode_on, "ENDED", 0.0),
+        (decode_on, "ENDED", 1.0),
+    ],
+)
+def test_the_limits_of_memory_and_of_trust_change_the_work_and_not_the_translations(
+    make_model, lines, monkeypatch, module, name, value
+):
+    translator = make_translator(make_model)
+    masks = single_heads(translator)[::2] + random_masks(translator, 3, 0.5)
+    expected = one_by_one(translator, lines, masks)
+    monkeypatch.setattr(module, name, value)
+    found = ablated_translations(translator, lines, masks)
+    assert [found.hypotheses(i) for i in range(len(masks))] == expected
+    if name == "MARGIN":
+        assert found.decoded == len(masks) * (len(lines) - 1)  # all but the empty line
+
+
+def test_two_tokens_as_good_as_each_other_are_decoded_again(make_model, lines, monkeypatch):
+    translator = make_translator(make_model)
+    words = [word for line in translator.translate(lines, beam=1) for word in line.split()]
+    best, twin = max(set(words), key=words.count), 4
+    weight = translator.model.output.weight
+    with torch.no_grad():
+        weight[twin] = weight[int(best)]
+        for (
+            layer
+        ) in translator.model.decoder.layers:  # the last head adds nothing: closing it changes no logit
+            layer.cross_attention.out_proj.weight[:, -layer.cross_attention.head_width :] = 0.0
+    mask = single_heads(translator)[-1]
+    found = ablated_translations(translator, lines, [mask])
+    tied = sum({best, str(twin)} & set(line.split()) != set() for line in found.drafts)
+    assert 0 < tied <= found.decoded < len(lines)
+    assert found.changed == [{}]
+
+
+def test_wider_beams_are_searched_mask_by_mask(make_model, lines):
+    translator = make_translator(make_model)
+    masks = random_masks(translator, 3, 0.4)
+    found = ablated_translations(translator, lines, masks, beam=3)
+    assert [found.hypotheses(i) for i in range(3)] == one_by_one(translator, lines, masks, beam=3)
+
+
+def test_the_model_is_left_without_gates_and_in_its_mode_also_after_an_error(make_model, lines):
+    translator = make_translator(make_model)
+    translator.model.train()
+    strange = HeadMap({HeadSite.at("cross", 7, 3): torch.tensor([True, False, False])})
+    with pytest.raises(ValueError, match=r"no decoder\.7\.cross of 3 heads"):
+        ablated_translations(translator, lines, [strange])
+    assert translator.model.training
+    assert not hasattr(translator.model, "head_gates")
+    before = {name: value.clone() for name, value in translator.model.state_dict().items()}
+    ablated_translations(translator, lines, single_heads(translator)[:2])
+    assert translator.model.training
+    assert all(torch.equal(value, before[name]) for name, value in translator.model.state_dict().items())
+    assert greedy_search(translator.model.eval(), torch.tensor([[5, EOS]]), max_ratio=1.0, max_extra=5)

@@ -1,0 +1,133 @@
+"""close_heads and closed_heads: what each way leaves, that a context leaves nothing, and the text they are
+calibrated on."""
+
+import pytest
+import torch
+
+from headgates.analysis.scores.weight_norm import weight_norm
+from headgates.configs.closing import CLOSINGS
+from headgates.gates import HeadMap, find_sites, zero_heads
+from headgates.workbench.closing import Calibration, close_heads, closed_heads
+from headgates.workbench.curve import MaskScorer
+
+PERMANENT = [name for name, closing in CLOSINGS.items() if closing.permanent]
+MORE = {"stream": [".feed_forward.outer."], "values": [".feed_forward.outer.", ".v_proj."]}  # beside W_O
+
+
+@pytest.fixture
+def dense(make_dense):
+    return make_dense()
+
+
+def some(dense, count: int = 3) -> HeadMap:
+    return weight_norm(dense.source.model, []).lowest(count)
+
+
+def weights(dense) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in dense.source.model.state_dict().items()}
+
+
+def logits(dense) -> torch.Tensor:
+    (batch, *_) = Calibration(dense.source)
+    with torch.no_grad():
+        return dense.source.model(batch.source, batch.target_in)
+
+
+@pytest.mark.parametrize("how", CLOSINGS)
+def test_a_context_closes_and_leaves_the_model_bit_for_bit_as_it_was(dense, how):
+    before, whole, state = (
+        weights(dense),
+        logits(dense),
+        {name: set(vars(m)) for name, m in dense.source.model.named_modules()},
+    )
+    with closed_heads(dense.source.model, some(dense), how, Calibration(dense.source)):
+        assert not torch.allclose(logits(dense), whole)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(dense).items())
+    assert torch.equal(logits(dense), whole)
+    assert {name: set(vars(module)) for name, module in dense.source.model.named_modules()} == state
+
+
+def test_a_context_that_fails_leaves_the_model_as_it_was_too(dense):
+    before = weights(dense)
+    with (
+        pytest.raises(ZeroDivisionError),
+        closed_heads(dense.source.model, some(dense), "repair", Calibration(dense.source)),
+    ):
+        raise ZeroDivisionError
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(dense).items())
+
+
+@pytest.mark.parametrize("how", PERMANENT)
+def test_closing_for_good_changes_last_projections_alone_and_zeroes_the_closed_columns(dense, how):
+    before, closed = weights(dense), some(dense)
+    close_heads(dense.source.model, closed, how, Calibration(dense.source))
+    changed = [name for name, tensor in weights(dense).items() if not torch.equal(tensor, before[name])]
+    assert changed
+    assert all(any(part in name for part in [".out_proj.", *MORE.get(how, ())]) for name in changed)
+    for site, module in find_sites(dense.source.model).items():
+        columns = module.out_proj.weight.unflatten(1, (site.heads, -1))  # (D, H, K)
+        assert not columns[:, closed[site]].any()
+        assert columns[:, ~closed[site]].any() or closed[site].all()
+    twice = weights(dense)
+    zero_heads(dense.source.model, closed)
+    assert all(torch.equal(tensor, twice[name]) for name, tensor in weights(dense).items())
+
+
+def test_zero_is_what_masks_do(dense):
+    closed = some(dense)
+    masked = dict(MaskScorer(dense).score_mask(closed))
+    zero_heads(dense.source.model, closed)
+    now = MaskScorer(dense).score_now()
+    assert {split: each.values for split, each in masked.items()} == {
+        split: each.values for split, (each, _) in now.items()
+    }
+
+
+def test_curves_score_masks_closed_in_their_way(dense):
+    closed, calibration = some(dense), Calibration(dense.source)
+    scored = MaskScorer(dense, "repair", calibration).score_mask(closed)
+    close_heads(dense.source.model, closed, "repair", calibration)
+    now = MaskScorer(dense).score_now()
+    assert {split: each.values for split, each in scored.items()} == {
+        split: each.values for split, (each, _) in now.items()
+    }
+
+
+def test_the_sample_is_always_the_same_and_pairs_stay_together(dense):
+    pairs = dict(zip(dense.source.corpus.train.sources, dense.source.corpus.train.targets, strict=True))
+    first, again, all_of_it = (Calibration(dense.source, sentences=count).text for count in (7, 7, 0))
+    assert (first.sources, first.targets) == (again.sources, again.targets)
+    assert len(first) == 7
+    assert all(pairs[source] == target for source, target in zip(first.sources, first.targets, strict=True))
+    assert len(all_of_it) == len(dense.source.corpus.train)
+
+
+def test_of_a_run_on_part_of_the_text_only_that_part_is_drawn(dense):
+    dense.source.config["text"] = {**dense.source.config["text"], "train_sentences": 5}
+    assert Calibration(dense.source, sentences=1000).text.sources == dense.source.corpus.train.sources[:5]
+
+
+def test_own_targets_are_the_whole_models_translations(dense):
+    calibration = Calibration(dense.source, targets="own")
+    expected = dense.translator.translate(calibration.text.sources, beam=1)
+    close_heads(dense.source.model, some(dense), "repair", calibration)
+    assert calibration.data.corpus.train.targets == expected
+
+
+def test_no_text_is_refused(dense):
+    with pytest.raises(ValueError, match="the calibration text is empty; give at least one source line"):
+        close_heads(
+            dense.source.model, some(dense), "repair", Calibration(dense.source, lines=([" "], ["x"]))
+        )
+
+
+def test_unknown_ways_and_targets_are_refused_with_the_nearest_name(dense):
+    with pytest.raises(ValueError, match=r"unknown way to close a head, 'repare' \(did you mean 'repair'"):
+        close_heads(dense.source.model, some(dense), "repare", None)
+    with pytest.raises(ValueError, match="expected one of reference, own, got 'owns'"):
+        Calibration(dense.source, targets="owns")
+    with pytest.raises(
+        ValueError,
+        match="resample draws anew at every pass and leaves no weights to keep; close with one of zero, mean",
+    ):
+        close_heads(dense.source.model, some(dense), "resample", Calibration(dense.source))

@@ -1,0 +1,408 @@
+"""Runs and their relations: found again, refused, resumed, sharing a base; and that what a run holds is
+consistent."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from headgates.configs.cli import config_hash, read
+from headgates.configs.schema import FitConfig
+from headgates.gates import HeadMap, find_sites
+from headgates.lightning_modules.module import StageModule
+from headgates.models.checkpoint import load_file, load_model
+from headgates.workbench.evaluation import Evaluation
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.fingerprint import base_fingerprint
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import open_source
+
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
+RUN, BASE, CONTINUED = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1", "{}-xx-yy-continued-s1"
+
+
+def name(pattern, text_folder):
+    return pattern.format(text_folder.name)
+
+
+# ---------------------------------------------------------------- what a finished run holds
+
+
+def test_a_run_has_a_row_for_every_system_and_all_its_files(finished, text_folder):
+    assert finished.path.name == name(RUN, text_folder)
+    rows = finished.read_json("result.json")["rows"]
+    assert [row["system"] for row in rows] == SYSTEMS
+    files = {
+        path.relative_to(finished.path).as_posix() for path in finished.path.rglob("*") if path.is_file()
+    }
+    wanted = {
+        "config.yaml",
+        "command.txt",
+        "best.pt",
+        "last.pt",
+        "gates.json",
+        "metrics.csv",
+        "gates_history.npz",
+        "result.json",
+    }
+    assert wanted | {f"hypotheses/{system}.txt" for system in SYSTEMS} | {"scores/gradient.json"} <= files
+    assert not [file for file in files if "part" in file]
+
+
+def test_gates_json_and_the_rows_agree_on_the_heads(finished):
+    sites = finished.read_json("gates.json")["sites"]
+    rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
+    for row in rows.values():
+        assert (row["heads_total"], sum(row["heads_by_kind"].values())) == (21, row["heads_open"])
+    exact = {site: sum(head["open"] for head in heads) for site, heads in sites.items()}
+    assert rows["l0"]["heads_by_site"] == exact
+    assert 0 < rows["l0"]["heads_open"] == sum(exact.values()) < 21  # a run where something was pruned
+    assert (
+        rows["l0-soft"]["heads_open"] >= rows["l0"]["heads_open"]
+    )  # gates between 0 and 1 let something through
+    expected = sum(head["open_prob"] for heads in sites.values() for head in heads)
+    assert rows["l0-soft"]["expected_open_heads"] == pytest.approx(expected)
+    assert all(head["open"] == (head["log_alpha"] > 0) for heads in sites.values() for head in heads)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["base", "base-continued", "gates", "greedy-finetuned"]),
+        (["--gate", "none"], ["base"]),
+        (["--systems", "base,l0,greedy,random-finetuned,random"], ["base", "gates", "random-finetuned"]),
+        (["--base", "..."], ["base-continued", "gates", "greedy-finetuned"]),
+    ],
+)
+def test_a_run_knows_its_stages_beforehand(finished, tiny_flags, words, expected):
+    words = [
+        str(finished.path.parent / finished.config()["base"]) if word == "..." else word for word in words
+    ]
+    assert Experiment(read(FitConfig, [*tiny_flags, *words])).stages == expected
+
+
+def test_greedy_has_exactly_the_number_of_heads_of_l0_and_they_are_the_most_important(finished):
+    rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
+    assert rows["greedy"]["heads_open"] == rows["greedy-finetuned"]["heads_open"] == rows["l0"]["heads_open"]
+    scores = HeadMap.load(finished / "scores/gradient.json").l2_per_layer().flat()
+    xi = HeadMap.from_json(finished.systems()["greedy"]["xi"]).flat()
+    assert set(xi.tolist()) == {0.0, 1.0}
+    assert scores[xi == 0].max() <= scores[xi == 1].min()
+
+
+def test_every_system_loads_from_plain_tensors_and_translates_as_the_run_did(finished, corpus):
+    for checkpoint in finished.path.glob("*.pt"):
+        assert isinstance(torch.load(checkpoint, weights_only=True), dict)
+    for system in SYSTEMS:
+        again = "".join(
+            line + "\n"
+            for line in open_source(finished.path, system).translator.translate(corpus.test.sources)
+        )
+        assert again == (finished / f"hypotheses/{system}.txt").read_text(), system
+    own = "".join(
+        line + "\n" for line in open_source(finished.path).translator.translate(corpus.test.sources)
+    )
+    assert own == (finished / "hypotheses/l0.txt").read_text()
+
+
+def test_the_l0_row_is_the_model_with_gates_exactly_open_or_shut(finished):
+    assert set(HeadMap.from_json(finished.systems()["l0"]["xi"]).flat().tolist()) <= {0.0, 1.0}
+
+
+def test_l0_removed_is_l0_without_the_weights_of_its_closed_heads(finished):
+    rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
+    masked, removed = rows["l0"], rows["l0-removed"]
+    assert all(
+        removed[key] == masked[key]
+        for key in ("heads_open", "heads_total", "heads_by_kind", "heads_by_site", "bleu")
+    )
+    model = open_source(finished.path, "l0-removed").translator.model
+    width = model.config.d_model // model.config.heads
+    a_head = (
+        4 * model.config.d_model * width + 3 * width
+    )  # columns and rows of four weights, entries of three biases
+    assert masked["parameters"] - removed["parameters"] == (21 - masked["heads_open"]) * a_head
+    assert sum(p.numel() for p in model.parameters()) == removed["parameters"]
+    assert removed["lines_unlike_l0"] == 0
+    assert (finished / "hypotheses/l0-removed.txt").read_text() == (
+        finished / "hypotheses/l0.txt"
+    ).read_text()
+    assert all(site.heads == removed["heads_by_site"][site.name] for site in find_sites(model))
+
+
+def test_the_reference_is_the_better_of_the_two_bases_on_validation(finished):
+    result = finished.read_json("result.json")
+    best = {
+        row["system"]: min(row["stage"]["losses"])
+        for row in result["rows"]
+        if row["system"].startswith("base")
+    }
+    assert result["reference"] == min(best, key=best.get)
+    for row in result["rows"]:
+        assert row["reference"] == result["reference"]
+        reference = next(other for other in result["rows"] if other["system"] == result["reference"])
+        assert row["bleu_difference"] == pytest.approx(row["bleu"] - reference["bleu"])
+        low, high = row["bleu_ci95"]
+        assert low <= high
+
+
+def test_gates_greedy_and_the_continued_base_get_the_same_number_of_steps(finished):
+    rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
+    assert (
+        rows["l0"]["stage"]["steps"]
+        == rows["base-continued"]["stage"]["steps"]
+        == rows["greedy-finetuned"]["stage"]["steps"]
+        > 0
+    )
+
+
+def test_result_says_how_it_was_made_without_naming_machine_paths(finished, text_folder):
+    result = finished.read_json("result.json")
+    assert {"command", "commit", "seed", "device", "versions", "data"} <= result.keys()
+    assert str(text_folder.parent) not in json.dumps(result["command"])
+    assert result["data"]["train"]["pairs"] == 113
+
+
+def test_a_gate_run_names_its_base_and_does_not_copy_it(finished, text_folder, corpus):
+    config = finished.config()
+    base = finished.path.parent / name(BASE, text_folder)
+    assert config["base"] == str(base)
+    settings = read(FitConfig, ["--config", str(base / "config.yaml")])
+    assert (
+        config["base_hash"]
+        == config_hash(base_fingerprint(settings, corpus, "32"))
+        == RunFolder(base).run_hash()
+    )
+
+
+# ---------------------------------------------------------------- finding, refusing, sharing
+
+
+def test_a_finished_run_is_shown_and_not_repeated(runs, configure, stages, capsys, text_folder):
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()}
+    assert Experiment(configure()).run().path.name == name(RUN, text_folder)
+    assert stages == []
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()} == before
+    assert "finished, same configuration" in capsys.readouterr().out
+
+
+def test_a_name_taken_by_another_configuration_is_refused(runs, configure, stages, text_folder):
+    with pytest.raises(
+        ValueError, match=r"holds a run with another configuration; give this one a --name of its own"
+    ):
+        Experiment(configure("--name", name(RUN, text_folder), "--gates.lr", "0.4")).run()
+    with pytest.raises(ValueError, match="holds a run with another configuration"):
+        Experiment(configure("--name", name(BASE, text_folder), "--gate", "none", "--seed", "2")).run()
+    assert stages == []
+
+
+def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
+    folder = Experiment(configure("--gate", "none")).run()
+    assert folder.path.name == name(BASE, text_folder)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.path.name]
+    assert stages == ["base"]
+    (row,) = folder.read_json("result.json")["rows"]
+    assert (row["system"], row["heads_open"]) == ("base", 21)
+    assert folder.read_json("result.json")["finished"]
+
+
+def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages, text_folder):
+    sibling = Experiment(configure("--lambda", "0.05")).run()
+    assert stages == ["gates", "greedy-finetuned"]
+    assert {path.name for path in runs.iterdir()} == {
+        *(name(each, text_folder) for each in (RUN, BASE, CONTINUED)),
+        sibling.path.name,
+    }
+    first = json.loads((runs / name(RUN, text_folder) / "result.json").read_text())["rows"]
+    second = sibling.read_json("result.json")["rows"]
+    assert [row["bleu"] for row in first[:2]] == [row["bleu"] for row in second[:2]]
+
+
+def test_the_same_seed_gives_the_same_translations_and_heads(finished, configure):
+    again = Experiment(configure()).run()
+    for system in SYSTEMS:
+        assert (again / f"hypotheses/{system}.txt").read_bytes() == (
+            finished / f"hypotheses/{system}.txt"
+        ).read_bytes()
+    assert again.read_json("gates.json") == finished.read_json("gates.json")
+
+
+def test_another_seed_gives_another_base(finished, configure, text_folder):
+    other = Experiment(configure("--gate", "none", "--seed", "2")).run()
+    assert other.path.name.endswith("-s2")
+    weights = [
+        load_model(folder / "best.pt").output.weight
+        for folder in (other, finished.path.parent / name(BASE, text_folder))
+    ]
+    assert not torch.equal(*weights)
+
+
+def test_fresh_repeats_a_finished_run_and_leaves_its_base(runs, configure, stages):
+    Experiment(configure("--fresh")).run()
+    assert stages == ["gates", "greedy-finetuned"]
+
+
+def test_a_fresh_run_of_another_name_leaves_the_first_alone(runs, configure, text_folder):
+    renamed = Experiment(configure("--fresh", "--name", "again", "--systems", "base,l0")).run()
+    assert renamed.path.name == "again"
+    Experiment(configure("--fresh", "--name", "third", "--systems", "base,l0")).run()
+    assert (runs / "again" / "result.json").is_file()
+    assert (runs / "third" / "result.json").is_file()
+
+
+def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, stages, text_folder):
+    elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
+    run = Experiment(
+        configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,greedy")
+    ).run()
+    assert stages == ["gates"]
+    assert [path.name for path in elsewhere.iterdir()] == [run.path.name]
+    assert run.config()["base"] == str(base)
+    assert run.read_json("gates.json") == finished.read_json("gates.json")
+
+
+def test_a_base_that_is_none_is_refused(runs, configure, text_folder):
+    with pytest.raises(ValueError, match="is a run with gates; --base needs a base run"):
+        Experiment(configure("--base", str(runs / name(RUN, text_folder)))).run()
+    (runs / name(BASE, text_folder) / "result.json").unlink()
+    with pytest.raises(ValueError, match="is not finished"):
+        Experiment(configure("--base", str(runs / name(BASE, text_folder)))).run()
+    with pytest.raises(ValueError, match=f"no run at .*did you mean .*{name(BASE, text_folder)}"):
+        Experiment(configure("--base", str(runs / name(BASE, text_folder)[:-1]))).run()
+
+
+def test_another_beam_reuses_the_trained_bases_and_translates_anew(runs, configure, stages, text_folder):
+    run = Experiment(
+        configure("--search.beam", "1", "--name", "greedy-search", "--systems", "base,base-continued,l0")
+    ).run()
+    assert stages == ["gates"]
+    assert all(row["evaluation"]["search"]["beam"] == 1 for row in run.read_json("result.json")["rows"])
+
+
+def test_another_test_set_of_the_same_size_is_not_taken_for_the_first(runs, configure, text_folder, tmp_path):
+    other = tmp_path / text_folder.name
+    shutil.copytree(text_folder, other)
+    for language in ("xx", "yy"):
+        lines = (other / f"test.{language}").read_text().splitlines()
+        (other / f"test.{language}").write_text("".join(line + "\n" for line in reversed(lines)))
+    before = (runs / name(RUN, text_folder) / "hypotheses/base.txt").read_text().splitlines()
+    assert before != before[::-1]
+    run = Experiment(configure("--data", str(other), "--systems", "base,l0", "--name", "other")).run()
+    assert (run / "hypotheses/base.txt").read_text().splitlines() == before[::-1]
+
+
+def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
+    run = Experiment(
+        configure("--kinds", "enc-self", "--name", "encoder", "--systems", "base,l0,greedy")
+    ).run()
+    assert set(run.read_json("gates.json")["sites"]) == {"encoder.0.enc-self"}
+    rows = {row["system"]: row for row in run.read_json("result.json")["rows"]}
+    for system in ("l0", "greedy"):
+        assert rows[system]["heads_by_kind"]["dec-self"] == rows[system]["heads_by_kind"]["cross"] == 7
+        assert rows[system]["heads_open"] == rows["l0"]["heads_open"]
+        assert set(run.systems()[system]["xi"]) == {"encoder.0.enc-self"}
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "joint", "trained"),
+    [("separate", "false", {"encoder", "source_embedding"}), ("tied", "true", {"encoder"})],
+)
+def test_freeze_decoder_trains_the_encoder_its_own_embeddings_and_gates_only(
+    configure, tmp_path, embeddings, joint, trained
+):
+    systems = ("--systems", "base,l0,greedy-finetuned")
+    run = Experiment(
+        configure("--freeze-decoder", "--model.embeddings", embeddings, "--text.joint", joint, *systems)
+    ).run()
+    base = load_file(next((tmp_path / "runs").glob("*-none-s1")) / "best.pt")["model"]
+    for checkpoint in ("best.pt", "greedy-finetuned-best.pt"):
+        tuned = load_file(run / checkpoint)["model"]
+        moved = {key.split(".")[0] for key, tensor in tuned.items() if not torch.equal(tensor, base[key])}
+        assert moved == trained
+
+
+# ---------------------------------------------------------------- interrupted runs
+
+
+class PowerCut(Exception):
+    pass
+
+
+def cut_power(patched, owner, method, when):
+    """`owner.method` raises PowerCut instead of running where when(self, arguments...) is true."""
+    original = getattr(owner, method)
+
+    def run(self, *rest, **options):
+        if when(self, *rest):
+            raise PowerCut
+        return original(self, *rest, **options)
+
+    patched.setattr(owner, method, run)
+
+
+def test_an_interrupted_base_asks_for_resume_and_then_ends_as_an_uninterrupted_one(
+    finished, configure, monkeypatch, tmp_path, text_folder
+):
+    with monkeypatch.context() as patched:
+        cut_power(
+            patched,
+            StageModule,
+            "training_step",
+            lambda self, batch, index: (self.current_epoch, index) == (1, 3),
+        )
+        with pytest.raises(PowerCut):
+            Experiment(configure("--gate", "none")).run()
+    with pytest.raises(
+        ValueError,
+        match=r"is unfinished: --resume continues it from its last checkpoint, --fresh begins again",
+    ):
+        Experiment(configure("--gate", "none")).run()
+    with pytest.raises(ValueError, match="is unfinished: --resume"):
+        Experiment(configure()).run()
+    resumed = Experiment(configure("--gate", "none", "--resume")).run()
+    whole = finished.path.parent / name(BASE, text_folder)
+    left, right = load_file(whole / "best.pt")["model"], load_file(resumed / "best.pt")["model"]
+    assert all(torch.equal(left[key], right[key]) for key in left)
+    assert (resumed / "hypotheses/base.txt").read_text() == (whole / "hypotheses/base.txt").read_text()
+
+
+def test_a_run_cut_before_its_first_epoch_ended_simply_begins_again(configure, monkeypatch):
+    with monkeypatch.context() as patched:
+        cut_power(patched, StageModule, "training_step", lambda self, batch, index: index == 3)
+        with pytest.raises(PowerCut):
+            Experiment(configure("--gate", "none")).run()
+    assert Experiment(configure("--gate", "none")).run().finished()
+
+
+@pytest.mark.parametrize("system", ["l0-soft", "greedy", "greedy-finetuned"])
+def test_a_run_cut_in_its_evaluation_resumes_without_training_again(
+    finished, runs, configure, monkeypatch, stages, text_folder, system
+):
+    shutil.rmtree(runs / name(RUN, text_folder))
+    shutil.rmtree(runs / name(BASE, text_folder) / "scores")
+    with monkeypatch.context() as patched:
+        cut_power(patched, Evaluation, "add", lambda self, wanted, *_: wanted == system)
+        with pytest.raises(PowerCut):
+            Experiment(configure()).run()
+    trained = ["gates", "greedy-finetuned"] if system == "greedy-finetuned" else ["gates"]
+    assert stages == trained
+    with pytest.raises(ValueError, match="is unfinished: --resume"):
+        Experiment(configure()).run()
+    run = Experiment(configure("--resume")).run()
+    assert stages == ["gates", "greedy-finetuned"]
+    for each in SYSTEMS:
+        assert (run / f"hypotheses/{each}.txt").read_text() == (
+            finished / f"hypotheses/{each}.txt"
+        ).read_text()
+
+
+def test_gates_cut_half_way_resume_to_the_same_gates(finished, runs, configure, monkeypatch, text_folder):
+    shutil.rmtree(runs / name(RUN, text_folder))
+    with monkeypatch.context() as patched:
+        cut_power(patched, StageModule, "training_step", lambda self, batch, index: self.current_epoch == 1)
+        with pytest.raises(PowerCut):
+            Experiment(configure()).run()
+    run = Experiment(configure("--resume")).run()
+    assert run.read_json("gates.json") == finished.read_json("gates.json")
+    assert (run / "hypotheses/l0.txt").read_text() == (finished / "hypotheses/l0.txt").read_text()

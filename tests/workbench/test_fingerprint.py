@@ -1,0 +1,251 @@
+"""The fingerprint changes with all that a model depends on, and with nothing else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from headgates.configs.cli import config_hash
+from headgates.configs.fields import to_dict
+from headgates.configs.methods import METHODS
+from headgates.configs.schema import FitConfig, GateTraining
+from headgates.data import Corpus
+from headgates.data.parallel import ParallelText
+from headgates.workbench.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
+
+TEXT = ParallelText(["a"], ["b"])
+CORPUS = Corpus(name="text", train=TEXT, valid=TEXT, test=TEXT, description="")
+TEST = (["a"], ["b"])
+OPTIONS = [(method, option.name) for method in METHODS.values() for option in fields(method.options)]
+PLACES = {
+    "name": "n",
+    "runs": "r",
+    "data_dir": "d",
+    "threads": 3,
+    "resume": True,
+    "fresh": True,
+    "unique": True,
+    "logger": "wandb",
+}
+PLACES |= {"checkpoint_minutes": 1.5, "checkpoint_steps": 7}
+
+
+def settings_of(method: str) -> FitConfig:
+    return FitConfig(gate=method, heads=5 if METHODS[method].steered_by == "heads" else None)
+
+
+def of(config: FitConfig, gate: str | None = None, test=TEST) -> str:
+    return config_hash(
+        stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate or config.gate, test=test)
+    )
+
+
+def changed(value):
+    """Another value that is as good."""
+    return not value if isinstance(value, bool) else value * 1.25
+
+
+def changed_number(value):
+    return type(value)(value * 1.25)
+
+
+@pytest.mark.parametrize(
+    ("method", "option"), OPTIONS, ids=[f"{method.name}-{option}" for method, option in OPTIONS]
+)
+def test_it_changes_with_every_option_of_a_method(method, option):
+    config = settings_of(method.name)
+    other = replace(config, gates=replace(config.gates, **{option: changed(getattr(config.gates, option))}))
+    assert of(other) != of(config)
+    assert of(other, CONTINUED) == of(config, CONTINUED)
+    assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("setting", [each.name for each in fields(GateTraining)])
+def test_it_changes_with_how_gates_are_trained(method, setting):
+    config = settings_of(method)
+    config = replace(
+        config, gates=replace(config.gates, settle_when="share" if setting == "settle_when" else "decided")
+    )
+    if setting == "head_start_by":
+        config = replace(config, gates=replace(config.gates, head_start=1.5))
+    others = {"settle_when": "decided", "head_start": 1.5, "head_start_by": "obs", "close": "repair"}
+    other = others[setting] if setting in others else changed_number(getattr(config.gates, setting))
+    assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
+
+
+def test_how_gates_were_trained_before_there_was_a_choice_is_no_part_of_it():
+    config = replace(
+        FitConfig(), gates=replace(FitConfig().gates, settle_when="share", head_start=0.0, patience=17)
+    )
+    gates = stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["gates"]
+    assert gates.keys() == {"lr", "lambda_warmup", "settle", "log_alpha", "beta", "gamma", "zeta"}
+
+
+def test_a_teacher_is_part_of_every_run_on_a_base_and_of_none_without():
+    config = FitConfig()
+    taught = [
+        replace(config, distill=replace(config.distill, **each))
+        for each in ({"weight": 0.5}, {"weight": 0.5, "temperature": 2.0})
+    ]
+    for gate in ("l0", CONTINUED):
+        assert len({of(each, gate) for each in (config, *taught)}) == 3
+        unused = replace(config, distill=replace(config.distill, temperature=3.0))
+        assert of(unused, gate) == of(config, gate)
+        assert "distill" not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate, test=TEST)
+    assert base_fingerprint(taught[0], CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+
+
+def test_what_the_base_writes_is_part_of_every_run_that_learns_from_it_and_so_is_how_it_searches():
+    config = FitConfig()
+    half, whole = (replace(config, distill=replace(config.distill, sequences=share)) for share in (0.5, 1.0))
+    greedily = replace(half, search=replace(half.search, beam=1))
+    for gate in ("l0", CONTINUED):
+        assert len({of(each, gate) for each in (config, half, whole, greedily)}) == 4
+    assert of(config, CONTINUED) == of(replace(config, search=greedily.search), CONTINUED)
+
+
+def test_dropout_of_training_on_is_part_of_a_run_once_it_is_given():
+    config = FitConfig()
+    less = replace(config, finetune=replace(config.finetune, dropout=0.05))
+    assert of(less, CONTINUED) != of(config, CONTINUED)
+    assert (
+        "dropout"
+        not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["finetune"]
+    )
+
+
+def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
+    divided = [["enc-self=4", "dec-self=8", "cross=12"], ["enc-self=8", "dec-self=4", "cross=12"], []]
+    assert len({of(FitConfig(gate="subset", heads=24, heads_per_kind=each)) for each in divided}) == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_changes_with_what_steers_the_method_and_with_the_method(method):
+    config = settings_of(method)
+    steered = replace(config, lam=0.07) if config.heads is None else replace(config, heads=7)
+    assert of(steered) != of(config)
+    assert of(steered, CONTINUED) == of(config, CONTINUED)
+    assert len({of(settings_of(name)) for name in METHODS} | {of(config, CONTINUED)}) == len(METHODS) + 1
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_where_things_lie_and_how_a_run_was_found_are_not_part_of_it(name):
+    config = FitConfig()
+    other = replace(config, **{name: PLACES[name]})
+    assert of(other) == of(config)
+    assert base_fingerprint(other, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+
+
+@pytest.mark.parametrize("part", ["model", "text", "train"])
+def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
+    config = FitConfig()
+    made_of = base_fingerprint(config, CORPUS, "32")
+    for each in fields(getattr(config, part)):
+        if not each.metadata["added"]:
+            assert made_of[part][each.name] == getattr(getattr(config, part), each.name)
+    assert (
+        base_fingerprint(replace(config, finetune=replace(config.finetune, epochs=5)), CORPUS, "32")
+        == made_of
+    )
+
+
+OTHER_MODELS = [
+    {"activation": "gelu"},
+    {"decoder_heads": 4},
+    {"decoder_ffn": 100},
+    {"decoder_norm": "post"},
+    {"final_norm": "none"},
+    {"norm_eps": 1e-6},
+    {"first_position": 2},
+    {"embedding_scale": False},
+    {"embedding_norm": True},
+    {"output_bias": True},
+    {"decoder_mixer": "ssru"},
+]
+
+
+def test_settings_that_came_later_are_part_of_it_where_they_are_not_as_they_always_were():
+    config = FitConfig()
+    later = {each.name for each in fields(config.model) if each.metadata["added"]}
+    assert later == {name for other in OTHER_MODELS for name in other}
+    assert not later & base_fingerprint(config, CORPUS, "32")["model"].keys()
+    for other in OTHER_MODELS:
+        model = base_fingerprint(replace(config, model=replace(config.model, **other)), CORPUS, "32")["model"]
+        assert {name: model[name] for name in other} == other
+
+
+def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
+    config = FitConfig()
+    other_text = replace(CORPUS, train=ParallelText(["a a"], ["b"]))
+    made_of = [
+        *((each, CORPUS, "32") for each in (config, replace(config, seed=2), replace(config, devices=2))),
+        *((config, CORPUS, "bf16"), (config, other_text, "32")),
+    ]
+    assert len({config_hash(base_fingerprint(*each)) for each in made_of}) == 5
+    stages = {config_hash(stage_fingerprint(*each, base_hash="b", gate="l0", test=TEST)) for each in made_of}
+    assert (
+        len(stages | {config_hash(stage_fingerprint(*made_of[0], base_hash="c", gate="l0", test=TEST))}) == 6
+    )
+
+
+def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_all():
+    config = FitConfig()
+    many = replace(config, devices=3, num_nodes=2, train=replace(config.train, accumulate=2))
+    one = replace(
+        config, train=replace(config.train, accumulate=12), finetune=replace(config.finetune, accumulate=6)
+    )
+    assert base_fingerprint(many, CORPUS, "32") == base_fingerprint(one, CORPUS, "32")
+    assert of(many) == of(one) != of(config)
+
+
+def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
+    config = FitConfig()
+    beam = replace(config, search=replace(config.search, beam=2))
+    other = (["a", "a"], ["b", "b"])
+    assert len({of(config), of(beam), of(config, test=other)}) == 3
+    assert len({of(config, CONTINUED), of(beam, CONTINUED), of(config, CONTINUED, test=other)}) == 1
+
+
+def test_runs_from_before_there_were_tasks_are_found():
+    assert "task" in to_dict(FitConfig())
+    assert "task" not in base_fingerprint(FitConfig(), CORPUS, "32")
+
+
+def pairs(count: int) -> Corpus:
+    text = ParallelText(["a"] * count, ["b"] * count)
+    return replace(CORPUS, train=text)
+
+
+def samples(config: FitConfig, corpus: Corpus):
+    """What the fingerprint says of the pairs that scores read."""
+    return stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST).get(
+        "score_samples"
+    )
+
+
+def test_scores_of_all_pairs_leave_it_as_it_was_before_there_were_samples():
+    """16,000 pairs are enough for importance: a run on no more has read them all, then as now."""
+    assert samples(FitConfig(), pairs(16_000)) is None
+    assert samples(FitConfig(text=replace(FitConfig().text, train_sentences=7)), pairs(16_001)) is None
+    assert samples(FitConfig(systems=["base", "l0"]), pairs(16_001)) is None  # no row of scores
+
+
+def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
+    assert samples(FitConfig(), pairs(16_001)) == {"gradient": 16_000}
+    assert samples(FitConfig(greedy_sentences=5), pairs(16_001)) == {"gradient": 5}
+    assert samples(FitConfig(systems=["base", "l0", "obs"]), pairs(1001)) == {"obs": 1000}
+    config = FitConfig(systems=["base", "l0"])
+    assert samples(replace(config, gates=replace(config.gates, head_start=1.5)), pairs(16_001)) == {
+        "gradient": 16_000
+    }
+
+
+def test_a_sample_for_the_vocabulary_came_later():
+    config = FitConfig()
+    assert "vocab_pairs" not in base_fingerprint(config, CORPUS, "32")["text"]
+    assert (
+        "vocab_pairs"
+        not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["text"]
+    )
+    other = replace(config, text=replace(config.text, vocab_pairs=7))
+    assert base_fingerprint(other, CORPUS, "32") != base_fingerprint(config, CORPUS, "32")

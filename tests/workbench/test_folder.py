@@ -1,0 +1,218 @@
+"""The run folder: found or named, whole or refused, and silent about the machine."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from headgates.workbench.folder import RunFolder, find_runs
+from headgates.workbench.provenance import provenance
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    run = RunFolder(tmp_path / "toy-en-de-base-s1")
+    run.write_text("config.yaml", "seed: 1\nsearch: {beam: 3}\n")
+    return run
+
+
+def test_an_existing_run_opens(folder):
+    assert RunFolder.open(folder.path).config() == {"seed": 1, "search": {"beam": 3}}
+
+
+def test_a_run_that_is_not_there_names_the_nearest(folder):
+    with pytest.raises(ValueError, match=r"no run at .*did you mean .*toy-en-de-base-s1'\?"):
+        RunFolder.open(folder.path.with_name("toy-en-de-bse-s1"))
+
+
+def test_a_run_that_is_like_no_other_is_refused_without_a_guess(folder):
+    with pytest.raises(ValueError, match="no run at") as error:
+        RunFolder.open(folder.path.with_name("zzz"))
+    assert "did you mean" not in str(error.value)
+
+
+def test_a_run_under_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no run at"):
+        RunFolder.open(tmp_path / "nowhere" / "run")
+
+
+@pytest.mark.parametrize("content", ["{", "a: [1, 2\nb: 3\n", "- 1\n- 2\n", "", "a: \x00"])
+def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content):
+    folder.write_text("config.yaml", content)
+    with pytest.raises(ValueError, match=r"config\.yaml") as error:
+        folder.config()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("systems.json", "[]", "holds a list, not a dict"),
+        ("systems.json", '"l0"', "holds a str, not a dict"),
+        ("systems.json", '{"l0": "best.pt"}', "l0 has no weights, or gates that are no map"),
+        ("systems.json", '{"l0": {"weights": "best.pt"}}', "l0 has no weights, or gates that are no map"),
+        ("systems.json", '{"l0": {"weights": 3, "xi": null}}', "l0 has no weights"),
+        ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "gates that are no map of heads"),
+        ("systems.json", "[" * 100_000, "is broken"),
+        ("result.json", "3", "holds a int, not a dict"),
+        ("result.json", '{"rows": "base"}', "rows is a str, not a list"),
+        ("result.json", '{"data": [], "rows": []}', "data is a list, not a dict"),
+        ("result.json", '{"system": 3}', "system is a int, not a str"),
+        (
+            "result.json",
+            '{"rows": [{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}, "bleu": NaN, "bleu_ci95": [1, 2]}]}',
+            "bleu is nan, expected a finite number",
+        ),
+        ("result.json", '{"rows": ["base"]}', "a row of result.json is not what fit.py writes"),
+        (
+            "result.json",
+            '{"rows": [{"system": "base", "bleu": 3, "bleu_signature": "x"}]}',
+            "a row of result.json is not what",
+        ),
+    ],
+)
+def test_a_file_of_another_shape_is_one_line_that_names_it(folder, name, content, error):
+    folder.write_text(name, content)
+    with pytest.raises(ValueError, match=re.escape(error)) as refused:
+        folder.systems() if name == "systems.json" else folder.rows()
+    assert name in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "--fresh" in str(refused.value)
+
+
+STAGE = {"weights": "best.pt", "epochs": 3, "steps": 7, "best_epoch": 1, "losses": [3.0], "seconds": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("stage.json", [], "holds a list, not a dict"),
+        ("greedy-finetuned-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
+        ("stage.json", {"weights": "best.pt"}, "epochs is missing, expected a int"),
+        ("stage.json", STAGE | {"seconds": "1"}, "seconds is a str, not a int | float"),
+        ("curves/gradient.json", {"settings": []}, "settings is a list, not a dict"),
+        ("curves/gradient.json", {"settings": {}, "finished": "no"}, "finished is a str, not a bool"),
+        ("ablation/one.json", {"made_of": 3}, "made_of is a int, not a dict"),
+        ("analysis/base/cards.json", {"settings": {}, "heads": {}}, "heads is a dict, not a list"),
+        (
+            "analysis/base/roles.json",
+            {"settings": {}, "facts": {}, "tables": []},
+            "head_maps is missing, expected a dict",
+        ),
+    ],
+)
+def test_a_record_of_another_shape_is_one_line_that_names_it(folder, name, content, error):
+    folder.write_json(name, content)
+    with pytest.raises(
+        ValueError,
+        match=rf"{re.escape(name)}.* {re.escape(error)}; repeat the command that writes it with --fresh$",
+    ):
+        folder.read_json(name)
+
+
+def test_a_whole_record_is_read(folder):
+    folder.write_json("stage.json", STAGE)
+    assert folder.read_json("stage.json") == STAGE
+
+
+def test_a_configuration_that_is_no_text_is_a_value_error_that_names_the_file(folder):
+    (folder / "config.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"config\.yaml: expected UTF-8 text"):
+        folder.config()
+
+
+@pytest.mark.parametrize("content", [b'{"finished": tr', b"", b"\xff\xfe"])
+def test_broken_json_is_one_line_that_names_the_file_and_the_cure(folder, content):
+    (folder / "result.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"result\.json is broken .*--fresh") as error:
+        folder.read_json("result.json")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_says_how_to_continue(folder):
+    with pytest.raises(ValueError, match=r"has no systems\.json; .*--resume"):
+        folder.systems()
+
+
+def test_json_comes_back_as_it_was_written(folder):
+    folder.write_json("scores/a.json", {"ä": [1, 2.5, None]})
+    assert folder.read_json("scores/a.json") == {"ä": [1, 2.5, None]}
+
+
+def test_writing_leaves_no_temporary_file(folder):
+    folder.write_json("a.json", 1)
+    folder.write_text("hypotheses/b.txt", "x\n")
+    assert sorted(p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*") if p.is_file()) == [
+        "a.json",
+        "config.yaml",
+        "hypotheses/b.txt",
+    ]
+
+
+def test_json_that_cannot_be_written_keeps_the_old_file(folder):
+    folder.write_json("result.json", {"bleu": 1})
+    with pytest.raises(TypeError):
+        folder.write_json("result.json", {"bleu": object()})
+    assert folder.read_json("result.json") == {"bleu": 1}
+
+
+def test_a_run_is_finished_when_its_result_says_so(folder):
+    assert not folder.finished()
+    folder.write_json("result.json", {"finished": False})
+    assert not folder.finished()
+    folder.write_json("result.json", {"finished": True})
+    assert folder.finished()
+
+
+def test_systems_are_added_one_by_one_with_weights_relative_to_the_folder(folder):
+    folder.add_system("base", folder.path.parent / "other" / "best.pt", None)
+    folder.add_system("l0", folder / "best.pt", {"encoder.0.enc-self": [1.0]})
+    assert folder.systems() == {
+        "base": {"weights": "../other/best.pt", "xi": None},
+        "l0": {"weights": "best.pt", "xi": {"encoder.0.enc-self": [1.0]}},
+    }
+
+
+def test_all_runs_of_a_folder_are_found_by_name(folder):
+    RunFolder(folder.path.with_name("another")).write_text("config.yaml", "")
+    folder.path.with_name("no-run").mkdir()
+    assert [run.path.name for run in find_runs(folder.path.parent)] == ["another", "toy-en-de-base-s1"]
+
+
+def test_provenance_names_the_command_but_no_machine_path(monkeypatch):
+    words = [
+        "marian:/srv/someone/student",
+        "--data",
+        "/srv/disk/text",
+        "--base=/srv/someone/runs/a",
+        "--valid-files",
+        "/srv/someone/a.en,/srv/someone/a.de",
+    ]
+    monkeypatch.setattr(sys, "argv", ["/srv/someone/checkout/fit.py", *words])
+    text = json.dumps(provenance("cpu", "32", 3))
+    assert "someone" not in text
+    assert "/srv" not in text
+    assert (
+        "python fit.py marian:.../student --data .../text --base=.../a --valid-files .../a.en,.../a.de"
+        in text
+    )
+
+
+def test_provenance_keeps_relative_paths_and_addresses(monkeypatch):
+    words = [
+        "--data-dir",
+        "../shared/data",
+        "--base",
+        "runs/toy-en-de-base-s1",
+        "--url",
+        "http://localhost/a/b",
+    ]
+    monkeypatch.setattr(sys, "argv", ["fit.py", *words])
+    assert provenance("cpu", "32", 3)["command"] == "python fit.py " + " ".join(words)
+
+
+def test_provenance_can_be_written_as_json_with_versions_and_seed():
+    made = json.loads(json.dumps(provenance("cpu", "bf16", 17)))
+    assert (made["seed"], made["precision"], made["device"]) == (17, "bf16", "cpu")
+    assert {"python", "torch", "sentencepiece"} <= set(made["versions"])

@@ -1,0 +1,91 @@
+"""A wrong path on a command line is one line, said before torch is imported; sources of other libraries are
+left to their readers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgates.workbench import source as sources
+from headgates.workbench.named_paths import check_run
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "examples/toy_run/toy-en-de-none-s1"
+HEAVY = ("torch", "pytorch_lightning", "matplotlib")
+WRONG = [
+    (["fit.py", "--data", "nowhere"], "no corpus named 'nowhere'"),
+    (["fit.py", "--data", "multi31k"], "did you mean 'multi30k'?"),
+    (["fit.py", "--data", "docs"], "docs has no parallel text"),
+    (["fit.py", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
+    (
+        ["fit.py", "--base", "examples/toy_run/toy-en-de-non-s1"],
+        "did you mean 'examples/toy_run/toy-en-de-none-s1'?",
+    ),
+    (["fit.py", "--runs", "LICENSE"], "--runs: expected the folder of all runs, got the file LICENSE"),
+    (["fit.py", "--runs", "LICENSE/runs"], "--runs: expected the folder of all runs, got the file LICENSE"),
+    (
+        [
+            "fit.py",
+            *(
+                word
+                for split in ("train", "valid", "test")
+                for word in (f"--{split}-files", "LICENSE", "LICENCE")
+            ),
+        ],
+        "did you mean",
+    ),
+    (["prune.py", "nowhere"], "no run at nowhere"),
+    (["prune.py", RUN, "--ablate", "one", "--also-files", "LICENSE", "nofile"], "no file nofile"),
+    (["analyze.py", RUN, "nowhere"], "no run at nowhere"),
+    (["analyze.py", RUN, "--text", "nofile"], "no file nofile"),
+    (["analyze.py", RUN, "--examples-from", "docs"], "expected a file, got the folder docs"),
+    (["analyze.py", RUN, "--parses", "conllu:nofile"], "no file nofile"),
+    (["translate.py", "nowhere", "--input", "LICENSE"], "no run at nowhere"),
+    (["export.py", "nowhere", "--to", "onnx"], "no run at nowhere"),
+    (["sweep.py", "pareto", "nowhere"], "no run at nowhere"),
+    (["sweep.py", "paretto"], "did you mean 'pareto'?"),
+]
+STARTED = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    print("imported:", *sorted({names!r} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), WRONG, ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else ""
+)
+def test_a_wrong_path_is_found_before_torch_is_imported(words, expected):
+    started = STARTED.format(names=set(HEAVY))
+    done = subprocess.run(
+        [sys.executable, "-c", started, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    line, *hint = done.stderr.strip().splitlines()
+    assert line.startswith(f"{words[0]}")
+    assert expected in line
+    assert not hint or hint == [f"(see `python {words[0]} --help`)"]
+    assert done.stdout.splitlines() == ["imported:"]
+    assert done.returncode in (1, 2)
+
+
+def test_a_source_of_another_library_is_let_through(monkeypatch):
+    monkeypatch.setitem(sources.SOURCES, "other", "somewhere:read")
+    check_run("other:a/place")
+    with pytest.raises(ValueError, match="no run at othr:a/place"):
+        check_run("othr:a/place")
+
+
+def test_an_exported_folder_is_a_source_where_it_may_be_one(tmp_path):
+    (tmp_path / "export.json").write_text("{}")
+    check_run(str(tmp_path), exported=True)
+    with pytest.raises(ValueError, match="no run at"):
+        check_run(str(tmp_path))

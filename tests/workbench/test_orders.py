@@ -1,0 +1,109 @@
+"""The orders of later papers as scores of a run, choices refined at a count, and budgets for each kind of
+attention."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headgates.analysis.confidence import confidence
+from headgates.analysis.lrp import relevance
+from headgates.analysis.scores.fisher import fisher, rearranged
+from headgates.analysis.scores.fluctuation import fluctuation
+from headgates.analysis.scores.obs import obs
+from headgates.configs.scores import SCORES
+from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.workbench.scores import closed_by, head_scores
+from tests.workbench.test_scores import ENC, dense, random_scores, request_  # noqa: F401 - fixtures
+
+
+def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, request_):  # noqa: F811
+    """The text has fewer pairs than the samples."""
+    model, task = dense.translator.model, dense.source.task
+    assert head_scores("obs", request_) == obs(model, dense.train_batches(), loss=task.loss)
+    assert head_scores("fisher", request_) == fisher(model, dense.train_batches(), loss=task.loss)
+    assert head_scores("fluctuation", request_) == fluctuation(model, dense.train_batches())
+    assert head_scores("confidence", request_) == confidence(model, dense.train_batches())
+    assert head_scores("lrp", request_) == relevance(model, dense.train_batches(200)).share
+
+
+@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp"])
+def test_the_number_of_pairs_reaches_the_scores_that_read_some(dense, request_, name):  # noqa: F811
+    asked, usual = [], dense.source.train_batches
+
+    def recorded(sentences=0):
+        asked.append(sentences)
+        return usual(sentences)
+
+    dense.source.train_batches = recorded
+    assert head_scores(name, request_) != head_scores(name, replace(request_, sentences=7))
+    assert asked == [SCORES[name].sample, 7]
+
+
+@pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "lrp"])
+def test_a_head_that_writes_nothing_closes_first(dense, request_, name):  # noqa: F811
+    for number, (site, attention) in enumerate(find_sites(dense.translator.model).items()):
+        before, head = attention.out_proj.weight.detach().clone(), number % site.heads
+        with torch.no_grad():
+            attention.out_proj.weight.unflatten(1, (site.heads, -1))[:, head] = 0
+        scores = head_scores(name, replace(request_, fresh=True))
+        if name == "fluctuation":  # standardised within the site, so nothing is said of others
+            scores = HeadMap({site: scores[site]})
+        assert scores.lowest(1)[site][head]
+        with torch.no_grad():
+            attention.out_proj.weight.copy_(before)
+
+
+def test_a_choice_is_refined_at_its_count_where_the_score_says_how(dense, request_):  # noqa: F811
+    scores = head_scores("fisher", request_)
+    changed = 0
+    for keep in range(scores.heads_total + 1):
+        plain = closed_by("fisher", scores, keep=keep)
+        refined = closed_by("fisher", scores, keep=keep, request=request_)
+        assert refined == rearranged(
+            dense.translator.model, dense.train_batches(), plain, loss=dense.source.task.loss
+        )
+        assert refined.by_site() == plain.by_site()
+        changed += refined != plain
+    assert changed  # else nothing was tried
+    assert closed_by("obs", scores, keep=3, request=request_) == closed_by("obs", scores, keep=3)
+
+
+# ---------------------------------------------------------------- how many of each kind
+
+
+def test_none_and_all_can_be_kept():
+    for name in SCORES:
+        assert closed_by(name, random_scores(), keep=0).count() == 11
+        assert closed_by(name, random_scores(), keep=11).count() == 0
+
+
+def test_budgets_of_each_kind_close_the_lowest_of_the_kind_and_leave_other_kinds_whole():
+    for seed in range(5):
+        scores = random_scores(seed)
+        closed = closed_by("weight-norm", scores, per_kind={"enc-self": 2, "cross": 0})
+        assert list(closed) == list(scores)
+        assert (~closed).by_kind() == {"enc-self": 2, "dec-self": 3, "cross": 0}
+        assert set(scores[ENC].argsort()[:3].tolist()) == set(closed[ENC].nonzero().flatten().tolist())
+    # two layers of one kind share its budget
+    low, high = HeadSite.at("enc-self", 0, 2), HeadSite.at("enc-self", 1, 2)
+    closed = closed_by("weight-norm", HeadMap({low: [1.0, 5.0], high: [3.0, 4.0]}), per_kind={"enc-self": 1})
+    assert (closed[low].tolist(), closed[high].tolist()) == ([True, False], [True, True])
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            {"per_kind": {"cross": 4}},
+            "cannot keep 4 of 3 cross heads; heads of each kind: enc-self 5, dec-self 3, cross 3",
+        ),
+        ({"per_kind": {"cross": -1}}, "cannot keep -1 of 3 cross heads"),
+        ({"per_kind": {"cros": 1}}, r"no 'cros' heads here \(did you mean 'cross'\?\)"),
+        ({}, "in all, or for each kind, and not both"),
+        ({"keep": 3, "per_kind": {"cross": 1}}, "in all, or for each kind, and not both"),
+    ],
+)
+def test_budgets_that_do_not_fit_are_refused(how, message):
+    with pytest.raises(ValueError, match=message):
+        closed_by("weight-norm", random_scores(), **how)

@@ -1,0 +1,128 @@
+"""`fit.py --gate none --heads K`: no learned gates, the rows of scores at exactly K heads."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headgates.configs.cli import ConfigError, read
+from headgates.configs.closing import LASTING
+from headgates.configs.schema import FitConfig
+from headgates.configs.scores import ScoreRow
+from headgates.gates import HeadMap
+from headgates.report.comparison_table import comparison_table
+from headgates.workbench.closing import Calibration, close_heads
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.folder import dense_run
+from headgates.workbench.related import siblings
+from headgates.workbench.source import open_source
+from headgates.workbench.sweeps.runs import planned_runs
+
+ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
+
+
+def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(scored, stages, capsys):
+    config = scored("--heads", 4, "--systems", ROWS)
+    run = Experiment(config).run()
+    assert run.path.name == "text0-xx-yy-heads-4-s1"
+    rows = {row.system: row for row in run.rows()}
+    assert list(rows) == ROWS.split(",")
+    assert {row.heads_open for row in rows.values() if not row.is_base} == {4}
+    assert {row.main.p_value is None for row in rows.values()} == {False}
+    assert stages == ["weight-norm-finetuned"], "base and base-continued are there already"
+    assert run.own_system() == "weight-norm-finetuned"
+    (plan,) = planned_runs([config])
+    assert plan.run_hash == run.run_hash()
+    assert Experiment(config).run().path == run.path
+    assert stages == ["weight-norm-finetuned"]
+    comparison_table(run)
+    assert "4/21" in capsys.readouterr().out
+
+
+def test_a_run_of_scores_stands_for_its_base_and_not_beside_learned_gates(scored, base, runs):
+    run = Experiment(scored("--heads", 9, "--systems", "base,random")).run()
+    assert dense_run(run).path.resolve() == base.path.resolve()
+    (gated,) = (path for path in runs.iterdir() if "-l0-" in path.name)
+    assert [sibling.path.name for sibling in siblings(base, report=print)] == [gated.name]
+    bank = open_source(run.path).model
+    assert (
+        sum(
+            row.sum()
+            for row in bank.state_dict().values()
+            if row.shape == (7,) and set(row.tolist()) <= {0.0, 1.0}
+        )
+        == 9
+    )
+    with pytest.raises(ValueError, match=r"is a run with heads closed by scores; --base needs a base run"):
+        Experiment(scored("--base", run.path, "--heads", 9, "--systems", "random"))
+
+
+def test_what_is_not_trained_is_the_same_run_however_long_others_train(scored):
+    plain = [
+        planned_runs([scored("--heads", 4, "--systems", "base,greedy", "--finetune.epochs", n)])[0].run_hash
+        for n in (1, 2)
+    ]
+    trained = [
+        planned_runs([scored("--heads", 4, "--systems", "base,greedy-finetuned", "--finetune.epochs", n)])[0]
+        for n in (1, 2)
+    ]
+    assert plain[0] == plain[1]
+    assert trained[0].run_hash != trained[1].run_hash
+    assert planned_runs([scored("--heads", 5, "--systems", "base,greedy")])[0].run_hash != plain[0]
+
+
+def test_without_a_number_the_base_alone_is_made(scored, base, stages):
+    assert Experiment(scored("--systems", "base,greedy")).run().path == base.path
+    assert stages == []
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--heads", -1, "--systems", "greedy"], "--heads: expected a number at least 0, got -1"),
+        (["--heads", 4, "--systems", "base,l0"], "--gate none learns no gates, so it has no row l0"),
+        (["--heads", 4, "--systems", "base"], "name at least one in --systems, such as greedy"),
+        (["--heads", 4, "--systems", "base,gredy"], "did you mean 'greedy'"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_at_once(scored, words, error):
+    with pytest.raises(ConfigError, match=error):
+        scored(*words)
+
+
+def test_more_heads_than_there_are_is_refused_before_any_training(scored, tiny_flags, stages):
+    with pytest.raises(
+        ValueError, match="cannot keep 22 of 21 heads of enc-self, dec-self, cross; give a smaller number"
+    ):
+        Experiment(
+            scored("--heads", 22, "--systems", "base-continued,greedy-finetuned", "--finetune.epochs", 1)
+        ).run()
+    with pytest.raises(ValueError, match="cannot keep 8 of 7 heads of cross"):
+        Experiment(scored("--heads", 8, "--kinds", "cross", "--systems", "greedy")).run()
+    with pytest.raises(ValueError, match="cannot keep 22 of 21 heads"):
+        Experiment(replace(read(FitConfig, tiny_flags), gate="none", heads=22, systems=["greedy"]))
+    assert stages == []
+
+
+@pytest.mark.parametrize("closing", LASTING)
+def test_every_closing_has_rows_with_weights_of_their_own(scored, base, closing, stages):
+    plain, trained = (ScoreRow("weight-norm", closing, finetuned).name for finetuned in (False, True))
+    run = Experiment(scored("--heads", 8, "--systems", f"base,{plain},{trained}")).run()
+    assert stages == [trained]
+    rows = {row.system: row for row in run.rows()}
+    assert {rows[name].heads_open for name in (plain, trained)} == {8}
+    model, dense = open_source(run.path, plain), open_source(base.path)
+    is_open = HeadMap.from_json(run.systems()[plain]["xi"]).map(lambda row: row > 0)
+    output = run.path / "hypotheses" / f"{plain}.txt"
+    assert (
+        model.task.predict(model.predictor, model.corpus.test.sources) == output.read_text().split("\n")[:-1]
+    )
+    close_heads(dense.model, ~is_open, closing, Calibration(dense))
+    weights = [
+        dict(source.model.named_parameters())["encoder.layers.0.self_attention.out_proj.weight"]
+        for source in (model, dense)
+    ]
+    if closing == "zero":
+        assert not torch.equal(*weights), "closed by gates, whose heads may open again"
+    else:
+        torch.testing.assert_close(*weights)

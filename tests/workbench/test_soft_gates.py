@@ -1,0 +1,48 @@
+"""The row of the gates as trained is soft, and of the model that systems.json describes, also where they were
+made exact on the way."""
+
+import pytest
+
+from headgates.gates import HeadMap
+from headgates.workbench.evaluation import Evaluation
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.source import open_source
+
+FEW = ("--systems", "base,l0-soft,l0", "--train.epochs", "1", "--lambda", "0.05", "--gates.lr", "0.12")
+
+
+def again(run, system, corpus):
+    return "".join(
+        line + "\n" for line in open_source(run.path, system).translator.translate(corpus.test.sources)
+    )
+
+
+@pytest.mark.parametrize("settle", ["0", "0.5"])
+def test_soft_gates_translate_again_as_they_did_in_the_run(configure, corpus, settle):
+    run = Experiment(configure(*FEW, "--gates.settle", settle)).run()
+    rows = {row.system: row for row in run.rows()}
+    xi = HeadMap.from_json(run.systems()["l0-soft"]["xi"])
+    values = [head["value"] for heads in run.read_json("gates.json")["sites"].values() for head in heads]
+    assert any(0 < value < 1 for value in values)  # a run where it matters
+    assert rows["l0-soft"].heads_open == int((xi.flat() > 0).sum())
+    assert xi.flat().tolist() == pytest.approx(values)
+    assert rows["l0"].same_as is None
+    for system in ("l0-soft", "l0"):
+        assert again(run, system, corpus) == (run / f"hypotheses/{system}.txt").read_text()
+
+
+def test_a_run_resumed_after_its_training_evaluates_the_same_soft_gates(configure, monkeypatch):
+    flags, add = (*FEW, "--gates.settle", "0.5"), Evaluation.add
+
+    def cut(self, system, *rest, **facts):
+        if system == "l0-soft":
+            raise InterruptedError
+        return add(self, system, *rest, **facts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Evaluation, "add", cut)
+        with pytest.raises(InterruptedError):
+            Experiment(configure(*flags)).run()
+    resumed = (Experiment(configure(*flags, "--resume")).run() / "hypotheses/l0-soft.txt").read_bytes()
+    whole = Experiment(configure(*flags, "--fresh")).run() / "hypotheses/l0-soft.txt"
+    assert whole.read_bytes() == resumed

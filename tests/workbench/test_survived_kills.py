@@ -1,0 +1,60 @@
+"""A run that is killed (kill -9) several times at random moments, and resumed, leaves the files of one that
+was not: bit by bit."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.worlds.killed import PLANNED, Fork, left_of
+
+# every kind of stage, the ways gates become exact, and what may be beside them
+RUNS = {
+    "distilled": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --systems base,base-continued,l0-soft,l0,greedy,greedy-finetuned",
+    "decided": "--heads 9 --finetune.epochs 4 --gates.settle-when decided --gates.patience 3 --gates.close repair --gates.head-start 2"
+    " --systems base,l0",
+    "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
+    "from scratch": "--lambda 0.1 --from-scratch --train.optimizer muon --train.accumulate 3 --finetune.accumulate 2 --systems base,l0",
+}
+KILLS = 6
+
+
+@pytest.fixture(scope="module")
+def fork() -> Fork:
+    return Fork()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(name, fork, tiny_flags, tmp_path):
+    price = tiny_flags.index("--lambda")
+    flags = [
+        *tiny_flags[:price],
+        *tiny_flags[price + 2 :],
+        *RUNS[name].split(),
+        "--resume",
+        "--checkpoint-steps",
+        "2",
+    ]
+    code, moments = fork.fit([*flags, "--runs", str(tmp_path / "whole")])
+    assert code == 0
+    rng, deaths = random.Random(name), 0
+    for _ in range(KILLS):
+        # some soon after the last, where a checkpoint is read and written again
+        code, _ = fork.fit(
+            [*flags, "--runs", str(tmp_path / "killed")],
+            deadly=rng.randint(1, rng.choice([20, 2 * moments // KILLS])),
+        )
+        if code == 0:
+            break
+        assert code == PLANNED
+        deaths += 1
+    if code != 0:
+        code, _ = fork.fit([*flags, "--runs", str(tmp_path / "killed")])
+    assert code == 0
+    assert deaths >= 3
+    whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
+    assert whole.keys() == killed.keys()
+    assert [path for path in whole if whole[path] != killed[path]] == []
+    assert any(Path(path).name == "metrics.csv" for path in whole)
+    assert any(path.endswith("best.pt") for path in whole)

@@ -1,0 +1,141 @@
+"""`--distill.sequences`: stages that start from the base learn from its own translations, which it makes
+once."""
+
+from dataclasses import replace
+
+import pytest
+
+from headgates.configs.cli import ConfigError, read
+from headgates.configs.schema import FitConfig
+from headgates.data.parallel import ParallelText
+from headgates.tasks.translation import Translation
+from headgates.workbench import experiment as experiments
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.source import open_source
+from headgates.workbench.taught_text import taught_data, taught_lines, taught_pairs, with_targets
+
+ROWS = "base,base-continued,weight-norm,weight-norm-finetuned"
+
+
+@pytest.fixture
+def told(scored):
+    """told(words...) is the configuration of a run with a row that is trained on."""
+    return lambda *words: scored("--heads", 9, "--systems", ROWS, *words)
+
+
+@pytest.fixture
+def translated(monkeypatch):
+    """The lines that were translated."""
+    lines = []
+    outputs = Translation.outputs
+
+    def record(task, predictor, asked, **how):
+        lines.extend(asked)
+        return outputs(task, predictor, asked, **how)
+
+    monkeypatch.setattr(Translation, "outputs", record)
+    return lines
+
+
+def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypatch):
+    trained = {}
+    run_stage = experiments.run_stage
+
+    def record(name, module, data, *rest, **how):
+        trained[name] = [
+            (source, target)
+            for source, target in zip(data.corpus.train.sources, data.corpus.train.targets, strict=True)
+        ]
+        assert [len(pair[1]) for pair in data.train_pairs[:3]]
+        return run_stage(name, module, data, *rest, **how)
+
+    monkeypatch.setattr(experiments, "run_stage", record)
+    Experiment(told("--distill.sequences", 1)).run()
+    assert set(trained) == {"base-continued", "weight-norm-finetuned"}
+    source = open_source(base.path, device="cpu")
+    written = source.corpus.train
+    expected = source.predictor.translate(
+        list(written.sources)
+    )  # all at once, in another order than in chunks
+    for pairs in trained.values():
+        assert [source for source, _ in pairs] == list(written.sources)
+        assert [target for _, target in pairs] == [
+            line or own for line, own in zip(expected, written.targets, strict=True)
+        ]
+    assert any(line != own for line, own in zip(expected, written.targets, strict=True)), (
+        "or nothing would be learned"
+    )
+
+
+def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
+    text = ExperimentText(told("--distill.sequences", 0.25))
+    numbers, lines = taught_pairs(text), taught_lines(text, base)
+    assert len(numbers) == len(lines) == round(0.25 * len(text.corpus.train))
+    assert numbers == taught_pairs(ExperimentText(told("--distill.sequences", 0.25, "--seed", 2)))
+    data = taught_data(text, base, base)
+    assert data is taught_data(text, base, base)
+    other = {
+        i
+        for i, pair in enumerate(zip(data.corpus.train.targets, text.corpus.train.targets, strict=True))
+        if pair[0] != pair[1]
+    }
+    assert other
+    assert other <= set(numbers)
+    assert data.corpus.valid is text.corpus.valid
+    assert text.data(base).corpus.train is text.corpus.train
+
+
+def test_the_base_translates_once_and_a_short_file_is_made_again(told, base, translated, capsys):
+    config = told("--distill.sequences", 0.5)
+    first = taught_lines(ExperimentText(config), base)
+    assert len(translated) == len(first)
+    (file,) = (base / "taught").iterdir()
+    assert taught_lines(ExperimentText(config), base) == first
+    assert len(translated) == len(first)
+    file.write_text("torn\n", encoding="utf-8")
+    assert taught_lines(ExperimentText(config), base) == first
+    assert len(translated) == 2 * len(first)
+    assert f"1 lines, expected {len(first)}; it is made again" in capsys.readouterr().out
+    other = ExperimentText(replace(config, search=replace(config.search, beam=config.search.beam + 1)))
+    taught_lines(other, base)
+    assert len(list((base / "taught").iterdir())) == 2
+
+
+def test_a_line_without_words_leaves_the_written_target():
+    text = ParallelText(["a", "b", "c"], ["A", "B", "C"], {"empty": 1})
+    taught = with_targets(text, [0, 2], ["", "new"])
+    assert (taught.sources, taught.targets, taught.skipped) == (
+        ["a", "b", "c"],
+        ["A", "B", "new"],
+        {"empty": 1},
+    )
+    assert text.targets == ["A", "B", "C"]
+
+
+def test_only_what_translates_writes_translations(told):
+    with pytest.raises(
+        ConfigError, match=r"--distill\.sequences: a base of this task writes no translations"
+    ):
+        read(FitConfig, ["--task", "classify", "--encoder", "any", "--distill.sequences", "1"])
+    with pytest.raises(ConfigError, match="at most 1"):
+        told("--distill.sequences", 1.5)
+
+
+def test_dropout_of_a_model_without_any_is_refused_before_anything_is_trained(tiny_flags):
+    with pytest.raises(
+        ConfigError,
+        match=r"--finetune\.dropout 0\.1: a model made with --model\.dropout 0 has none to change",
+    ):
+        read(
+            FitConfig,
+            [
+                *tiny_flags,
+                "--model.dropout",
+                "0",
+                "--model.attention-dropout",
+                "0",
+                "--finetune.dropout",
+                "0.1",
+            ],
+        )

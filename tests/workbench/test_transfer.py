@@ -1,0 +1,94 @@
+"""Correlation of one-head ablations on two test sets."""
+
+import json
+import math
+
+import pytest
+from scipy import stats
+
+from headgates.workbench.ablation import ablate_one
+from headgates.workbench.table import read_table
+from headgates.workbench.transfer import correlate, correlate_kinds, transfer
+
+R = 211  # resamples
+QUIET = {"report": lambda line: None}
+X, Y = [0.1, -2.0, 0.4, -0.3, 1.1, 0.0, -5.5], [0.3, -1.0, 0.2, -0.9, 0.8, 0.1, -1.1]
+
+
+def pearson_by_hand(x, y):
+    """r, and its p by Student's t with n - 2 degrees of freedom."""
+    n, mean_x, mean_y = len(x), sum(x) / len(x), sum(y) / len(y)
+    both = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    r = both / math.sqrt(sum((a - mean_x) ** 2 for a in x) * sum((b - mean_y) ** 2 for b in y))
+    return r, 2 * stats.t.sf(abs(r) * math.sqrt((n - 2) / (1 - r * r)), n - 2)
+
+
+def ranks(values):
+    return [sorted(values).index(value) + 1.0 for value in values]
+
+
+def test_correlations_and_p_values_by_hand():
+    found = correlate(X, Y)
+    assert found["heads"] == 7
+    assert found["pearson"] == pytest.approx(pearson_by_hand(X, Y))
+    assert found["spearman"] == pytest.approx(pearson_by_hand(ranks(X), ranks(Y)))
+
+
+def test_a_monotone_relation_has_spearman_one_and_pearson_below():
+    found = correlate([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 8.0, 27.0, 64.0, 125.0])
+    assert found["spearman"][0] == pytest.approx(1)
+    assert 0.9 < found["pearson"][0] < 0.999
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [([1.0, 2.0], [2.0, 3.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])],
+)
+def test_where_there_is_no_correlation_there_is_none(x, y):
+    assert correlate(x, y) == {"heads": len(x), "pearson": None, "spearman": None}
+
+
+def test_each_kind_has_a_correlation_of_its_own():
+    rows = [
+        {"kind": "cross" if i < 3 else "enc-self", "bleu_difference": x, "other_bleu_difference": y}
+        for i, (x, y) in enumerate(zip(X, Y, strict=True))
+    ]
+    found = correlate_kinds(rows, "bleu_difference")
+    assert found == {
+        "all": correlate(X, Y),
+        "cross": correlate(X[:3], Y[:3]),
+        "enc-self": correlate(X[3:], Y[3:]),
+    }
+
+
+def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
+    dense = make_dense(planted=("decoder.1.cross", 2), share=0.0)
+    found = transfer(dense, name="other", text=dense.valid, kinds=None, resamples=R, **QUIET)
+    assert found.correlations["all"]["heads"] == 15
+    assert found.correlations["all"]["pearson"] == (pytest.approx(1), pytest.approx(0, abs=1e-12))
+    assert found.correlations["enc-self"] == {
+        "heads": 3,
+        "pearson": None,
+        "spearman": None,
+    }  # no head of that kind does anything
+
+
+def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
+    dense = make_dense()
+    found = transfer(dense, name="other", text=dense.valid, kinds=["cross", "enc-self"], resamples=R, **QUIET)
+    here = ablate_one(dense, kinds=["cross", "enc-self"], resamples=R, **QUIET)
+    there = read_table(dense.folder, "ablation/one-on-other-enc-self-cross.csv")
+    swapped = make_dense()
+    swapped.test = dense.valid
+    assert there == ablate_one(swapped, kinds=["cross", "enc-self"], resamples=R, fresh=True, **QUIET)
+    for row, ours, theirs in zip(found.rows, here, there, strict=True):
+        assert [row[name] for name in ("site", "kind", "layer", "head")] == [
+            ours[name] for name in ("site", "kind", "layer", "head")
+        ]
+        for name in ("bleu_difference", "p_value", "p_value_holm"):
+            assert (row[name], row[f"other_{name}"]) == (ours[name], theirs[name])
+    assert read_table(dense.folder, "ablation/transfer-other-enc-self-cross.csv") == found.rows
+    written = json.loads((dense.folder / "ablation/transfer-other-enc-self-cross.json").read_text())
+    assert written["correlations"]["all"]["pearson"] == list(found.correlations["all"]["pearson"])
+    assert written["test_sets"] == ["test", "other"]
+    assert written["command"] == "python prune.py"

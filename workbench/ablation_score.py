@@ -1,0 +1,31 @@
+"""The loss from closing a head alone, as its score: the dashed lines of Michel et al. 2019, figure 3."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headgates.gates import HeadMap
+from headgates.models.progress import Report
+from headgates.workbench.ablated_stats import score_ablations
+from headgates.workbench.ablation import chosen_sites, one_head_mask, values_by_site
+from headgates.workbench.source import Lines, Source
+
+
+def ablation_score(
+    model: Any,
+    batches: Iterable[Any] = (),
+    *,
+    source: Source,
+    valid: Lines,
+    kinds: Sequence[str] | None,
+    file: str,
+    fresh: bool,
+    report: Report,
+) -> HeadMap:
+    """The validation score (BLEU, for translation) of the whole model minus that without the head; negative
+    where the model is better without it. The batches are not read; statistics are kept in `file`.npz of the
+    run."""
+    del model, batches
+    sites = chosen_sites(source.predictor.model, kinds)
+    alone = [one_head_mask(site, head, closed=True) for site in sites for head in range(site.heads)]
+    scored = score_ablations(source, valid, alone, name=file, fresh=fresh, report=report)
+    return HeadMap(values_by_site(sites, [scored.base.main - system.main for system in scored.systems]))

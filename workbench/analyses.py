@@ -1,0 +1,342 @@
+"""The analyses that `analyze.py` runs, each with the settings its result depends on; a stored result with the
+same settings is read again.
+
+One pass over the text serves every analysis but relevance, which makes a pass of its own. Files in
+`analysis/<system>/`:
+
+    <analysis>.json    settings, head maps by name, facts (numbers that hold for all heads together),
+    provenance
+    <table>.csv        the tables of the analyses that have some
+
+To add an analysis: write a function AnalysedModel -> StartedAnalysis, and add a line to ANALYSES (and its
+name to configs/analyze.py)."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headgates.analysis.alignment import Alignment, Entropy, piece_links
+from headgates.analysis.attention_pass import Observer, observe_attention
+from headgates.analysis.confidence import Confidence
+from headgates.analysis.lrp import relevance
+from headgates.analysis.parses import parses
+from headgates.analysis.positions import Positions
+from headgates.analysis.rare_words import RareWords, token_counts
+from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
+from headgates.analysis.word_pieces import word_of_piece
+from headgates.configs.analyze import LABELS
+from headgates.data.ranks import is_first, wait
+from headgates.data.toy import toy_pairs
+from headgates.gates import KINDS, HeadMap
+from headgates.models.progress import Report
+from headgates.models.translator import Translator
+from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.table import Row, read_table, write_table
+
+
+@dataclass(frozen=True)
+class AnalysisResult:
+    """head_maps: by the name of what they hold. facts: of all heads together, such as baselines and numbers
+    of sentences."""
+
+    head_maps: dict[str, HeadMap]
+    facts: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+
+
+# the observers that need the pass over the text, and the function that gives the result after it
+StartedAnalysis = tuple[Sequence[Observer], Callable[[], AnalysisResult]]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """settings: what the result depends on besides the model and its text."""
+
+    start: Callable[[AnalysedModel], StartedAnalysis]
+    settings: Callable[[AnalysedModel], dict[str, Any]] = lambda analysed: {}
+    kinds: tuple[str, ...] = KINDS  # the kinds of attention that it looks at
+
+
+# ---------------------------------------------------------------- the analyses
+
+
+def confidence(analysed: AnalysedModel) -> StartedAnalysis:
+    observer = Confidence()
+    return [observer], lambda: AnalysisResult({"confidence": observer.head_map()})
+
+
+def positions(analysed: AnalysedModel) -> StartedAnalysis:
+    observer = Positions()
+
+    def finish() -> AnalysisResult:
+        best = observer.best()
+        return AnalysisResult(
+            {"offset": best.offset, "share": best.share}, {}, {"offsets": observer.offsets()}
+        )
+
+    return [observer], finish
+
+
+def rare(analysed: AnalysedModel) -> StartedAnalysis:
+    counts = token_counts(analysed.data.train_pairs.flat("source"), len(analysed.predictor.source_vocab))
+    observer = RareWords(counts, rare_rank(analysed))
+
+    def finish() -> AnalysisResult:
+        maps = {"rarest": observer.rarest(), "two_rarest": observer.two_rarest()}
+        one, two = observer.chance()
+        facts = {"rank": observer.rank, "chance_rarest": one, "chance_two_rarest": two}
+        return AnalysisResult(
+            maps, {**facts, "sentences_counted": observer.sentences, "queries": observer.queries}
+        )
+
+    return [observer], finish
+
+
+def rare_rank(analysed: AnalysedModel) -> int:
+    return analysed.config.rare_rank or (50 if analysed.toy else 500)
+
+
+def alignment(analysed: AnalysedModel) -> StartedAnalysis:
+    """Entropy always; agreement too where the gold alignments are known and cross attention is looked at."""
+    entropy = Entropy()
+    gold = Alignment(toy_links(analysed)) if analysed.toy and "cross" in analysed.config.kinds else None
+
+    def finish() -> AnalysisResult:
+        maps = {"entropy": entropy.nats(), "entropy_relative": entropy.relative()}
+        if gold is None:
+            return AnalysisResult(maps)
+        baseline = gold.baseline()
+        facts = {"baseline": baseline.share, "baseline_offset": baseline.offset, "tokens": gold.tokens}
+        return AnalysisResult({**maps, "agreement": gold.agreement()}, facts)
+
+    return [entropy, *([] if gold is None else [gold])], finish
+
+
+def toy_links(analysed: AnalysedModel) -> dict[int, Sequence[tuple[int, int]]]:
+    """The gold links between the pieces of every pair, by the pair's number."""
+    vocabs = analysed.predictor.source_vocab, analysed.predictor.target_vocab
+    links = {}
+    for number in analysed.data.split(analysed.split).numbers:
+        pair = toy_pairs(analysed.split)[number]
+        source = word_of_piece(vocabs[0], analysed.text.sources[number], pair.words)
+        target = word_of_piece(vocabs[1], analysed.text.targets[number], pair.target_words)
+        links[number] = piece_links(pair.alignment, source, target)
+    return links
+
+
+def syntax(analysed: AnalysedModel) -> StartedAnalysis:
+    config, sources = analysed.config, analysed.text.sources
+    numbers = analysed.data.split(analysed.split).numbers
+    trees = dict(
+        zip(
+            numbers,
+            parses(parses_source(analysed) or "", [sources[number] for number in numbers]),
+            strict=True,
+        )
+    )
+    words = {
+        number: word_of_piece(analysed.predictor.source_vocab, sources[number], tree.written)
+        for number, tree in trees.items()
+    }
+    present = {
+        clear_name(label, word)
+        for tree in trees.values()
+        for label, word in zip(tree.labels, tree.words, strict=True)
+    }
+    labels = config.labels or [label for label in LABELS if label in present]
+    observer = Syntax(
+        trees, words, labels or LABELS
+    )  # without any of them, its error says which labels there are
+
+    def finish() -> AnalysisResult:
+        maps = {"gain": observer.gain(), "syntactic": observer.syntactic()}
+        maps |= {
+            f"{r.label} {r.direction}": observer.accuracy(r.label, r.direction)
+            for r in observer.relations()
+            if r.n
+        }
+        absent = [name for name in LABELS if name not in observer.labels and not config.labels]
+        facts = {"labels": observer.labels, "absent": absent, "left_out": dict(observer.left_out)}
+        return AnalysisResult(maps, facts, {"syntax": observer.rows(), "syntax-best": observer.best()})
+
+    return [observer], finish
+
+
+def parses_source(analysed: AnalysedModel) -> str | None:
+    """Where the trees come from: --parses, or the toy language's own."""
+    return analysed.config.parses or ("gold" if analysed.toy else None)
+
+
+def lrp(analysed: AnalysedModel) -> StartedAnalysis:
+    config = analysed.config
+
+    def finish() -> AnalysisResult:
+        options: Any = {"rule": config.lrp_rule, "aggregation": config.lrp_aggregation, "kinds": config.kinds}
+        if not isinstance(analysed.predictor, Translator):
+            options["logits"] = analysed.source.task.top_logits
+        shares = relevance(analysed.predictor.model, analysed.batches("lrp"), **options)
+        return AnalysisResult(shares.head_maps(), shares.facts())
+
+    return [], finish
+
+
+def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
+    """A file of parses stands with its name and the digest of its content, not its path."""
+    kind, _, name_or_path = (parses_source(analysed) or "").partition(":")
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        path = path / "meta.json"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if name_or_path and path.is_file() else None
+    labels = [CLEAR_NAMES.get(label, label) for label in analysed.config.labels]
+    parses_name = f"{kind}:{Path(name_or_path).name}" if name_or_path else kind
+    # older results had a baseline of queries, and are made again
+    return {"parses": parses_name, "parses_digest": digest, "labels": labels or None, "baseline": "arcs"}
+
+
+ANALYSES: dict[str, Analysis] = {
+    "confidence": Analysis(confidence),
+    "lrp": Analysis(
+        lrp,
+        lambda analysed: {"rule": analysed.config.lrp_rule, "aggregation": analysed.config.lrp_aggregation},
+    ),
+    "positions": Analysis(positions),
+    "syntax": Analysis(syntax, syntax_settings, ("enc-self",)),
+    "rare": Analysis(rare, lambda analysed: {"rank": rare_rank(analysed)}, ("enc-self",)),
+    "alignment": Analysis(alignment, lambda analysed: {"alignments": "toy" if analysed.toy else None}),
+}
+
+
+# ---------------------------------------------------------------- running them
+
+
+def chosen_analyses(analysed: AnalysedModel, report: Report) -> list[str]:
+    """The names of --what, or of all analyses that can be run; `report` is told why the others cannot.
+
+    Raises ValueError where an analysis of --what cannot be run."""
+    asked = analysed.config.what
+    obstacles = {name: reason for name in ANALYSES if (reason := obstacle(analysed, name))}
+    for name in asked:
+        if name in obstacles:
+            raise ValueError(obstacles[name])
+    if not asked:
+        for reason in obstacles.values():
+            report(f"left out: {reason}")
+    return [name for name in ANALYSES if name in (asked or ANALYSES) and name not in obstacles]
+
+
+def obstacle(analysed: AnalysedModel, name: str) -> str | None:
+    """Why an analysis cannot be run, None where it can."""
+    kinds = ANALYSES[name].kinds
+    if not set(kinds) & set(analysed.config.kinds):
+        return f"{name} looks at {' and '.join(kinds)} attention, and --kinds is {','.join(analysed.config.kinds)}; add {kinds[0]}"
+    if name == "lrp" and analysed.config.text is not None:
+        return "lrp starts at the words of translations, and --text has none; use --split for it"
+    if name == "syntax" and parses_source(analysed) is None:
+        return f"syntax needs dependency trees of the {analysed.split} text; give --parses spacy:MODEL or --parses conllu:FILE"
+    return None
+
+
+def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) -> dict[str, AnalysisResult]:
+    """The result of every named analysis, in the order of `names`. Results that were not stored are written
+    to the results folder.
+
+    An analysis that finds nothing to count is left out. Raises ValueError where --what names such an
+    analysis, and, unless --fresh, where a stored file is broken."""
+    settings = {name: analysis_settings(analysed, name) for name in names}
+    results: dict[str, AnalysisResult] = {}
+    for name in names:
+        stored = None if analysed.config.fresh else stored_result(analysed, name, settings[name])
+        if stored is not None:
+            report(f"{name}: there already, same settings; --fresh repeats it")
+            results[name] = stored
+    wait()  # until every rank has read them: what follows writes
+    started = {name: ANALYSES[name].start(analysed) for name in names if name not in results}
+    in_pass = [name for name, (observers, _) in started.items() if observers]
+    if in_pass:
+        kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.kinds)
+        unit = "pairs" if analysed.config.text is None else "sentences"
+        report(
+            f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of {analysed.split}"
+        )
+        all_observers = [observer for observers, _ in started.values() for observer in observers]
+        observe_attention(analysed.predictor.model, analysed.batches("one pass"), all_observers, kinds=kinds)
+    for name, (_, finish) in started.items():
+        if name not in in_pass:
+            settings_words = ", ".join(
+                f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items()
+            )
+            report(
+                f"{name}: {settings_words}, over {len(analysed.data.split(analysed.split)):,} pairs of {analysed.split}"
+            )
+        try:
+            results[name] = finish()
+        except ValueError as error:  # such as no rare word in a few sentences: the other analyses go on
+            if name in analysed.config.what:
+                raise
+            report(f"left out: {name}: {error}")
+            continue
+        store_result(analysed, name, settings[name], results[name])
+    return {name: results[name] for name in names if name in results}
+
+
+def analysis_settings(analysed: AnalysedModel, name: str) -> dict[str, Any]:
+    """Everything that the analysis depends on, as its .json file holds it."""
+    kinds = [kind for kind in ANALYSES[name].kinds if kind in analysed.config.kinds]
+    return {**analysed.fingerprint(), "kinds": kinds, **ANALYSES[name].settings(analysed)}
+
+
+def store_result(
+    analysed: AnalysedModel, name: str, settings: dict[str, Any], result: AnalysisResult
+) -> None:
+    """Write the tables and then the .json file, which vouches for them."""
+    if is_first():
+        (analysed.folder / f"{analysed.results_folder}/{name}.json").unlink(missing_ok=True)
+    for table, rows in result.tables.items():
+        write_table(analysed.folder, f"{analysed.results_folder}/{table}.csv", rows)
+    maps = {title: head_map.to_json() for title, head_map in result.head_maps.items()}
+    content = {
+        "settings": settings,
+        "head_maps": maps,
+        "facts": result.facts,
+        "tables": list(result.tables),
+        **analysed.provenance,
+    }
+    analysed.folder.write_json(f"{analysed.results_folder}/{name}.json", content)
+
+
+def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) -> AnalysisResult | None:
+    """The stored result of the analysis, None where there is none with these settings."""
+    file = f"{analysed.results_folder}/{name}.json"
+    if not (analysed.folder / file).is_file():
+        return None
+    content = analysed.folder.read_json(file)
+    if content["settings"] != settings:
+        return None
+    maps = {title: stored_head_map(rows) for title, rows in content["head_maps"].items()}
+    tables = {
+        table: read_table(analysed.folder, f"{analysed.results_folder}/{table}.csv")
+        for table in content["tables"]
+    }
+    return AnalysisResult(maps, content["facts"], tables)
+
+
+def stored_head_map(rows: dict[str, list[Any]]) -> HeadMap:
+    """The head map of these rows of JSON; rows of booleans give a map of booleans."""
+    head_map = HeadMap.from_json(rows)
+    flags = all(isinstance(value, bool) for row in rows.values() for value in row)
+    return head_map.map(lambda row: row.bool()) if flags else head_map
+
+
+def head_map_of(results: Mapping[str, AnalysisResult], analysis: str, name: str) -> HeadMap | None:
+    return results[analysis].head_maps.get(name) if analysis in results else None
+
+
+def importance_of_base(analysed: AnalysedModel) -> HeadMap | None:
+    """Michel's importance in nats, where fit.py or prune.py stored it; None for any system but the base."""
+    for name in (f"gradient-{analysed.text_digest}", "gradient") if analysed.is_base else ():
+        path = analysed.base / f"scores/{name}.json"
+        if path.is_file():
+            return HeadMap.load(path)
+    return None

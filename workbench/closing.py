@@ -1,0 +1,177 @@
+"""What closing a head does to the model: the functions behind configs/closing.py, and the text that they are
+calibrated on.
+
+calibration = Calibration(source, sentences=1000)
+with closed_heads(source.model, closed, "repair", calibration):
+    ...                                                   # the model with these heads closed; afterwards it
+    is as it was
+close_heads(source.model, closed, "repair", calibration)  # for good: W_O and b change; `gates.remove` may
+follow, or training
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headgates.analysis.gate_gradients import Queries, query_tokens
+from headgates.configs.closing import CLOSINGS, TARGETS
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.data import ranks
+from headgates.data.batch import Batch
+from headgates.data.parallel import ParallelText
+from headgates.gates import HeadMap, HeadSite, fold_mean, repair, resampled, rescale, zero_heads
+from headgates.gates.outputs import outputs_of
+from headgates.models.sublayers import sublayers
+from headgates.workbench.source import BATCH_TOKENS, Source
+
+SENTENCES = 1000
+
+
+def real_positions(model: Any, site: HeadSite, batch: Any) -> Tensor:
+    """(B, L) bool, True at the query positions that are not padding; all queries of a model that writes no
+    target are of its source."""
+    if hasattr(model, "target_specials"):
+        return query_tokens(model, site, batch)
+    return batch.source != model.source_specials.padding
+
+
+@dataclass(eq=False)
+class Calibration:
+    """A sample of the run's training text, always the same; read when it is first asked for.
+
+    sentences: how many, 0 for all. targets: "reference", or "own" for the model's own greedy translations, so
+    that the source side is enough. seed: of `resample`'s draws. positions: which query positions count."""
+
+    source: Source
+    sentences: int = SENTENCES
+    targets: str = "reference"
+    seed: int = 1
+    positions: Queries = real_positions
+    lines: tuple[list[str], list[str]] | None = field(
+        default=None, repr=False
+    )  # another text in place of the run's
+
+    def __post_init__(self) -> None:
+        if self.targets not in TARGETS:
+            raise ValueError(
+                f"calibration targets: expected one of {', '.join(TARGETS)}, got {self.targets!r}"
+            )
+
+    @cached_property
+    def text(self) -> ParallelText:
+        """The sentence pairs. Raises ValueError where there are none."""
+        if self.lines is not None:
+            text = ParallelText(*self.lines)
+        else:
+            used = (self.source.config.get("text") or {}).get("train_sentences", 0)
+            text = self.source.corpus.split("train").first(used).sample(self.sentences)
+        if not any(line.strip() for line in text.sources):
+            raise ValueError(
+                "the calibration text is empty; give at least one source line, better a thousand"
+            )
+        return text
+
+    @cached_property
+    def data(self) -> Any:
+        """The pairs in pieces. Their translations, where these are the targets, are made with the model as it
+        is at that time."""
+        text = self.text
+        if self.targets == "own":
+            text = ParallelText(
+                text.sources, self.source.task.outputs(self.source.predictor, text.sources, quick=True)
+            )
+        return self.source.data(replace(self.source.corpus, train=text), train_sentences=len(text))
+
+    def __iter__(self) -> Iterator[Batch]:
+        device = next(self.source.model.parameters()).device
+        for batch in self.data.batches("train", BATCH_TOKENS):
+            yield batch.to(device)
+
+    def forward(self, model: nn.Module, batch: Batch) -> None:
+        self.source.task.loss(model, batch)
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """What the calibration depends on beside the run."""
+        return {"sentences": self.sentences, "targets": self.targets}
+
+
+OF_STREAM = ("stream", "values")  # of models whose residual stream is known
+WAYS: dict[str, Callable[..., Any]] = {
+    "mean": fold_mean,
+    "rescale": rescale,
+    "repair": repair,
+    "stream": partial(repair, sublayers=sublayers),
+    "values": partial(repair, sublayers=sublayers, values=True),
+}
+
+
+def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None = None) -> None:
+    """Raises ValueError at an unknown way, one that cannot be taken with this model, or where weights are
+    asked for and it leaves none."""
+    if how not in CLOSINGS:
+        raise ValueError(
+            f"unknown way to close a head, {how!r}{did_you_mean(how, CLOSINGS)}; expected one of {', '.join(CLOSINGS)}"
+        )
+    if permanent and not CLOSINGS[how].permanent:
+        lasting = ", ".join(name for name, closing in CLOSINGS.items() if closing.permanent)
+        raise ValueError(
+            f"{how} draws anew at every pass and leaves no weights to keep; close with one of {lasting}"
+        )
+    if how in OF_STREAM and model is not None:
+        sublayers(model)
+
+
+def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None) -> None:
+    """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what
+    `how` makes of them; with "stream" the feed-forward parts' last layers too, with "values" W_V.
+
+    calibration: None will do for "zero". Raises ValueError at an unknown way, one that leaves no weights, or
+    a text that is empty."""
+    check_closing(how, permanent=True)
+    if how == "zero":
+        zero_heads(model, closed)
+        return
+    assert calibration is not None  # ways that are calibrated are given a text
+    if calibration.targets == "own":
+        _ = calibration.data  # translated by the model with all its heads
+    options: dict[str, Any] = {"positions": calibration.positions}
+    if ranks.world() > 1:
+        options["ranks"] = ranks
+    WAYS[how](model, closed, calibration, calibration.forward, **options)
+
+
+@contextmanager
+def closed_heads(
+    model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None
+) -> Iterator[None]:
+    """The heads are closed within the context; afterwards the model is, bit for bit, as it was. Errors are
+    those of `close_heads`."""
+    check_closing(how)
+    if not CLOSINGS[how].permanent:
+        assert calibration is not None
+        with resampled(
+            model,
+            closed,
+            calibration,
+            calibration.forward,
+            positions=calibration.positions,
+            seed=calibration.seed,
+        ):
+            yield
+        return
+    outputs = outputs_of(model, closed, sublayers(model) if how in OF_STREAM else (), values=how == "values")
+    parameters = [parameter for output in outputs.values() for parameter in output.parameters]
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        close_heads(model, closed, how, calibration)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, old in zip(parameters, before, strict=True):
+                parameter.copy_(old)

@@ -1,0 +1,308 @@
+"""What `compare.py` makes: points, each a method at a number of heads with so much training, on one base;
+each is one run of fit.py.
+
+All runs share one configuration, the base's own unless --fit says otherwise, so that base, text, steps and
+search are the same; a point says only its method, heads, epochs and seed. The hash of its run is known before
+it starts, so that a finished one is found again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgates.configs.cli import config_hash, from_dict, to_yaml
+from headgates.configs.compare import CompareConfig, posthoc_methods
+from headgates.configs.fields import to_dict
+from headgates.configs.methods import METHODS
+from headgates.configs.schema import FitConfig
+from headgates.configs.scores import SCORES, ZERO, ScoreRow
+from headgates.configs.source import ForeignOptions, foreign_options, is_foreign
+from headgates.configs.yaml_file import load_yaml
+from headgates.gates import find_sites
+from headgates.lightning_modules.stage import resolve_precision
+from headgates.models.progress import say
+from headgates.workbench.base_settings import open_base, with_base_settings
+from headgates.workbench.experiment import Experiment
+from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.fingerprint import CONTINUED, SCORED, stage_fingerprint
+from headgates.workbench.folder import RunFolder, closes_heads
+from headgates.workbench.scores import ScoreRequest, head_scores
+from headgates.workbench.taught_text import taught_lines
+
+SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, without --heads
+OF_THE_COMMAND = (
+    "runs",
+    "threads",
+    "logger",
+    "resume",
+    "unique",
+    "fresh",
+    "name",
+    "data_dir",
+    "checkpoint_minutes",
+    "checkpoint_steps",
+)  # no part of the protocol
+PROTOCOL = "fit.yaml"  # the configuration that all runs of a comparison share
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at a number of heads. epochs: of training, 0 for none; heads: as asked for, None where lambda
+    (`lam`) steers."""
+
+    method: str
+    epochs: int
+    seed: int
+    heads: int | None = None
+    lam: float | None = None
+    closing: str = ZERO
+
+    @property
+    def learned(self) -> bool:
+        return self.method in METHODS
+
+    @property
+    def system(self) -> str:
+        """The row of its run that it is."""
+        if self.learned:
+            return METHODS[self.method].exact
+        return ScoreRow(posthoc_methods()[self.method], self.closing, finetuned=self.epochs > 0).name
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """What fit.py is told beside the shared configuration, by the names of settings."""
+        bases = ["base", "base-continued"] if self.epochs else ["base"]
+        flags: dict[str, Any] = {
+            "gate": self.method if self.learned else SCORED,
+            "systems": [*bases, self.system],
+            "seed": self.seed,
+        }
+        flags |= {"heads": self.heads} if self.heads is not None else {"lambda": self.lam}
+        return flags | ({"finetune.epochs": self.epochs} if self.epochs else {})
+
+    @property
+    def words(self) -> list[str]:
+        """The same as words of a command line."""
+        return [
+            f"--{name}={','.join(value) if isinstance(value, list) else value}"
+            for name, value in self.flags.items()
+        ]
+
+    def config(self, shared: FitConfig) -> FitConfig:
+        """The configuration of its run. Raises ValueError where fit.py would."""
+        changes = {
+            ("lam" if name == "lambda" else name): value
+            for name, value in self.flags.items()
+            if name != "finetune.epochs"
+        }
+        finetune = replace(shared.finetune, epochs=self.epochs) if self.epochs else shared.finetune
+        return replace(shared, **changes, finetune=finetune)
+
+
+@dataclass(frozen=True)
+class PlannedPoint:
+    """A point with the hash of its run, and that of the continued base which runs of its seed and epochs
+    share (None without training)."""
+
+    point: Point
+    run_hash: str
+    continued_hash: str | None
+
+
+class Comparison:
+    """What a command asks for: the base, the configuration of all runs, the text, and the points in the order
+    in which they are made."""
+
+    def __init__(self, config: CompareConfig):
+        """Raises ValueError, before anything is made, where the source is no finished base or a point cannot
+        be made on it."""
+        self.config = config
+        shared = shared_settings(config)
+        self.base = open_base(shared)
+        self.shared = with_base_settings(shared, self.base)
+        self.text = ExperimentText(self.shared)
+        self.kept = self.text.source(self.base)  # the base as it is, for its scores
+        self.total = sum(site.heads for site in find_sites(self.kept.model) if site.kind in self.shared.kinds)
+        self.heads = list(config.heads) or list(
+            dict.fromkeys(max(1, round(share * self.total)) for share in SHARES)
+        )
+        for count in self.heads:
+            if count > self.total:
+                kinds = ", ".join(self.shared.kinds)
+                raise ValueError(
+                    f"--heads: cannot keep {count} of {self.total} heads of {kinds}; give a smaller number"
+                )
+        precision, self.base_hash = resolve_precision(self.shared.precision), str(self.base.run_hash())
+
+        def run_hash(run: FitConfig, gate: str) -> str:
+            made_of = stage_fingerprint(
+                run, self.text.corpus, precision, base_hash=self.base_hash, gate=gate, test=self.text.test
+            )
+            return config_hash(made_of)
+
+        self.plan = []
+        for point in points(config, self.heads):
+            run = point.config(self.shared)
+            self.plan.append(
+                PlannedPoint(
+                    point, run_hash(run, run.gate), run_hash(run, CONTINUED) if point.epochs else None
+                )
+            )
+
+    @property
+    def name(self) -> str:
+        return self.config.name or self.base.path.resolve().name
+
+    @property
+    def protocol(self) -> str:
+        """The text of PROTOCOL: what all runs share, and nothing of the command that makes them."""
+        default = FitConfig()
+        plain = replace(self.shared, **{name: getattr(default, name) for name in OF_THE_COMMAND})
+        return to_yaml(plain, base_hash=self.base_hash)
+
+    def check_folder(self, folder: RunFolder) -> None:
+        """Raises ValueError where the folder holds the comparison of another base, or of other settings."""
+        if not (folder / PROTOCOL).is_file():
+            return
+        before, now = (
+            flat(load_yaml(folder / PROTOCOL)),
+            flat({**to_dict(self.shared), "base_hash": self.base_hash}),
+        )
+        before = flat(to_dict(FitConfig())) | before  # settings that came later
+        left_out = {*OF_THE_COMMAND, "base"}  # a base may have moved: its hash tells it
+        other = [name for name in now if name not in left_out and before.get(name) != now[name]]
+        if other:
+            raise ValueError(
+                f"{folder.path} holds a comparison with other settings ({', '.join(other[:5])}{', ...' if len(other) > 5 else ''}); "
+                "give this one a --name of its own, or remove that folder"
+            )
+
+    def make_here(self, planned: PlannedPoint) -> None:
+        """Make the run of a point in this process: for points without training, of which a process of their
+        own would take longer to start than to make them. Raises ValueError or OSError as fit.py."""
+        command: dict[str, Any] = {
+            "runs": self.config.runs,
+            "logger": self.config.logger,
+            "resume": True,
+            "unique": True,
+        }
+        Experiment(replace(planned.point.config(self.shared), **command), self.text).run()
+
+    def keep_scores(self, planned: Sequence[PlannedPoint]) -> None:
+        """Compute the scores that these points close by, each once, and keep them in the base's folder, where
+        their runs find them."""
+        seeds: dict[tuple[str, int], None] = {}
+        for point in (each.point for each in planned if not each.point.learned):
+            score = posthoc_methods()[point.method]
+            seeds[score, point.seed if SCORES[score].seeded else self.config.seed] = None
+        for score, seed in seeds:
+            sentences = self.shared.greedy_sentences
+            head_scores(
+                score, ScoreRequest(self.kept, valid=self.kept.lines("valid"), seed=seed, sentences=sentences)
+            )
+
+    def keep_translations(self, planned: Sequence[PlannedPoint]) -> None:
+        """Let the base make the translations that the training of these points learns from, once, in its
+        folder."""
+        if self.shared.distill.sequences and any(each.point.epochs for each in planned):
+            taught_lines(self.text, self.base)
+
+
+def shared_settings(config: CompareConfig) -> FitConfig:
+    """The configuration of all runs: the base's own, what --fit changes, and the base itself. Raises
+    ValueError where the source is no base, or a file holds no settings of fit.py."""
+    settings: dict[str, Any] = {}
+    if is_foreign(config.source):
+        options = foreign_options(config)
+        text = ("data", "src", "tgt")
+        settings |= options | {
+            name: getattr(config, name) for name in text if getattr(config, name) is not None
+        }
+    else:
+        folder = RunFolder.open(config.source)
+        settings |= folder.config()
+        if closes_heads(settings):
+            raise ValueError(
+                f"{config.source} closes heads already; a comparison starts from its base, {settings.get('base')}"
+            )
+        if given := [name for name in ("data", "src", "tgt") if getattr(config, name) is not None] or list(
+            foreign_options(config)
+        ):
+            raise ValueError(
+                f"--{given[0].replace('_', '-')} is for models of other libraries; {config.source} is a run, which has its own"
+            )
+        settings |= {name: None for name in ForeignOptions.__dataclass_fields__}
+    if config.fit is not None:
+        changes = load_yaml(config.fit)
+        from_dict(FitConfig, changes, origin=config.fit)  # its errors name the file
+        settings = merged(settings, changes)
+    settings |= {
+        "base": config.source,
+        "name": None,
+        "gate": "none",
+        "heads": FitConfig().heads,
+        "systems": [],
+        "seed": 1,
+        "dynamics": [],
+    }
+    settings |= {
+        "runs": config.runs,
+        "resume": False,
+        "fresh": False,
+        "unique": False,
+        "threads": 0,
+        "logger": "csv",
+    }
+    settings |= {"kinds": list(config.kinds)} if config.kinds else {}
+    settings |= {"data_dir": config.data_dir} if config.data_dir else {}
+    return from_dict(FitConfig, settings)
+
+
+def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the changes, group by group."""
+    new = dict(settings)
+    for name, value in changes.items():
+        key = str(name).replace("-", "_")
+        new[key] = merged(new.get(key) or {}, value) if isinstance(value, dict) else value
+    return new
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> value."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
+    """The points of a command: whole seeds one after the other, the most heads first. Without training only
+    what is drawn has seeds."""
+    for seed in config.all_seeds:
+        for epochs in config.finetune:
+            for count in sorted(heads, reverse=True):
+                for method in config.methods:
+                    if method in METHODS:
+                        if epochs and METHODS[method].steered_by == "heads":
+                            yield Point(method, epochs, seed, heads=count)
+                    elif epochs or seed == config.seed or SCORES[posthoc_methods()[method]].seeded:
+                        yield from (
+                            Point(method, epochs, seed, heads=count, closing=closing)
+                            for closing in config.close
+                        )
+            for lam in sorted(config.lambdas) if epochs else []:
+                steered = [
+                    method
+                    for method in config.methods
+                    if method in METHODS and METHODS[method].steered_by == "lambda"
+                ]
+                yield from (Point(method, epochs, seed, lam=lam) for method in steered)
+
+
+def tell_plan(comparison: Comparison, waiting: int) -> None:
+    """Say what will be made."""
+    plan = comparison.plan
+    heads = ", ".join(map(str, comparison.heads))
+    say(
+        f"{comparison.name}: {len(plan)} points at {heads} of {comparison.total} heads, {waiting} of them to make"
+    )

@@ -1,0 +1,219 @@
+"""The comparison: every system makes its outputs of the same test set; differences are given against the
+better of the two bases.
+
+A row holds the task's metrics with signatures, intervals and p-values by paired bootstrap, heads, parameters
+and speed.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headgates.analysis.significance import Scored, compare, resample_counts, score
+from headgates.configs.cli import config_hash
+from headgates.configs.methods import GateMethod
+from headgates.data.parallel import digest_lines
+from headgates.data.ranks import first
+from headgates.gates import HeadMap, heads_left
+from headgates.models.progress import say
+from headgates.tasks.base import Predictor, Task
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.provenance import device_name, provenance
+from headgates.workbench.row import COMPARED, Measure, ResultRow
+from headgates.workbench.source import Lines
+
+RESAMPLES = 1000
+BINARISING_GAP = (
+    0.3  # of the metric that decides, between soft and exact gates, above which the user is warned
+)
+
+
+class Evaluation:
+    """The rows of one run's comparison, one for each system. test: source and reference lines; settings: what
+    the outputs depend on besides the model."""
+
+    def __init__(self, folder: RunFolder, task: Task, test: Lines, settings: dict[str, Any]):
+        self.folder, self.task, self.test = folder, task, test
+        self.fingerprint = {**settings, "sentences": len(test[0]), "test_digest": digest_lines(*test)}
+        self.rows: list[ResultRow] = []
+        self.scored: dict[str, Scored] = {}
+        self.counts = resample_counts(len(test[0]), RESAMPLES)
+        self.reference: str | None = None
+
+    def add(
+        self,
+        system: str,
+        weights: Path,
+        predictor: Predictor,
+        open_heads: HeadMap | None,
+        *,
+        xi: HeadMap | None = None,
+        **facts: Any,
+    ) -> ResultRow:
+        """Record the system in systems.json, make its outputs, score them, write them and return the row.
+
+        weights, xi: the checkpoint of the system and the values of its gates, None without gates. open_heads:
+        those of the gated sites, numbered as before any removal; at other sites every head that was not
+        removed is open. facts: further
+        fields of the row."""
+        self.folder.add_system(
+            system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files
+        )
+        begin = time.perf_counter()
+        outputs = self.task.outputs(predictor, self.test[0])
+        seconds = time.perf_counter() - begin
+        by_kind: dict[str, int] = {}
+        present = heads_left(predictor.model)  # False where a head was removed
+        for site, left in present.items():
+            is_open = (
+                left & open_heads[site].bool() if open_heads is not None and site in open_heads else left
+            )
+            by_kind[site.kind] = by_kind.get(site.kind, 0) + int(is_open.sum())
+        row = ResultRow(
+            system=system,
+            heads_open=sum(by_kind.values()),
+            heads_total=present.heads_total,
+            heads_by_kind=by_kind,
+            measures={},
+            heads_by_site=open_heads.by_site() if open_heads is not None else None,
+            parameters=sum(
+                p.numel()
+                for name, p in predictor.model.named_parameters()
+                if not name.startswith("head_gates.")
+            ),
+            sentences_per_second=len(self.test[0]) / seconds,
+            evaluation=self.fingerprint,
+            **facts,
+        )
+        self.add_scored(row, outputs)
+        metric = self.task.metrics[0]
+        say(f"{system}: {row.heads_open} of {row.heads_total} heads, {metric.title} {row.main.value:.2f}")
+        return row
+
+    def add_scored(self, row: ResultRow, outputs: Sequence[str]) -> None:
+        """Write a system's outputs, score them into its row, and add the row to the comparison."""
+        self.folder.write_text(f"hypotheses/{row.system}.txt", "".join(line + "\n" for line in outputs))
+        scored = score(outputs, self.test[1], self.task.metrics)
+        self.scored[row.system] = scored
+        row.measures = {
+            name: Measure(scored[name], signature) for name, signature in scored.signatures.items()
+        }
+        self.rows.append(row)
+        if self.reference is not None:
+            self.against_reference(row)
+
+    def outputs(self, folder: RunFolder, system: str) -> list[str]:
+        """Read a system's outputs for the test set from its file."""
+        path = folder / f"hypotheses/{system}.txt"  # perhaps just written by the first rank
+        return first(
+            lambda: path.read_bytes().decode().split("\n")[:-1]
+        )  # read_text would make a line end of "\r"
+
+    def copy_row(
+        self, row: ResultRow, folder: RunFolder, other: str, weights: Path, xi: HeadMap | None, **changes: Any
+    ) -> None:
+        """Add a row with the outputs of the system `other` of `folder`."""
+        outputs = self.outputs(folder, other)
+        row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
+        self.folder.add_system(
+            row.system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files
+        )
+        self.add_scored(row, outputs)
+
+    def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
+        """Add the row and outputs of a base run; they are made anew if they were made with settings other
+        than this configuration's."""
+        rows = {row.system: row for row in run.rows()}
+        if system in rows and rows[system].evaluation == self.fingerprint:
+            self.copy_row(rows[system], run, system, run / "best.pt", None)
+            return
+        kept = RunFolder(
+            run / f"evaluations/{config_hash(self.fingerprint)}"
+        )  # for the next run that evaluates so
+        if first((kept / "row.json").is_file):
+            self.copy_row(
+                ResultRow.from_json(kept.read_json("row.json")), kept, system, run / "best.pt", None
+            )
+            return
+        predictor = self.task.load_predictor(run.path, run.weights_of(run.own_system()), settings)
+        row = self.add(
+            system, run / "best.pt", predictor, None, stage=rows[system].stage if system in rows else {}
+        )
+        with suppress(OSError):  # a base may be another user's
+            kept.write_text(
+                f"hypotheses/{system}.txt", "".join(line + "\n" for line in self.outputs(self.folder, system))
+            )
+            kept.write_json("row.json", row.to_json())
+
+    def count_different_lines(self, system: str, other: str) -> int:
+        """Return the number of test lines for which two systems of this run have different outputs."""
+        return sum(
+            a != b
+            for a, b in zip(self.outputs(self.folder, system), self.outputs(self.folder, other), strict=True)
+        )
+
+    def repeat(
+        self, system: str, other: str, weights: Path, xi: HeadMap | None = None, *, because: str
+    ) -> None:
+        """Add a row for a system that is the same model as another of this run."""
+        row = next(row for row in self.rows if row.system == other)
+        self.copy_row(row, self.folder, other, weights, xi, system=system, same_as=other)
+        say(f"{system}: {because}, so it is {other}, {self.task.metrics[0].title} {row.main.value:.2f}")
+
+    def choose_reference(self) -> None:
+        """Compare every row with the base whose full-validation loss is lower. A base that others trained has
+        no loss, and comes last."""
+        bases = [row for row in self.rows if row.is_base]
+        self.reference = min(bases, key=lambda row: min((row.stage or {}).get("losses") or [math.inf])).system
+        for row in self.rows:
+            self.against_reference(row)
+
+    def against_reference(self, row: ResultRow) -> None:
+        assert self.reference is not None
+        comparison = compare(self.scored[row.system], self.scored[self.reference], self.counts)
+        row.reference = self.reference
+        for name, measure in row.measures.items():
+            for column in COMPARED:
+                setattr(measure, column, comparison.get(f"{name}_{column}"))
+        if "base" in self.scored:
+            row.p_value_vs_base = compare(self.scored[row.system], self.scored["base"], self.counts)[
+                f"{row.metric}_p_value"
+            ]
+
+    def warn_about_binarising(self, method: GateMethod) -> None:
+        """Warn where making the gates exactly 0 or 1 changed the outputs' score."""
+        value = {row.system: row.main.value for row in self.rows}
+        soft, exact = value.get(method.soft), value.get(method.exact)
+        if soft is not None and exact is not None and abs(soft - exact) > BINARISING_GAP:
+            warnings.warn(
+                f"making the gates exactly 0 or 1 changed {self.task.metrics[0].title} from {soft:.2f} to {exact:.2f}: gates are still "
+                "between; give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
+                stacklevel=2,
+            )
+
+
+def compare_again(folder: RunFolder, task: Task, test: Lines) -> None:
+    """Compare the outputs of a finished run again where its p-values are of one tail, as earlier versions had
+    them; what made the run is kept beside what compared it. test: the lines that the run was evaluated on."""
+    rows, result = first(lambda: (folder.rows(), folder.read_json("result.json")))
+    if not any(row.main.p_value is None and row.main.p_sacrebleu is not None for row in rows):
+        return
+    evaluation = Evaluation(folder, task, test, {})
+    for row in rows:
+        evaluation.add_scored(row, evaluation.outputs(folder, row.system))
+    evaluation.choose_reference()
+    compared = {
+        name: value
+        for name, value in provenance(device_name(), "none", 0).items()
+        if name in ("command", "commit", "date")
+    }
+    folder.write_json(
+        "result.json",
+        {**result, "rows": [row.to_json() for row in evaluation.rows], "compared_again": compared},
+    )
+    say(f"{folder.path}: compared again from its outputs, with two-sided p-values")

@@ -1,0 +1,75 @@
+"""How the scripts end: with an exit code, and with one line on stderr where they cannot go on."""
+
+import errno
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from headgates.configs.printable import printable
+from headgates.data.ranks import has_lost_another, speaks_first, world
+from headgates.workbench.processes import hush, leave
+
+
+def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
+    """Run a script and return its exit code: what `run` returns (0 for None), 1 after a ValueError or
+    OSError, 128 + the signal's number after Ctrl-C (130), a kill (143) or another signal that ends it.
+
+    The message of the error, or `interrupted`, which says what is left after Ctrl-C, becomes one line on
+    stderr; of several processes that run the script together, one says it."""
+    heard: list[int] = []
+    hush()
+    try:
+        with kill_as_interrupt(heard):
+            code = run() or 0
+            leave()
+            return code
+    except (ValueError, OSError) as error:
+        say_once(error_line(script, error))
+        return 1
+    except RuntimeError as error:
+        if not has_lost_another(error):
+            raise
+        say_once(
+            f"{script}: error: another of the {world()} processes has ended, and without it this one cannot go on"
+        )
+        return 1
+    except KeyboardInterrupt:
+        say_once(printable(f"{script}: interrupted; {interrupted}"))
+        return 128 + (heard[0] if heard else signal.SIGINT)
+
+
+def say_once(line: str) -> None:
+    if speaks_first():
+        print(line, file=sys.stderr, flush=True)
+
+
+def error_line(script: str, error: Exception) -> str:
+    """What the user is told of an error, printable on any terminal; of a full disk, with what to do."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        text = f"cannot write {error.filename or 'all of its output'}: {error.strerror}; free some space and repeat the command"
+    return printable(f"{script}: error: {text}")
+
+
+@contextmanager
+def kill_as_interrupt(heard: list[int] | None = None) -> Iterator[None]:
+    """Turn a kill, a closed terminal or a scheduler's warning into an interrupt, so that what was begun is
+    put in order and said. heard: the numbers of the signals are added to it."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        if heard is not None:
+            heard.append(signum)
+        raise KeyboardInterrupt
+
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+    awaited = [
+        signum for signum in known if signal.getsignal(signum) is not signal.SIG_IGN
+    ]  # nohup: not SIGHUP
+    before = {signum: signal.signal(signum, interrupt) for signum in awaited}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,83 @@
+"""What the stages of one configuration work on: the text, its batches, the test lines, and fresh copies of a
+base."""
+
+from copy import copy
+from typing import Any
+
+from headgates.configs.fields import to_dict
+from headgates.configs.schema import FitConfig, StageConfig
+from headgates.data.corpus import TranslationData
+from headgates.data.ranks import after_first
+from headgates.models.progress import say
+from headgates.tasks import task_named
+from headgates.tasks.base import Predictor
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import Lines, Source, best_device
+
+
+class ExperimentText:
+    """prefix: how the names of its runs begin, `<data>-<src>-<tgt>` for translation; test: the source and
+    reference lines that are evaluated."""
+
+    def __init__(self, config: FitConfig):
+        self.config, self.settings = config, to_dict(config)
+        self.task = task_named(config.task)
+        self.corpus = after_first(lambda: self.task.load_text(self.settings))  # it may be downloaded
+        self.prefix, _ = self.task.run_words(self.settings)
+        self.test: Lines = (list(self.corpus.test.sources), list(self.corpus.test.targets))
+        if config.test_sentences:
+            self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
+        self._data: TranslationData | None = None
+        self.taught: dict[str, TranslationData] = {}  # with translations of a base (protocol/taught_text.py)
+
+    def with_settings(self, config: FitConfig) -> "ExperimentText":
+        """The same text for a configuration that reads the same, such as another method's on the same
+        base."""
+        other = copy(self)
+        other.config, other.settings = config, to_dict(config)
+        return other
+
+    def data(self, folder: RunFolder) -> TranslationData:
+        """Batches in the vocabulary of a run, which all runs on one base share; what training leaves out is
+        said once."""
+        if self._data is None:
+            self._data = self.task.data(folder.path, self.corpus, self.settings)
+            skipped = {
+                name: counts["skipped"] for name, counts in self._data.report.items() if counts.get("skipped")
+            }
+            if skipped:
+                say(
+                    "skipped: "
+                    + "; ".join(
+                        f"{name}: {n} {why}" for name, why_n in skipped.items() for why, n in why_n.items()
+                    )
+                )
+        return self._data
+
+    def sample(self, stage: StageConfig) -> Lines:
+        """The validation lines whose outputs are looked at after an epoch."""
+        n = stage.bleu_sentences
+        return list(self.corpus.valid.sources[:n]), list(self.corpus.valid.targets[:n])
+
+    def load(self, base: RunFolder) -> Predictor:
+        """A fresh copy of a base's best model, with the settings of this configuration."""
+        predictor = self.task.load_predictor(base.path, base.weights_of(base.own_system()), self.settings)
+        predictor.model.to(best_device())
+        return predictor
+
+    def source(self, base: RunFolder) -> Source:
+        """A fresh copy of a base's best model as a source of scores, on the text of this configuration."""
+        source = Source(
+            base, base.own_system(), self.task, self.load(base), self.settings, self.config.data_dir
+        )
+        source.corpus = self.corpus  # read already
+        return source
+
+    def about(self, folder: RunFolder) -> dict[str, Any]:
+        """What result.json says of the data."""
+        about = {
+            "corpus": self.corpus.name,
+            "description": self.corpus.description,
+            "text_digest": self.corpus.digest(),
+        }
+        return about | self.data(folder).report

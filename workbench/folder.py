@@ -1,0 +1,260 @@
+"""The run folder: what every script writes and reads.   One run is one base, or one gate setting on a base.
+
+config.yaml command.txt vocab*.model best.pt last.pt systems.json gates.json metrics.csv hypotheses/ scores/
+result.json
+"""
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headgates.configs.cli import RECORDED
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.fields import check_types, shortened
+from headgates.configs.json_file import Kind, load_json
+from headgates.configs.schema import FitConfig
+from headgates.configs.yaml_file import load_yaml
+from headgates.data.atomic_file import atomic_file
+from headgates.data.file_digest import check_digests, file_digest
+from headgates.workbench.row import ResultRow
+
+CURE = "repeat the command that writes it with --fresh"
+NAME = re.compile(r"\w[\w.+-]*")  # of a system
+# a part of a file's name -> what its readers rely on: keys and their types
+KEYS: Mapping[str, Mapping[str, Kind]] = {
+    "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
+    "stage.json": {
+        "weights": str,
+        "epochs": int,
+        "steps": int,
+        "best_epoch": int,
+        "losses": list,
+        "seconds": int | float,
+    },
+    "curves/": {"settings": dict | None, "finished": bool | None},
+    "ablation/": {"made_of": dict | None},
+    "cards.json": {"settings": dict, "heads": list},
+    "analysis/": {"settings": dict, "head_maps": dict, "facts": dict, "tables": list},
+}
+
+
+class RunSettings(dict[str, Any]):
+    """The content of a config.yaml, `path`: a setting that it lacks is a ValueError that says what to do."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path, group: str = ""):
+        super().__init__(
+            {
+                key: RunSettings(value, path, f"{key}.") if isinstance(value, dict) else value
+                for key, value in content.items()
+            }
+        )
+        self.path, self.group = path, group
+
+    def __missing__(self, key: str) -> Any:
+        raise ValueError(f"{self.path} has no {self.group}{key}, which is needed here; {CURE}")
+
+
+yaml.SafeDumper.add_representer(RunSettings, yaml.SafeDumper.represent_dict)
+
+
+class RunFolder:
+    """One folder of `--runs`. Reading a file that is missing or broken raises ValueError with what to do."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """The folder of an existing run. Raises ValueError if there is none, naming the nearest."""
+        folder = cls(path)
+        if not (folder / "config.yaml").is_file():
+            siblings = [p.parent.name for p in Path(path).parent.glob("*/config.yaml")]
+            hint = did_you_mean(Path(path).name, siblings, prefix=f"{Path(path).parent}{os.sep}")
+            raise ValueError(f"no run at {path}, where a run folder would hold config.yaml{hint}")
+        return folder
+
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, as fit.py wrote them. Raises ValueError where the file holds none or
+        values of other types, or cannot be read."""
+        path = self / "config.yaml"
+        content = load_yaml(path)
+        if not content:
+            raise ValueError(f"{path} holds no settings; expected the configuration that fit.py wrote")
+        try:
+            check_types(FitConfig, content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; {CURE}") from error
+        for name in sorted(RECORDED & content.keys()):
+            if not isinstance(content[name], str | None):
+                raise ValueError(
+                    f"{path}: {name} is a {type(content[name]).__name__}, expected the hash of a run; {CURE}"
+                )
+        return RunSettings(content, path)
+
+    def run_hash(self) -> str | None:
+        """The hash of what the run was made from; None where there is none, with a warning where config.yaml
+        cannot be read: one broken run must not stop all commands."""
+        try:
+            return self.config().get("run_hash") if (self / "config.yaml").is_file() else None
+        except ValueError as error:
+            warnings.warn(str(error), stacklevel=2)
+            return None
+
+    def read_json(self, name: str, shape: type = dict, *, cure: str = CURE) -> Any:
+        """The content of a JSON file. Raises ValueError where there is none, where it is broken, where it is
+        no `shape`, or where it lacks the KEYS of its kind."""
+        keys = next((keys for part, keys in KEYS.items() if part in name), None)
+        try:
+            return load_json(self / name, shape, keys, cure=cure)
+        except FileNotFoundError:
+            raise ValueError(
+                f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)"
+            ) from None
+
+    def foreign(self, name: str, why: str) -> ValueError:
+        """The error for a file that is whole, but holds something else than our commands write."""
+        return ValueError(f"{self / name} is not what this program writes: {why}; {CURE}")
+
+    def write_json(self, name: str, content: Any) -> None:
+        self.write_text(name, json.dumps(content, indent=1) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file of the run, whole or not at all. Raises ValueError where its name, or a link, leads
+        out of the folder."""
+        path = self / name
+        if not path.parent.resolve().is_relative_to(self.path.resolve()):
+            raise ValueError(
+                f"{path} is not inside of {self.path}, so nothing is written there; take away the link or name that leads out"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as file:
+            file.write(text.encode())
+
+    def result(self) -> dict[str, Any] | None:
+        """result.json, or None while no stage has ended."""
+        return self.read_json("result.json") if (self / "result.json").is_file() else None
+
+    def rows(self) -> list[ResultRow]:
+        """The systems of result.json, in its order; none while no stage has ended."""
+        return [ResultRow.from_json(row) for row in (self.result() or {}).get("rows") or []]
+
+    def own_system(self) -> str:
+        """What the run was made for: its base, or its gates made exactly 0 or 1."""
+        return check_name(str(self.read_json("result.json").get("system", "base")), self / "result.json")
+
+    def finished(self) -> bool:
+        result = self.result()
+        return bool(result and result.get("finished"))
+
+    def check_finished(self) -> None:
+        """Raises ValueError, saying how to go on, unless the run is finished."""
+        if not self.finished():
+            raise ValueError(
+                f"{self.path} is not finished; the command in its command.txt with --resume continues it"
+            )
+
+    def was_begun(self) -> bool:
+        """Whether a stage of the run has left a checkpoint to go on from."""
+        return any(self.path.glob("*last.pt")) or any(self.path.glob("*last.previous.pt"))
+
+    def systems(self) -> dict[str, dict[str, Any]]:
+        """Each system of the run: {"weights": checkpoint relative to the folder, "xi": HeadMap as JSON or
+        None, "sha256": digests}."""
+        systems: dict[str, dict[str, Any]] = self.read_json("systems.json")
+        for name, system in systems.items():
+            check_name(name, self / "systems.json")
+            if not (
+                isinstance(system, dict)
+                and isinstance(system.get("weights"), str)
+                and isinstance(system.get("xi", ""), dict | None)
+            ):
+                raise self.foreign(
+                    "systems.json", f"{name} has no weights, or gates that are no map of heads"
+                )
+        return systems
+
+    def weights_of(self, name: str) -> Path:
+        """The checkpoint of a system. Raises ValueError where it or the tokenizer is not the file that the
+        system was recorded with; older runs, which recorded no digests, are taken at their word."""
+        system = self.systems()[name]
+        check_digests(self.path, system.get("sha256"), cure="copy it again, or repeat the run with --fresh")
+        return self / system["weights"]
+
+    def add_system(
+        self, name: str, weights: Path, xi: dict[str, list[Any]] | None, *, tokenizer: str = "vocab*"
+    ) -> None:
+        """Record a system with the digests of its files. tokenizer: the pattern of the tokenizer's files."""
+        systems = self.systems() if (self / "systems.json").is_file() else {}
+        files = [path for path in (weights, *sorted(self.path.glob(tokenizer))) if path.is_file()]
+        digests = {os.path.relpath(path, self.path): file_digest(path) for path in files}
+        systems[name] = {
+            "weights": os.path.relpath(weights, self.path),
+            "xi": xi,
+            **({"sha256": digests} if digests else {}),
+        }
+        self.write_json("systems.json", systems)
+
+
+def check_name(system: str, path: Path) -> str:
+    """The name of a system, as part of names of files. Raises ValueError, naming the file that has it, where
+    it could lead elsewhere."""
+    if not NAME.fullmatch(system):
+        raise ValueError(
+            f"{path} has a system called {shortened(system)}; expected letters, digits, '.', '_', '+' and '-'; {CURE}"
+        )
+    return system
+
+
+def previous_checkpoint(last: str | Path) -> Path:
+    """Where the checkpoint before the last is kept."""
+    return Path(last).with_suffix(".previous.pt")
+
+
+def find_runs(root: str | Path) -> list[RunFolder]:
+    """All runs below a folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]
+
+
+def closes_heads(config: Mapping[str, Any]) -> bool:
+    """Whether a run with this config.yaml closes heads of its base, by learned gates or, at a number of
+    heads, by scores."""
+    return config.get("gate", "none") != "none" or bool(config.get("heads"))
+
+
+def dense_run(folder: RunFolder) -> RunFolder:
+    """The run whose model has no gates: the run itself, or the base of a run that closes heads. Raises
+    ValueError if that base is gone, or is another one by now."""
+    config = folder.config()
+    if not closes_heads(config):
+        return folder
+    base = config.get("base")
+    if not base:
+        raise ValueError(
+            f"{folder.path} has gates and names no base, so there is no model without gates; give a base run (--gate none)"
+        )
+    # beside the run before the recorded path: a folder of runs may have been copied elsewhere
+    found = [
+        RunFolder(path)
+        for path in (folder.path.parent / Path(base).name, Path(base))
+        if (path / "config.yaml").is_file()
+    ]
+    if not found:
+        raise ValueError(
+            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or train it again with the same "
+            "settings and --gate none"
+        )
+    same = [run for run in found if config.get("base_hash") in (None, run.config().get("run_hash"))]
+    if not same:
+        raise ValueError(
+            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); for that base itself, give it"
+        )
+    return same[0]

@@ -1,0 +1,249 @@
+"""One run, many numbers of heads (`fit.py --curve`, `--fewest`): each count starts from the smaller model of
+the count before, and the fewest heads at an accepted drop are found on validation and confirmed once on the
+test set.
+
+Files: `K-heads.pt`, the model with K heads; `K-stage.json`, how it was trained; `hypotheses/valid-K.txt`;
+`curve.csv`, a row for each count; `knee.json`, what was accepted and what was found; `heads-curve.png` and
+`.svg`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headgates.analysis.knee import SLACK, Drop, drop, knee
+from headgates.analysis.significance import Scored, resample_counts, score
+from headgates.configs.methods import GateMethod
+from headgates.configs.schema import FitConfig
+from headgates.data.ranks import first, wait
+from headgates.gates import detach, heads_left, remove
+from headgates.models.progress import say
+from headgates.tasks.base import Predictor
+from headgates.workbench.evaluation import RESAMPLES
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.gate_stage import train_gates
+from headgates.workbench.table import Row, write_table
+
+if TYPE_CHECKING:
+    from headgates.workbench.experiment import Experiment
+
+SHARES = (
+    0.75,
+    0.625,
+    0.5,
+    0.375,
+    0.25,
+    0.1875,
+    0.125,
+    0.0625,
+)  # of the gated heads, where --curve names no counts
+KNEE = "knee.json"
+
+
+def head_curve(
+    experiment: "Experiment", base: RunFolder, continued: RunFolder | None, method: GateMethod
+) -> RunFolder:
+    """Return the run of a configuration with `curve` or `fewest`. A finished one is asked again where another
+    drop is accepted.
+
+    Raises ValueError at counts that the model does not have."""
+    config = experiment.config
+    words = f"{'fewest' if config.fewest else 'curve'}{experiment.kinds_words}"
+    name = config.name or f"{experiment.text.prefix}-{method.name}-{words}-s{config.seed}"
+    fingerprint = experiment.fingerprint_on(base, method.name) | {"curve": config.curve or "fewest"}
+    counts = counts_of(experiment.text.load(base), config)
+    how: dict[str, Any] = {
+        "gate": method.name,
+        "base": base,
+        "fresh": config.fresh,
+        "strict": not config.unique,
+    }
+    folder, done = experiment.claim_folder(name, fingerprint, **how)
+    if done and folder.read_json(KNEE)["max_drop"] == config.max_drop:
+        say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
+        experiment.fill_missing_report(folder)
+        return folder
+    experiment.tracker.open(folder, "gates", base)
+    HeadCurve(experiment, folder, base, method).run(continued, counts)
+    experiment.fill_report(folder)
+    experiment.tracker.finish(experiment.text.test)
+    return folder
+
+
+def counts_of(predictor: Predictor, config: FitConfig) -> list[int]:
+    """The numbers of heads, in the gated kinds, from many to few. Raises ValueError where the model has no
+    more than one of them."""
+    total = heads_left(predictor.model).select(config.kinds).count()
+    chosen = config.curve or sorted({round(total * share) for share in SHARES} - {0, total}, reverse=True)
+    if too_many := [count for count in chosen if count >= total]:
+        kinds = ", ".join(config.kinds)
+        raise ValueError(
+            f"--curve: expected fewer heads than the {total} of {kinds}, got {', '.join(map(str, too_many))}"
+        )
+    return chosen
+
+
+class HeadCurve:
+    """The points of one run, and its knee."""
+
+    def __init__(self, experiment: "Experiment", folder: RunFolder, base: RunFolder, method: GateMethod):
+        self.experiment, self.folder, self.base, self.method = experiment, folder, base, method
+        self.config, self.task = experiment.config, experiment.task
+        corpus = experiment.text.corpus
+        self.valid = (list(corpus.valid.sources), list(corpus.valid.targets))
+        self.resamples = resample_counts(len(self.valid[0]), RESAMPLES)
+
+    def run(self, continued: RunFolder | None, counts: Sequence[int]) -> None:
+        """Train what is not there yet, find the knee, and write the comparison."""
+        experiment, predictor = self.experiment, self.experiment.text.load(self.base)
+        evaluation = experiment.evaluation(self.folder, predictor)
+        for system, run in {"base": self.base, "base-continued": continued}.items():
+            if run is not None:
+                evaluation.borrow(system, run, experiment.text.settings)
+        evaluation.choose_reference()
+        reference_run = (
+            continued if evaluation.reference == "base-continued" and continued is not None else self.base
+        )
+        reference = self.validated("reference", experiment.text.load(reference_run))
+        rows, drops = [], []
+        for count in counts:
+            predictor = self.smaller(predictor, count)
+            scored = self.validated(str(count), predictor)
+            drops.append(drop(count, scored, reference, self.resamples))
+            rows.append(self.row(count, predictor, scored, drops[-1]))
+            write_table(self.folder, "curve.csv", rows)
+            self.say_point(rows[-1])
+        found = knee(drops, self.config.max_drop)
+        shown = found.heads_open if found is not None else drops[0].heads_open
+        name, weights = f"{self.method.name}-{shown}", self.folder / f"{shown}-heads.pt"
+        wait()  # for the first rank to have written it
+        evaluation.add(
+            name, weights, self.load(shown), None, stage=self.folder.read_json(f"{shown}-stage.json")
+        )
+        test_counts = resample_counts(len(experiment.text.test[0]), RESAMPLES)
+        tested = [
+            drop(
+                shown,
+                evaluation.scored[name],
+                evaluation.scored[str(evaluation.reference)],
+                test_counts,
+                metric=metric.name,
+            )
+            for metric in self.task.metrics
+        ]
+        self.write_knee(
+            found,
+            str(evaluation.reference),
+            dict(zip((metric.name for metric in self.task.metrics), tested, strict=True)),
+        )
+        self.draw(rows, str(evaluation.reference))
+        experiment.write_result(self.folder, evaluation, system=name)
+
+    # ---------------------------------------------------------------- points
+
+    def smaller(self, predictor: Predictor, count: int) -> Predictor:
+        """The model with `count` heads, trained from that of the count before unless it is there."""
+        if first((self.folder / f"{count}-heads.pt").is_file):
+            return self.load(count)
+        bank, _ = train_gates(
+            self.experiment,
+            self.method,
+            predictor,
+            self.folder,
+            self.base,
+            told=count,
+            name=f"{count} heads",
+            prefix=f"{count}-",
+        )
+        closed = bank.closed()
+        detach(predictor.model)
+        remove(predictor.model, closed, leave_one=True)
+        self.task.save_model(self.folder / f"{count}-heads.pt", predictor)
+        for name in ("best.pt", "last.pt"):
+            (self.folder / f"{count}-{name}").unlink(missing_ok=True)
+        return predictor
+
+    def load(self, count: int) -> Predictor:
+        predictor = self.task.load_predictor(
+            self.folder.path, self.folder / f"{count}-heads.pt", self.experiment.text.settings
+        )
+        predictor.model.to(next(self.experiment.text.load(self.base).model.parameters()).device)
+        return predictor
+
+    def validated(self, name: str, predictor: Predictor) -> Scored:
+        """The model's outputs of all validation lines, scored; read from their file where they are there."""
+        file = f"hypotheses/valid-{name}.txt"
+        if first((self.folder / file).is_file):
+            outputs = (self.folder / file).read_bytes().decode().split("\n")[:-1]
+        else:
+            outputs = self.task.outputs(predictor, self.valid[0])
+            self.folder.write_text(file, "".join(line + "\n" for line in outputs))
+        return score(outputs, self.valid[1], self.task.metrics)
+
+    def row(self, count: int, predictor: Predictor, scored: Scored, found: Drop) -> Row:
+        stage = first(lambda: self.folder.read_json(f"{count}-stage.json"))
+        left = heads_left(predictor.model)
+        metrics = {f"valid_{metric.name}": scored[metric.name] for metric in self.task.metrics}
+        return {
+            "heads_open": count,
+            "heads_total": left.heads_total,
+            **{kind: int(number) for kind, number in left.by_kind().items()},
+            **metrics,
+            "valid_loss": min(stage["losses"]),
+            "drop": found.mean,
+            "drop_bound": found.bound,
+            "detectable": found.detectable,
+            "acceptable": found.acceptable(self.config.max_drop),
+            "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
+        }
+
+    # ---------------------------------------------------------------- what is told
+
+    def say_point(self, row: Row) -> None:
+        metric = self.task.metrics[0]
+        verdict = "accepted" if row["acceptable"] else "too much"
+        say(
+            f"{row['heads_open']} of {row['heads_total']} heads: {metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
+            f"{row['drop']:.2f} lost (95% bound {row['drop_bound']:.2f}): {verdict}"
+        )
+
+    def write_knee(self, found: Drop | None, reference: str, tested: dict[str, Drop]) -> None:
+        """knee.json, and the same in words."""
+        limit, first = self.config.max_drop, self.task.metrics[0]
+        content: dict[str, Any] = {
+            "max_drop": limit,
+            "largest_bound": limit + SLACK,
+            "metric": first.name,
+            "reference": reference,
+        }
+        content |= {
+            "heads": None if found is None else found.heads_open,
+            "validation": None if found is None else found.to_json(),
+        }
+        content |= {"test": {name: each.to_json() for name, each in tested.items()}}
+        self.folder.write_json(KNEE, content)
+        accepted = f"at most {limit:g} {first.title} on validation (95% bound {limit + SLACK:g})"
+        if found is None:
+            say(f"no number of heads loses {accepted}; the largest is shown")
+        else:
+            say(f"the fewest heads that lose {accepted}: {found.heads_open}, {found.mean:.2f} lost")
+        words = ", ".join(f"{metric.title} {-tested[metric.name].mean:+.2f}" for metric in self.task.metrics)
+        smallest = tested[first.name].detectable
+        say(
+            f"once on the test set, against {reference}: {words}; these lines would show a loss of {smallest:.2f} four times in five"
+        )
+
+    def draw(self, rows: Sequence[Row], reference: str) -> None:
+        from headgates.report.knee_figure import (
+            draw_knee,  # matplotlib takes a second to import, and few runs need it
+        )
+
+        title = (
+            f"{self.folder.path.name}: {self.task.metrics[0].title} lost on validation against {reference}"
+        )
+        draw_knee(
+            rows,
+            self.folder / "heads-curve",
+            metric=self.task.metrics[0],
+            limit=self.config.max_drop,
+            title=title,
+        )

@@ -1,0 +1,115 @@
+"""A file beside a run folder that says which process makes the run, and that it lives: for other machines on
+the same disk, whose locks are not ours.
+
+The file's time is renewed every BEAT seconds. Who finds it looks whether the time changes, and compares no
+clocks.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from headgates.data.atomic_file import is_running
+from headgates.models.progress import say
+
+BEAT = 15.0  # seconds
+# seconds without a beat after which a process counts as dead: a network disk may show a change after a minute
+SILENT = 180.0
+LOOK = 1.0  # seconds between looks at another's beat
+
+
+def machine(locks: Path) -> str:
+    """Among which processes locks in this folder work: equal on one machine, for one user. Elsewhere than on
+    POSIX nothing says harmlessly whether a process runs, so there each is a machine of its own."""
+    status = locks.stat()
+    own = "" if os.name == "posix" else f" {os.getpid()}"
+    return f"{socket.gethostname()} {status.st_dev}:{status.st_ino}{own}"
+
+
+class Heartbeat:
+    """Of this process, for one run folder. machine: where it runs, as `machine` says."""
+
+    def __init__(self, folder: Path, run_hash: str, machine: str):
+        self.folder, self.path = folder, folder.with_name(f".{folder.name}.lock")
+        self.own = {"machine": machine, "process": os.getpid(), "run_hash": run_hash}
+        self._end = threading.Event()
+
+    def take(self) -> Literal["ours", "waited", "another's"]:
+        """Begin to beat; the caller holds the lock of this run among the processes of its machine.
+
+        another's: the folder is written by another run. waited: ours, but another machine made this run until
+        now, or died over it. Raises OSError where nothing can be written."""
+        waited = False
+        while not self.make():
+            holder, here = self.holder(), False
+            if holder is not None:
+                here = holder.get("machine") == self.own["machine"]
+                same = holder.get("run_hash") == self.own["run_hash"]
+                if not same and not (here and not is_running(int(holder.get("process", 0)))):
+                    return "another's"
+            if not here:
+                self.wait(holder or {})
+                waited = True
+            else:
+                self.path.unlink(missing_ok=True)
+        threading.Thread(target=self.beat, daemon=True).start()
+        return "waited" if waited else "ours"
+
+    def make(self) -> bool:
+        """Make the file; False where there is one."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("x", encoding="utf-8") as file:
+                file.write(json.dumps(self.own))
+        except FileExistsError:
+            if self.path.exists():
+                return False
+            raise
+        except OSError as error:
+            raise OSError(
+                f"cannot write in {self.path.parent}: {error.strerror}; choose another folder with --runs"
+            ) from error
+        return True
+
+    def holder(self) -> dict[str, Any] | None:
+        """What the file says; None where it is gone, or not written yet."""
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return content if isinstance(content, dict) else None
+
+    def wait(self, holder: dict[str, Any]) -> None:
+        """Return once the file is gone; remove it where it has not changed for SILENT seconds."""
+        who = f"process {holder.get('process', '?')} on {str(holder.get('machine', '?')).split()[0]}"
+        say(f"{who} is making {self.folder}; waiting until it ends, or gives no sign for {SILENT:g} s")
+        seen, since = self.last_beat(), time.monotonic()
+        while seen is not None and time.monotonic() - since < SILENT:
+            time.sleep(LOOK)
+            if (now := self.last_beat()) != seen:
+                seen, since = now, time.monotonic()
+        if seen is not None and self.last_beat() == seen:
+            self.path.unlink(missing_ok=True)
+
+    def last_beat(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def beat(self) -> None:
+        while not self._end.wait(BEAT):
+            with contextlib.suppress(OSError):  # a disk that is away for a moment; the next beat may find it
+                os.utime(self.path)
+
+    def end(self) -> None:
+        """Stop, and remove the file where it is still ours."""
+        self._end.set()
+        if self.holder() == self.own:
+            self.path.unlink(missing_ok=True)

@@ -1,0 +1,68 @@
+"""Whether what a command line names is there, as far as the file system says. Scripts ask this before they
+import torch and Lightning, which takes seconds; nothing here imports them. What stands in the files is
+checked where they are read."""
+
+from pathlib import Path
+
+from headgates.configs.export import ABOUT
+from headgates.configs.prune import PruneConfig
+from headgates.configs.schema import FitConfig
+from headgates.configs.source import is_foreign
+from headgates.data import check_text
+from headgates.data.parallel import DataError, no_file
+from headgates.workbench.folder import RunFolder
+
+
+def check_run(source: str, *, exported: bool = False) -> None:
+    """Raises ValueError unless there is a run folder, or PREFIX:PLACE with a prefix of
+    `configs.source.SOURCES`, whose reader checks the place. exported: a folder that export.py wrote will do
+    too."""
+    if is_foreign(source):
+        return
+    if not (exported and (Path(source) / ABOUT).is_file()):
+        RunFolder.open(source)
+
+
+def new_run(config: PruneConfig) -> Path | None:
+    """The folder of --save NAME, beside SOURCE, or in --runs for a model of another library. Raises
+    ValueError where it is taken."""
+    if config.save is None:
+        return None
+    source = (
+        Path(config.source) if Path(config.source).name not in ("", "..") else Path(config.source).resolve()
+    )
+    path = (Path(config.runs) if is_foreign(config.source) else source.parent) / config.save
+    if path.exists():
+        raise ValueError(
+            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it first"
+        )
+    return path
+
+
+def check_files(*paths: str | None) -> None:
+    """Raises DataError unless each of the paths that are given may be a file; it may also be a pipe."""
+    for path in map(Path, filter(None, paths)):
+        if not path.exists():
+            raise no_file(path)
+        if path.is_dir():
+            raise DataError(f"expected a file, got the folder {path}")
+
+
+def check_data_dir(data_dir: str | None) -> None:
+    """Raises DataError where --data-dir is given and no folder."""
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise DataError(
+            f"--data-dir {data_dir} is not a folder; make it first, or leave it out to use the cache"
+        )
+
+
+def check_fit(config: FitConfig) -> None:
+    """Raises ValueError where the base or the text of fit.py is not there. The text of a task of another kind
+    is that task's to find."""
+    check_data_dir(config.data_dir)
+    if config.base is not None:
+        check_run(config.base)
+    if config.task == "translation":
+        check_files(*config.train_files, *config.valid_files, *config.test_files)
+        if config.data is not None and not config.train_files:
+            check_text(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)

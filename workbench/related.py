@@ -1,0 +1,78 @@
+"""Runs that belong together: those with gates on one base, each with the heads that it left open."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgates.configs.methods import GateMethod, method_of
+from headgates.gates import HeadMap
+from headgates.models.progress import Report
+from headgates.workbench.folder import RunFolder, find_runs
+from headgates.workbench.row import ResultRow
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """A finished run with gates: its own system's row of result.json, and which heads are open (of the sites
+    it gates)."""
+
+    folder: RunFolder
+    config: dict[str, Any]
+    method: GateMethod
+    row: ResultRow
+    open: HeadMap
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.resolve().name
+
+    @property
+    def label(self) -> str:
+        """As figures call it: what it was steered by."""
+        return self.method.label(self.config)
+
+
+def open_gate_run(folder: RunFolder) -> GateRun:
+    """Raises ValueError if the run has no gates, is not finished, or lacks the row or the gates of its own
+    system."""
+    folder.check_finished()
+    config = folder.config()
+    method = method_of(config)
+    if method is None:
+        raise ValueError(f"{folder.path} is a base, a run without gates; give a run of fit.py with --gate")
+    system = folder.own_system()
+    rows = [row for row in folder.rows() if row.system == system]
+    xi = folder.systems().get(system, {}).get("xi")
+    if not rows or xi is None:
+        lacks = "gates" if rows else "row"
+        raise ValueError(
+            f"{folder.path} is a run with gates, but has no {lacks} of {system}; repeat it with --fresh"
+        )
+    return GateRun(folder, config, method, rows[0], HeadMap.from_json(xi).map(lambda row: row > 0))
+
+
+def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Report) -> list[RunFolder]:
+    """The finished runs with gates beside the base and on it, without `besides`; of others on it is said why
+    they are left out."""
+    runs = []
+    left_out = {folder.path.resolve() for folder in besides}
+    base_hash = base.config().get("run_hash")
+    for folder in find_runs(base.path.resolve().parent):
+        try:
+            config = folder.config()
+            if folder.path in left_out or base_hash is None or config.get("base_hash") != base_hash:
+                continue
+            if method_of(config) is None or is_curve(config):
+                continue
+            folder.check_finished()
+        except ValueError as error:
+            report(f"left out: {error}")
+            continue
+        runs.append(folder)
+    return runs
+
+
+def is_curve(config: dict[str, Any]) -> bool:
+    """Whether a run went through many numbers of heads, each a smaller model, so that it has no gates of its
+    own to read."""
+    return bool(config.get("curve") or config.get("fewest"))

@@ -1,0 +1,161 @@
+"""The typed row of a result: one system of a run's comparison, as result.json holds it.
+
+In the file the numbers of a metric stand flat beside the others: `bleu`, `bleu_signature`, `bleu_ci95`,
+`bleu_difference`, `bleu_difference_ci95`, `bleu_p_value`, `bleu_p_sacrebleu`; here they are one `Measure`.
+What this version does not know is kept as it is. A file without `_p_sacrebleu` is older than the two-sided p:
+what it calls p is sacreBLEU's, and is read as that.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+Interval = tuple[float, float]  # the middle 95% of the bootstrap
+COMPARED = (
+    "ci95",
+    "difference",
+    "difference_ci95",
+    "p_value",
+    "p_sacrebleu",
+    "p_mcnemar",
+)  # what a comparison adds to a metric
+
+
+@dataclass
+class Measure:
+    """One metric of a system on the test set, and its difference from the reference of the comparison.
+
+    p_value: two-sided, paired bootstrap. p_sacrebleu: what sacreBLEU prints for the same comparison
+    (pruning.significance). p_mcnemar: of McNemar's test, for a metric that says of each line whether it is
+    right."""
+
+    value: float
+    signature: str
+    ci95: Interval | None = None
+    difference: float | None = None
+    difference_ci95: Interval | None = None
+    p_value: float | None = None
+    p_sacrebleu: float | None = None
+    p_mcnemar: float | None = None
+
+    def columns(self, metric: str) -> dict[str, Any]:
+        """Under the names of result.json; what is not known is left out."""
+        named = {metric: self.value, f"{metric}_signature": self.signature}
+        more = {name: getattr(self, name) for name in COMPARED}
+        return named | {
+            f"{metric}_{name}": list(v) if isinstance(v, tuple) else v
+            for name, v in more.items()
+            if v is not None
+        }
+
+
+@dataclass
+class ResultRow:
+    """A system: how many heads are open, and how good it is.
+
+    heads_by_kind: open heads of each kind. heads_by_site: of the gated sites, None without gates. evaluation:
+    what the outputs depend on beside the model. measures: metric -> numbers, the metric that decides first.
+    stage: how it was trained last (lightning_modules.stage). same_as: the system of this run that it
+    equals."""
+
+    system: str
+    heads_open: int
+    heads_total: int
+    heads_by_kind: dict[str, int]
+    measures: dict[str, Measure]
+    heads_by_site: dict[str, float] | None = None
+    parameters: int | None = None
+    sentences_per_second: float | None = None
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    expected_open_heads: float | None = None
+    stage: dict[str, Any] | None = None
+    reference: str | None = None
+    p_value_vs_base: float | None = None
+    same_as: str | None = None
+    lines_unlike_masked: int | None = (
+        None  # of the model without its closed heads: lines that differ from those of the masked one
+    )
+    others: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric that decides."""
+        return next(iter(self.measures))
+
+    @property
+    def main(self) -> Measure:
+        """The metric that decides."""
+        return self.measures[self.metric]
+
+    @property
+    def is_base(self) -> bool:
+        return self.system in ("base", "base-continued")
+
+    def to_json(self) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name in PLAIN_FIELDS:
+            value = getattr(self, name)
+            if value is not None or name == "heads_by_site":
+                row[SPELT.get(name, name)] = value
+        for metric, measure in self.measures.items():
+            row |= measure.columns(metric)
+        if self.main.p_value is not None:
+            row["p_value_vs_reference"] = self.main.p_value
+        return row | self.others
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
+        """Raises ValueError where a row lacks what every row has: its system, its heads, a metric."""
+        try:
+            return cls._read(row)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise ValueError(
+                f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
+            ) from error
+
+    @classmethod
+    def _read(cls, row: Mapping[str, Any]) -> "ResultRow":
+        rest = dict(row)
+        main_p_value = rest.pop("p_value_vs_reference", None)
+        measures = {}
+        for metric in metric_names(row):
+            columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
+            columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
+            measure = measures[metric] = Measure(
+                rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns
+            )
+            check_numbers(metric, [measure.value, *(measure.ci95 or ()), *(measure.difference_ci95 or ())])
+        if measures and (main := next(iter(measures.values()))).p_value is None:
+            main.p_value = main_p_value
+        for measure in measures.values():
+            if measure.p_sacrebleu is None:
+                measure.p_value, measure.p_sacrebleu = None, measure.p_value
+                rest.pop("p_value_vs_base", None)
+        plain_values = {
+            name: rest.pop(SPELT.get(name, name)) for name in PLAIN_FIELDS if SPELT.get(name, name) in rest
+        }
+        if not measures:
+            raise ValueError("no metric with its signature")
+        return cls(**plain_values, measures=measures, others=rest)
+
+
+def check_numbers(metric: str, values: Iterable[Any]) -> None:
+    """Raise ValueError at a value that is no finite number: nothing is better or worse than it, so no table
+    could order it."""
+    for value in values:
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{metric} is {value}, expected a finite number")
+
+
+def metric_names(row: Mapping[str, Any]) -> list[str]:
+    """The metrics that a row of result.json has, in its order: those with a signature, or an interval."""
+    ends = [(name, end) for name in row for end in ("_signature", "_ci95") if name.endswith(end)]
+    names = {name.removesuffix(end) for name, end in ends if not name.endswith(f"_difference{end}")}
+    return sorted(names, key=lambda name: list(row).index(name) if name in row else len(row))
+
+
+SPELT = {
+    "lines_unlike_masked": "lines_unlike_l0"
+}  # field -> its name in result.json, where runs have it already
+PLAIN_FIELDS = [each.name for each in fields(ResultRow) if each.name not in ("measures", "others")]

@@ -1,0 +1,253 @@
+"""The head scores of configs/scores.py, kept in the run folder; the lowest close first.   Michel et al. 2019,
+sections 4.1 and 4.2."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import Generator, Tensor
+
+from headgates.analysis.lrp_walk import top_logits
+from headgates.configs.heads_per_kind import check_budget
+from headgates.configs.registry import imported
+from headgates.configs.scores import SCORES, Score
+from headgates.data.ranks import first
+from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
+from headgates.models.progress import Report, say
+from headgates.models.translator import Translator
+from headgates.workbench.source import Lines, Source
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Everything that a score may take. source: the model without gates, its text and its folder; valid: the
+    validation lines on which outputs are scored; sentences: training pairs that are read, 0 for the score's
+    own number; a fixed sample
+    where the run has more."""
+
+    source: Source
+    valid: Lines = ((), ())  # type: ignore[assignment]  # for scores that need no outputs
+    kinds: Sequence[str] | None = None
+    seed: int = 1
+    sentences: int = 0
+    absolute: Literal["sentence", "token", "batch"] = "sentence"
+    closed: HeadMap | None = None  # heads that are closed already, for a score computed again
+    fresh: bool = False
+    report: Report = say
+    file: str = ""  # where the scores are kept, without a suffix
+
+    @property
+    def loss(self) -> Callable[[Any, Any], Tensor]:
+        """(model, batch) -> the loss of the source's task, summed over the batch."""
+        return self.source.task.loss
+
+    @property
+    def draw(self) -> Callable[[Any, Any, Generator], Any]:
+        """(model, batch, generator) -> the batch with targets drawn from what the model says."""
+        return self.source.task.drawn
+
+    @property
+    def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
+        """(model, batch) -> where relevance starts: the largest logits, and which of them are no padding."""
+        return top_logits if isinstance(self.source.predictor, Translator) else self.source.task.top_logits
+
+
+def head_scores(name: str, request: ScoreRequest) -> HeadMap:
+    """The scores of every head of the source's model, read from scores/ in the run folder, or computed and
+    written there.
+
+    Scores of a model with heads already closed (`closed`) are always computed and never kept."""
+    score, source = SCORES[name], request.source
+    if request.closed is None and "valid" not in score.takes:
+        request = replace(request, kinds=None)  # one file for all kinds, which others read too
+    request = replace(request, file=f"scores/{score_file(name, request)}")
+    if request.closed is not None:
+        return compute_scores(score, request)
+    if not measures_each_head(score):
+        request = replace(request, kinds=None)  # the file serves commands of other kinds too
+    earlier = f"scores/gradient-{source.corpus.digest()}"  # fit.py's of all pairs until 0.1
+    all_pairs = score.from_gradients and request.absolute == "sentence" and not pairs_drawn(score, request)
+    for file in (request.file, *([earlier] if all_pairs else [])):
+        if first((source.folder / f"{file}.json").is_file) and not request.fresh:
+            return stored_scores(source, f"{file}.json", request.kinds)
+    scores = compute_scores(score, request)
+    source.folder.write_json(f"{request.file}.json", scores.to_json())
+    return scores
+
+
+def stored_scores(source: Source, file: str, kinds: Sequence[str] | None) -> HeadMap:
+    """The scores in a file of the run folder. Raises ValueError where it lacks heads of the source's
+    model."""
+    scores = HeadMap.load(source.folder / file)
+    for site in find_sites(source.predictor.model):
+        if site.heads and (kinds is None or site.kind in kinds) and site not in scores:
+            raise source.folder.foreign(file, f"it has no scores of the {site.heads} heads of {site.name}")
+    return scores
+
+
+def compute_scores(score: Score, request: ScoreRequest) -> HeadMap:
+    """Call the score's function with the fields of the request that it takes."""
+    if score.reads_pairs and request.closed is None:
+        count = pairs_drawn(score, request)
+        passes = "forward and backward pass" if score.from_gradients else "pass"
+        request.report(
+            f"{request.file}: one {passes} over {f'a sample of {count:,}' if count else 'the'} training pairs"
+        )
+    found = call(score.function, score, request)
+    assert isinstance(found, HeadMap), f"{score.function} must give a HeadMap"
+    return first(
+        lambda: found
+    )  # the last digit may be another's on another machine, and near ties close other heads
+
+
+def call(name: str, score: Score, request: ScoreRequest, *arguments: Any, **options: Any) -> Any:
+    """What the function `name` of a score makes of the model, the training pairs and the fields that the
+    score takes."""
+    function: Any = imported(name)
+    given = options | {name: getattr(request, name) for name in score.takes}
+    return function(
+        request.source.predictor.model,
+        request.source.train_batches(pairs_read(score, request)),
+        *arguments,
+        **given,
+    )
+
+
+def pairs_read(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs the score reads, if there are as many."""
+    return request.sentences or score.sample or 0
+
+
+def pairs_drawn(score: Score, request: ScoreRequest) -> int:
+    """How many training pairs are drawn for the score; 0 where it reads all of the run's."""
+    return request.source.drawn(pairs_read(score, request))
+
+
+def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
+    """Signed and normalised scores: the lowest closes first. l2: divide by each layer's norm; default: as the
+    score does."""
+    score = SCORES[name]
+    scores = scores.l2_per_layer() if (score.l2 if l2 is None else l2) else scores
+    return scores.map(lambda row: score.sign * row)
+
+
+def closed_by(
+    name: str,
+    scores: HeadMap,
+    *,
+    keep: int | None = None,
+    per_kind: Mapping[str, int] | None = None,
+    request: ScoreRequest | None = None,
+) -> HeadMap:
+    """The mask that leaves exactly so many of the scored heads open (True: closed), the lowest closed first.
+
+    keep: how many in all; per_kind: how many of each kind, kinds that it lacks stay whole. One of the two is
+    given. request: what the scores were made of, where the choice at a count is to be refined as the score
+    says (`Score.refine`). Raises ValueError unless 0 <= keep <= heads, or where `per_kind` has a kind without
+    scores, or more heads
+    than it has."""
+    if (keep is None) == (per_kind is None):
+        raise ValueError("expected a number of heads to keep: in all, or for each kind, and not both")
+    lowest_first = ranked(name, scores)
+    if per_kind is None:
+        assert keep is not None
+        if not 0 <= keep <= scores.heads_total:
+            raise ValueError(
+                f"cannot keep {keep} of {scores.heads_total} heads; expected 0 to {scores.heads_total}"
+            )
+        closed = lowest_first.lowest(scores.heads_total - keep)
+    else:
+        check_budget(
+            per_kind,
+            {kind: lowest_first.select([kind]).heads_total for kind in {site.kind for site in scores}},
+        )
+        chosen: dict[HeadSite, Tensor] = {}
+        for kind in {site.kind for site in scores}:
+            of_kind = lowest_first.select([kind])
+            chosen.update(of_kind.lowest(of_kind.heads_total - per_kind.get(kind, of_kind.heads_total)))
+        closed = HeadMap(chosen)
+    return closed if request is None else refined(name, closed, request, by_kind=per_kind is not None)
+
+
+def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool = False) -> HeadMap:
+    """The choice at its count, as the score improves it (`Score.refine`); the choice itself where the score
+    does not. by_kind: each kind keeps its number."""
+    score = SCORES[name]
+    refine = score.refine
+    if refine is None:
+        return closed
+    better: HeadMap = first(
+        lambda: call(refine, score, request, closed, by_kind=by_kind)
+    )  # once for all ranks: near ties may differ
+    assert better.count() == closed.count(), f"{refine} must close as many heads as before"
+    return better
+
+
+def step_counts(heads: int, step: float) -> list[int]:
+    """How many heads are closed at each step of a curve: ceil(heads * i * step), from 0 to all, as the
+    paper's code counts."""
+    counts = {0}
+    for i in range(1, math.ceil(1 / step - 1e-9) + 1):
+        counts.add(min(heads, math.ceil(heads * i * step - 1e-9)))  # 10 * 3 * 0.1 is a little above 3
+    return sorted(counts | {heads})
+
+
+def score_file(name: str, request: ScoreRequest) -> str:
+    """The file name in scores/, with everything the scores depend on beside the model and its own text."""
+    score = SCORES[name]
+    parts = [score.family or name]
+    if score.from_gradients:
+        parts += [request.absolute] * (request.absolute != "sentence")
+    if score.reads_pairs:
+        parts += sample_suffix(score, request.sentences, pairs_drawn(score, request))
+    if "valid" in score.takes:
+        beam, lines = beam_of(request.source), len(request.valid[0])
+        parts += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid))
+    if measures_each_head(score):
+        parts += kinds_suffix(request.kinds)
+    if score.seeded:
+        parts.append(f"seed{request.seed}")
+    parts += text_suffix(request.source)
+    return "-".join(parts)
+
+
+def sample_suffix(score: Score, asked: int, drawn: int) -> list[str]:
+    """The training pairs as part of a file name: drawn, those that were asked for, or a score's own number;
+    none for importance of all."""
+    if drawn:
+        return [f"drawn{drawn}"]
+    count = asked or (0 if score.from_gradients else score.sample)
+    return [f"n{count}"] if count else []
+
+
+def text_suffix(source: Source) -> list[str]:
+    """Parts of a file name that tell the source's text from the one its run was trained on; none if they are
+    the same."""
+    recorded = source.folder.config() if (source.folder / "config.yaml").is_file() else source.config
+    own, settings = recorded.get("text", {}), source.config.get("text", {})
+    trained_on = ((source.folder.result() or {}).get("data") or {}).get("text_digest")
+    digest = source.corpus.digest()
+    parts = [] if trained_on in (None, digest) else [f"text{digest}"]
+    return parts + [
+        f"{name}{settings[name]}"
+        for name in ("train_sentences", "max_length")
+        if settings.get(name) != own.get(name)
+    ]
+
+
+def measures_each_head(score: Score) -> bool:
+    """Whether each head needs outputs of its own, so that the file holds only the kinds that were asked for,
+    and names them."""
+    return "valid" in score.takes
+
+
+def beam_of(source: Source) -> int:
+    """The beam width of a translator; 1 for a predictor without search."""
+    return getattr(getattr(source.predictor, "search", None), "beam", 1)
+
+
+def kinds_suffix(kinds: Sequence[str] | None) -> list[str]:
+    """The kinds as part of a file name; none if all are chosen."""
+    chosen = [kind for kind in KINDS if kinds is None or kind in kinds]
+    return [] if len(chosen) == len(KINDS) else ["+".join(chosen)]

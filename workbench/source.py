@@ -1,0 +1,198 @@
+"""The one way to a trained model: `open_source(SOURCE)` gives it with its tokenizer, its text and its run
+folder.
+
+    source = open_source("runs/toy-en-de-l0-0.01-s1")          # or system="greedy", "base", ...
+    source.translator.translate(["The dog sleeps."])
+    source.corpus.valid                                        # the text that the run was trained on, read
+    when it is asked for
+
+A SOURCE is a run folder, or PREFIX:PLACE for models of other libraries. To add such a library: a file in
+models/ with a function that reads PLACE into a ForeignModel, and a line in SOURCES.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.registry import imported
+from headgates.configs.source import SOURCES, ForeignOptions, SourceOptions, foreign_options, is_foreign
+from headgates.data import Corpus
+from headgates.data.batch import Batch
+from headgates.data.corpus import TranslationData
+from headgates.data.ranks import after_first, first
+from headgates.gates import HeadMap, attach
+from headgates.models.checkpoint import weights_digest
+from headgates.models.translator import Translator
+from headgates.tasks import task_of
+from headgates.tasks.base import Task
+from headgates.workbench.folder import RunFolder, dense_run
+from headgates.workbench.foreign_run import foreign_run
+
+BATCH_TOKENS = 4000  # of one batch of a pass over the training pairs; scores of heads do not depend on it
+Lines = tuple[list[str], list[str]]  # source and reference lines
+
+
+@dataclass
+class Source:
+    """A trained model in evaluation mode, with the run that it belongs to.
+
+    system: one of the run's (base, l0, greedy, ...). data_dir: the folder with local copies of named
+    corpora."""
+
+    folder: RunFolder
+    system: str
+    task: Task
+    predictor: Any  # of the task: a Translator, for translation
+    config: dict[str, Any]  # the run's config.yaml
+    data_dir: str | None
+
+    @property
+    def translator(self) -> Translator:
+        """The predictor of a run that translates. Raises ValueError for another task."""
+        if not isinstance(self.predictor, Translator):
+            raise ValueError(f"{self.folder.path} does not translate: its task is {self.config.get('task')}")
+        return self.predictor
+
+    @property
+    def model(self) -> Any:
+        return self.predictor.model
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text that the run was trained on. Raises ValueError if it is not there, or has changed
+        since."""
+        return after_first(lambda: run_corpus(self.folder, self.data_dir))  # it may be downloaded
+
+    @property
+    def weights(self) -> str:
+        """12 hexadecimal digits that tell the model's weights, as they are now, from others."""
+        return weights_digest(self.model)
+
+    def data(self, corpus: Corpus | None = None, *, train_sentences: int = 0) -> TranslationData:
+        """The text in the run's vocabulary, for batches.
+
+        corpus: another text in its place. train_sentences: the first so many training pairs, 0 for as many as
+        the run had."""
+        return self.task.data(
+            self.folder.path, corpus or self.corpus, self.config, train_sentences=train_sentences
+        )
+
+    def drawn(self, sentences: int) -> int:
+        """How many training pairs are drawn where so many are asked for; 0 where that is all of the run's, or
+        0."""
+        return self.corpus.drawn(sentences, of=(self.config.get("text") or {}).get("train_sentences", 0))
+
+    def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
+        """Every training pair once, longest first; of a fixed sample of so many `sentences` alone unless 0.
+        Nothing is read before the first."""
+        corpus, drawn = self.corpus, self.drawn(sentences)
+        if drawn:
+            text = corpus.train.first((self.config.get("text") or {}).get("train_sentences", 0))
+            corpus = replace(corpus, train=text.sample(drawn))
+        yield from self.data(corpus, train_sentences=drawn).batches("train", BATCH_TOKENS)
+
+    def lines(self, split: str, count: int = 0) -> Lines:
+        """The first `count` source and reference lines of a split, all for 0."""
+        text = self.corpus.split(split)
+        return list(text.sources[: count or None]), list(text.targets[: count or None])
+
+
+def open_source(
+    source: str | Path,
+    system: str | None = None,
+    *,
+    dense: bool = False,
+    finished: bool = False,
+    device: str | None = None,
+    options: ForeignOptions | None = None,
+) -> Source:
+    """Open a trained model.
+
+    system: the run's own unless given: l0 of a run with gates, base of a base. dense: a run with gates stands
+    for its base, the model before any gate touched it. finished: a run that has not ended is refused. device:
+    the first GPU if there is one, else the CPU, unless given. options: of a model of another library, its
+    text, and the folder of corpora where it is not the run's own. Raises ValueError if the run or the system
+    does not exist, or its
+    files are broken."""
+    folder = first(lambda: find_run(source, options))  # which writes what a foreign model becomes
+    folder = dense_run(folder) if dense else folder
+    if finished:
+        folder.check_finished()
+    name = system or folder.own_system()
+    systems = folder.systems()
+    if name not in systems:
+        raise ValueError(
+            f"run {folder.path} has no system {name!r}{did_you_mean(name, systems)}; it has {', '.join(sorted(systems))}"
+        )
+    config = folder.config()
+    task = task_of(config)
+    predictor = task.load_predictor(folder.path, folder.weights_of(name), config)
+    model: Any = predictor.model.to(device or best_device())
+    if systems[name]["xi"] is not None:
+        xi = HeadMap.from_json(systems[name]["xi"])
+        attach(model, gate="mask", kinds={site.kind for site in xi}, xi=xi).requires_grad_(False)
+        model.eval()
+    data_dir = getattr(options, "data_dir", None)
+    return Source(
+        folder, name, task, predictor, config, data_dir if data_dir is not None else config.get("data_dir")
+    )
+
+
+def find_run(source: str | Path, options: ForeignOptions | None = None) -> RunFolder:
+    """The run folder of a SOURCE; what a foreign model became lies in the options' `runs`. Raises ValueError
+    if there is none, naming the nearest, or if a run is given options that are for other libraries'
+    models."""
+    options = options or SourceOptions()
+    given, text = foreign_options(options), text_settings(options)
+    prefix, _, location = str(source).partition(":")
+    if is_foreign(source):
+        foreign = imported(SOURCES[prefix])(location, options)
+        return foreign_run(prefix, foreign, getattr(options, "runs", "runs"), given, text)
+    if given or (text and isinstance(options, SourceOptions)):
+        flag = f"--{next(iter(given or text)).replace('_', '-')}"
+        raise ValueError(
+            f"{flag} is for models of other libraries ({', '.join(SOURCES)}); {source} is a run, which has its own: leave it out"
+        )
+    return RunFolder.open(source)
+
+
+def text_settings(options: ForeignOptions) -> dict[str, Any]:
+    """The settings that name the text of a model of another library; none where it is given none."""
+    names = ("data", "src", "tgt", "train_files", "valid_files", "test_files", "data_dir")
+    given = {name: value for name in names if (value := getattr(options, name, None))}
+    return given if given.keys() & {"data", "train_files"} else {}
+
+
+def prediction_settings(source: Source) -> dict[str, Any]:
+    """Return what the outputs depend on besides the model, without the batch size, which changes none."""
+    settings = source.task.prediction_settings(source.predictor)
+    return {key: drop_batch(value) if isinstance(value, dict) else value for key, value in settings.items()}
+
+
+def drop_batch(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "batch_tokens"}
+
+
+def best_device() -> torch.device:
+    """The first GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
+    """The corpus of a run. data_dir: folder with local copies of named corpora, the run's own unless given.
+
+    Raises ValueError if it is not there, or is not the text that the run was trained on."""
+    settings = folder.config()
+    corpus = task_of(settings).load_text(settings if data_dir is None else settings | {"data_dir": data_dir})
+    digest = ((folder.result() or {}).get("data") or {}).get("text_digest")
+    if digest not in (None, corpus.digest()):  # runs from before it was recorded are taken at their word
+        raise ValueError(
+            f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest {corpus.digest()}, then {digest}); "
+            "numbers on it would belong to no run: bring the old text back, or train on the new one"
+        )
+    return corpus

@@ -1,0 +1,94 @@
+"""Learning from the base's own translations: training pairs whose target it wrote.   Kim & Rush 2016
+(arXiv:1606.07947), section 3.2.
+
+The base translates the sources of a fixed sample of the training pairs once, by the run's search, and its
+folder keeps the file. All stages that start from the base train on these pairs, whatever was done to its
+heads; scores, calibration and validation read the text as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from random import Random
+
+from headgates.configs.cli import config_hash
+from headgates.data.corpus import TranslationData
+from headgates.data.parallel import SAMPLE_SEED, ParallelText, read_lines
+from headgates.data.ranks import first
+from headgates.models.progress import reported, say
+from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.folder import RunFolder
+
+CHUNK = 2000  # lines that are translated between two looks at the clock
+
+
+def taught_data(text: ExperimentText, folder: RunFolder, base: RunFolder) -> TranslationData:
+    """Batches of the text of a configuration for stages that start from `base`: with the base's translations
+    for the share of the targets that `--distill.sequences` says, which are made where they are not there yet.
+    folder: a run, for its
+    vocabulary."""
+    key = f"{base.path.resolve()} {taught_file(text)}"
+    if key not in text.taught:
+        corpus = replace(
+            text.corpus, train=with_targets(training_text(text), taught_pairs(text), taught_lines(text, base))
+        )
+        text.taught[key] = text.task.data(folder.path, corpus, text.settings)
+    return text.taught[key]
+
+
+def taught_lines(text: ExperimentText, base: RunFolder) -> list[str]:
+    """The base's translations of the pairs of `taught_pairs`, in their order, from its folder, or made and
+    kept there."""
+    file, numbers = base / taught_file(text), taught_pairs(text)
+    if first(file.is_file):
+        lines = first(lambda: read_lines(file))
+        if len(lines) == len(numbers):
+            return lines
+        say(f"{file} has {len(lines):,} lines, expected {len(numbers):,}; it is made again")
+    sources = [training_text(text).sources[number] for number in numbers]
+    longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
+    say(f"{file}: the base translates {len(sources):,} training sentences, to be learned from")
+    predictor, lines = text.load(base), [""] * len(sources)
+    chunks = (longest_first[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
+    for places in reported(chunks, len(sources), len, what="translated", report=say):
+        for place, line in zip(
+            places, text.task.outputs(predictor, [sources[place] for place in places]), strict=True
+        ):
+            lines[place] = line
+    first(lambda: base.write_text(taught_file(text), "".join(f"{line}\n" for line in lines)))
+    return lines
+
+
+def training_text(text: ExperimentText) -> ParallelText:
+    """The pairs that may be trained on."""
+    return text.corpus.train.first(text.config.text.train_sentences)
+
+
+def taught_pairs(text: ExperimentText) -> Sequence[int]:
+    """The numbers of the pairs whose target the base writes: all, or a fixed sample of at least one."""
+    pairs, share = len(training_text(text)), text.config.distill.sequences
+    return (
+        range(pairs)
+        if share == 1
+        else sorted(Random(SAMPLE_SEED).sample(range(pairs), max(1, round(share * pairs))))
+    )
+
+
+def taught_file(text: ExperimentText) -> str:
+    """The name of the file in the base's folder, by all that its lines depend on beside the base."""
+    search = {name: value for name, value in asdict(text.config.search).items() if name != "batch_tokens"}
+    config = text.config
+    made_of = {
+        "text_digest": text.corpus.digest(),
+        "train_sentences": config.text.train_sentences,
+        "share": config.distill.sequences,
+    }
+    return f"taught/{config_hash(made_of | search)}.txt"
+
+
+def with_targets(text: ParallelText, numbers: Sequence[int], lines: Sequence[str]) -> ParallelText:
+    """The pairs with other targets at these numbers; where the line is empty, as when a search found no
+    words, the written one stays."""
+    targets = list(text.targets)
+    for number, line in zip(numbers, lines, strict=True):
+        targets[number] = line or targets[number]
+    return ParallelText(text.sources, targets, text.skipped)

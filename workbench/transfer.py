@@ -1,0 +1,88 @@
+"""Do the heads that matter on one test set matter on another?   Michel et al. 2019, section 3.4.
+
+Every head is removed alone on both; the correlation is that of the two columns of BLEU differences, over all
+heads and over each kind's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+from headgates.models.progress import Report
+from headgates.workbench.ablation import ablate_one, table_name
+from headgates.workbench.dense_model import DenseModel
+from headgates.workbench.scores import beam_of
+from headgates.workbench.source import Lines
+from headgates.workbench.table import Row, write_table
+
+Correlation = tuple[float, float]  # coefficient and two-sided p-value
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One-head ablations on two test sets."""
+
+    rows: list[
+        Row
+    ]  # site, kind, layer, head, bleu_difference, p_value, p_value_holm; other_...: on the other test set
+    correlations: dict[str, dict[str, Any]]  # by "all" or kind, see `correlate`
+
+
+def transfer(
+    dense: DenseModel,
+    *,
+    name: str,
+    text: Lines,
+    kinds: Sequence[str] | None,
+    resamples: int | None = None,
+    fresh: bool = False,
+    report: Report = print,
+) -> Transfer:
+    """Correlate the one-head ablations on the test set and on another (its name, source and reference lines).
+
+    Writes `ablation/transfer-<name>.{csv,json}` and both tables of `ablate_one`; tables that exist already
+    are read. Raises ValueError as `ablate_one` does; `fresh` repeats the ablation of the other test set
+    alone."""
+    ours = ablate_one(dense, kinds=kinds, resamples=resamples, report=report)
+    others = ablate_one(
+        dense, kinds=kinds, resamples=resamples, also=(name, text), fresh=fresh, report=report
+    )
+    columns = (f"{dense.source.task.metrics[0].name}_difference", "p_value", "p_value_holm")
+    rows = [
+        {column: row[column] for column in ("site", "kind", "layer", "head", *columns)}
+        | {f"other_{column}": other[column] for column in columns}
+        for row, other in zip(ours, others, strict=True)
+    ]
+    correlations = correlate_kinds(rows, columns[0])
+    path = "ablation/" + table_name(f"transfer-{name}", kinds, beam_of(dense.source))
+    write_table(dense.folder, f"{path}.csv", rows)
+    content = {"test_sets": ["test", name], "heads": len(rows), "correlations": correlations, **dense.facts}
+    dense.folder.write_json(f"{path}.json", content)
+    return Transfer(rows, correlations)
+
+
+def correlate_kinds(rows: Sequence[Row], column: str) -> dict[str, dict[str, Any]]:
+    """The correlations of a column between the two test sets, over all rows and over those of each kind."""
+    out = {}
+    for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
+        kind_rows = [row for row in rows if kind in ("all", row["kind"])]
+        out[kind] = correlate(
+            [row[column] for row in kind_rows], [row[f"other_{column}"] for row in kind_rows]
+        )
+    return out
+
+
+def correlate(x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
+    """heads: how many pairs; pearson and spearman: coefficient and two-sided p-value, each None where there
+    is none: of fewer than three pairs, or where all values of one side are equal."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return {"heads": len(x), "pearson": None, "spearman": None}
+    linear, ranked = stats.pearsonr(x, y), stats.spearmanr(x, y)
+    return {
+        "heads": len(x),
+        "pearson": (float(linear.statistic), float(linear.pvalue)),
+        "spearman": (float(ranked.statistic), float(ranked.pvalue)),
+    }
