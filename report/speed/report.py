@@ -381,7 +381,7 @@ def write(out: Path, numbers: dict[str, Any]) -> None:
     folder = RunFolder(out)
     folder.write_json("report.json", numbers)
     draw(numbers, folder / "speed")
-    folder.write_text("headgates.report.md", page(numbers, "speed.png"))
+    folder.write_text("report.md", page(numbers, "speed.png"))
     for sentence in numbers["findings"]:
         say(f"- {sentence}")
-    say(f"{folder / 'headgates.report.md'}: tables; figure: {folder / 'speed.png'}")
+    say(f"{folder / 'report.md'}: tables; figure: {folder / 'speed.png'}")

@@ -68,7 +68,7 @@ def tiny_flags(text_folder: Path) -> list[str]:
         "finetune.lr": 0.003,
         "finetune.warmup-steps": 3,
         "finetune.bleu-sentences": 0,
-        "headgates.gates.lr": 0.3,
+        "gates.lr": 0.3,
         "gates.lambda-warmup": 2,
         "lambda": 0.1,
         "search.beam": 2,

@@ -394,7 +394,7 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
     out = report(config(source=str(run.path), out=str(tmp_path / "speed")))
     assert sorted(path.name for path in out.iterdir()) == [
         "report.json",
-        "headgates.report.md",
+        "report.md",
         "speed.png",
         "headgates.report.speed.svg",
     ]
@@ -421,7 +421,7 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
     )
     assert re.search(r"^1/12  beam 1, .* left$", printed, re.MULTILINE)
     assert all(sentence in printed for sentence in found["findings"])
-    assert "5 of 10 attention heads are removed" in (text := (out / "headgates.report.md").read_text())
+    assert "5 of 10 attention heads are removed" in (text := (out / "report.md").read_text())
     assert str(tmp_path) not in text + (out / "report.json").read_text()
     with pytest.raises(ValueError, match="holds a speed report already; --fresh measures anew"):
         report(config(source=str(run.path), out=str(out)))

@@ -10,7 +10,7 @@ from headgates.configs.systems import all_systems
 from headgates.workbench.sweeps.command import agent_command, check_command, fit_config
 from headgates.workbench.sweeps.sweep_file import read_sweep
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 VALUES = {
     "freeze_decoder": True,
     "lambda": 0.012345678901234567,

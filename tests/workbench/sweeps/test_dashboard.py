@@ -33,7 +33,7 @@ from headgates.workbench.sweeps.dashboard import (
 from headgates.workbench.sweeps.parameters import DISTRIBUTIONS, INSTEAD
 from headgates.workbench.sweeps.sweep_file import METHODS, NO_EFFECT, NOT_HERE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "runs-and-sweeps.md").read_text(encoding="utf-8")
 
 

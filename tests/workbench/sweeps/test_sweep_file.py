@@ -15,7 +15,7 @@ from headgates.workbench.sweeps.sweep_file import (
     read_sweep,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "configs/sweeps").glob("*.yaml"))
 COMMAND = ["${env}", "${interpreter}", "${program}", "--resume", "--unique", "--logger", "wandb", "${args}"]
 
