@@ -109,7 +109,7 @@ def assert_one_line(error: str, *words: str) -> None:
 # ---------------------------------------------------------------- what it writes
 
 
-def test_the_plain_command_writes_the_system_without_its_closed_heads(run, export_here):
+def test_the_plain_command_writes_the_system_without_its_closed_heads(run, export_here, soon):
     code, out, error = export_here(run.path, "--to", "torch")
     assert (code, error) == (0, "")
     folder = run / "exported/l0-removed-torch"

@@ -45,6 +45,7 @@ class Format:
     open: Callable[..., LineTranslator]  # open(folder, threads=0, **options)
     about: str
     packages: tuple[str, ...]  # what writing and opening need beside torch
+    trusted: bool = True  # False: opening runs what the files say, so only the export itself opens them
 
 
 def require_packages(packages: Sequence[str]) -> None:
@@ -61,7 +62,12 @@ def require_packages(packages: Sequence[str]) -> None:
 
 
 def imported_format(
-    name: str, module: str, *, to_write: tuple[str, ...] = (), to_open: tuple[str, ...] = ()
+    name: str,
+    module: str,
+    *,
+    to_write: tuple[str, ...] = (),
+    to_open: tuple[str, ...] = (),
+    trusted: bool = True,
 ) -> Format:
     """Return the format of this name, whose `write` and `open` are those of a module in this folder.
 
@@ -81,13 +87,14 @@ def imported_format(
         imported_when_called("open", to_open),
         EXPORT_FORMATS[name],
         to_write,
+        trusted,
     )
 
 
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
 FORMATS: dict[str, Format] = {
-    "torch": imported_format("torch", "torch_program"),
+    "torch": imported_format("torch", "torch_program", trusted=False),
     "onnx": imported_format("onnx", "onnx_graph", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
     "ct2": imported_format("ct2", "ctranslate2_model", to_write=("ctranslate2",), to_open=("ctranslate2",)),
     "hf": imported_format("hf", "huggingface_folder", to_write=HF_PACKAGES, to_open=HF_PACKAGES),
@@ -161,7 +168,7 @@ def export(
         files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / ABOUT)
         about["sha256"] = {path.relative_to(draft).as_posix(): file_digest(path) for path in files}
         about["files"] = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
-        about["parity"] = compare(translator, open_exported(draft), lines, references)
+        about["parity"] = compare(translator, chosen.open(draft), lines, references)
         (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return about
 
@@ -217,6 +224,10 @@ def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
     file is missing, broken or not the one that was written, or a package is missing."""
     folder, about = Path(folder), read_about(folder)
     chosen = format_named(about["format"])
+    if not chosen.trusted:
+        raise ValueError(
+            f"{folder} holds a torch program, and opening one can run code; translate with the run, or export it --to onnx or ct2"
+        )
     check_digests(folder, about.get("sha256"), cure=CURE)
     check_sizes(about["architecture"], folder)
     return chosen.open(folder, **options)

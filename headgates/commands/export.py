@@ -85,7 +85,8 @@ def export_or_report(config: "ExportConfig") -> None:
             print(
                 f"identical translations, {name.replace('_', ' ')}: {len(lines) - compared['differing']} of {len(lines)}"
             )
-    print(f"{out}: {size / 2**20:.1f} MB; translate.py {out} uses it")
+    used_by = f"translate.py {out} uses it" if format_named(config.to).trusted else "for your own programs"
+    print(f"{out}: {size / 2**20:.1f} MB; {used_by}")
 
 
 if __name__ == "__main__":
