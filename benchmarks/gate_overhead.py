@@ -49,7 +49,7 @@ def measure(size: str, options: argparse.Namespace, precision: str) -> dict[str,
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from headgates.lightning_modules.stage import resolve_precision
+    from headgates.lightning_modules.precision import resolve_precision
 
     precision = resolve_precision(options.precision)
     sizes = [measure(size, options, precision) for size in options.sizes]

@@ -32,7 +32,7 @@ def measure(size: str, options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of training and of each rule and aggregation over the same batches, and ratios to training."""
     from benchmarks.product_step import product_step
     from headgates.analysis.lrp import relevance
-    from headgates.lightning_modules.stage import resolve_precision
+    from headgates.lightning_modules.precision import resolve_precision
 
     config, data, model = untrained(size, options.data_dir, sentences=options.sentences)
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", options.max_tokens)]

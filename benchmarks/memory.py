@@ -49,7 +49,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     seconds of each block of steps."""
     from benchmarks.product_step import product_step
     from headgates.lightning_modules.memory import EVERY, release_memory
-    from headgates.lightning_modules.stage import resolve_precision
+    from headgates.lightning_modules.precision import resolve_precision
     from headgates.models.linear import bound_caches
 
     if options.worker == BOUNDED:

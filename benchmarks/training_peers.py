@@ -125,7 +125,7 @@ def measure(width: int, batches: "list[Batch]", *, precision: str, rounds: int) 
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from headgates.lightning_modules.stage import resolve_precision
+    from headgates.lightning_modules.precision import resolve_precision
     from headgates.models.linear import bound_caches
 
     bound_caches()

@@ -168,7 +168,7 @@ def worker(options: argparse.Namespace) -> dict[str, Any]:
     """All measurements at one number of threads."""
     import torch
 
-    from headgates.lightning_modules.stage import resolve_precision
+    from headgates.lightning_modules.precision import resolve_precision
 
     set_threads(options.worker)
     precision = resolve_precision(options.precision)

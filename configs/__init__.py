@@ -12,5 +12,5 @@ NEEDED = ("jsonargparse", "yaml", "torch", "pytorch_lightning", "sentencepiece",
 
 if missing := [package for package in NEEDED if find_spec(package) is None]:
     script, packages = Path(sys.argv[0]).name or "headgates", ", ".join(missing)
-    cure = "`make install` makes the environment once, `source .venv/bin/activate` enters it"
+    cure = "pip install 'headgates[all]'; in a checkout `make install`, then `source .venv/bin/activate`"
     sys.exit(f"{script}: error: this Python ({sys.executable}) lacks {packages}; {cure}")

@@ -52,19 +52,6 @@ class Machine:
         return self.devices * self.nodes
 
 
-def native_bf16() -> bool:
-    """Whether bf16 products are faster than fp32 here: on GPUs from Ampere on, on CPUs with AVX512-BF16 or
-    AMX."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_capability() >= (8, 0)
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def resolve_precision(precision: str) -> str:
-    """'32' or 'bf16'; auto takes bf16 only where the hardware has it."""
-    return ("bf16" if native_bf16() else "32") if precision == "auto" else precision
-
-
 @dataclass(frozen=True)
 class StageResult:
     """How a stage went. `weights`: the file of its best checkpoint in the run folder."""

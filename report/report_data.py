@@ -281,8 +281,8 @@ def greedy_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
                 "beam": settings.get("search", {}).get("beam"),
                 "open": open_by_site(
                     analysed,
-                    order.map(lambda step, closed=row["heads_closed"]: (step < 0) | (step >= closed)),
-                ),  # type: ignore[misc]
+                    order.map(lambda step, closed=row["heads_closed"]: (step < 0) | (step >= closed)),  # type: ignore[misc]
+                ),
             }
             for row in rows
             if row["heads_closed"]

@@ -19,7 +19,7 @@ from headgates.configs.scores import SCORES, ZERO, ScoreRow
 from headgates.configs.source import ForeignOptions, foreign_options, is_foreign
 from headgates.configs.yaml_file import load_yaml
 from headgates.gates import find_sites
-from headgates.lightning_modules.stage import resolve_precision
+from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.progress import say
 from headgates.workbench.base_settings import open_base, with_base_settings
 from headgates.workbench.experiment import Experiment

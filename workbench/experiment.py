@@ -22,12 +22,12 @@ from headgates.lightning_modules.dynamics import NAME as DYNAMICS
 from headgates.lightning_modules.dynamics import Dynamics, read_rows
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.precision import resolve_precision
 from headgates.lightning_modules.stage import (
     Machine,
     StageResult,
     freeze_decoder,
     load_best,
-    resolve_precision,
     run_stage,
 )
 from headgates.lightning_modules.tracker import make_tracker

@@ -22,4 +22,4 @@ def test_a_script_outside_the_environment_is_one_clear_line(script):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{script}: error: this Python")
     assert "lacks jsonargparse, yaml, torch" in line
-    assert "source .venv/bin/activate" in line
+    assert "headgates[all]" in line and "source .venv/bin/activate" in line

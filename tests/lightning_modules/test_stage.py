@@ -18,7 +18,7 @@ from headgates.lightning_modules import module as modules
 from headgates.lightning_modules import stage as stages
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
-from headgates.lightning_modules.stage import Machine, StageResult, resolve_precision, run_stage
+from headgates.lightning_modules.stage import Machine, StageResult, run_stage
 from headgates.models.checkpoint import load_file, load_model, save_file
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -28,13 +28,6 @@ from headgates.workbench.folder import RunFolder
 TASK = Translation()
 MACHINE = Machine(devices=1, precision="32", logger="csv")
 STAGE = StageConfig(epochs=3, lr=0.01, warmup_steps=5, average=0.8, bleu_sentences=0)
-
-
-@pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "32")])
-def test_auto_takes_bf16_only_where_the_hardware_has_it(monkeypatch, native, expected):
-    monkeypatch.setattr(stages, "native_bf16", lambda: native)
-    assert resolve_precision("auto") == expected
-    assert (resolve_precision("32"), resolve_precision("bf16")) == ("32", "bf16")
 
 
 class PowerCut(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 
 from headgates.configs.cli import config_hash
 from headgates.configs.schema import FitConfig
-from headgates.lightning_modules.stage import resolve_precision
+from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.progress import Report
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import base_fingerprint, stage_fingerprint
