@@ -15,7 +15,6 @@ import torch
 from headgates.configs.schema import GateConfig, StageConfig
 from headgates.gates import LambdaBudget, attach
 from headgates.lightning_modules import module as modules
-from headgates.lightning_modules import stage as stages
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import Machine, StageResult, run_stage
