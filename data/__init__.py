@@ -9,7 +9,8 @@ from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.named import multi30k
-from headgates.data.parallel import Corpus, DataError, folder_files, read_files, read_folder
+from headgates.data.parallel import Corpus, folder_files, read_files, read_folder
+from headgates.data.text import DataError
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
@@ -70,7 +71,8 @@ def load_corpus(
         )
     if data is None:
         raise DataError(
-            f"no text: give --data with a folder or one of {', '.join(CORPORA)}, or --train-files, --valid-files and --test-files"
+            f"no text: give --data with a folder or one of {', '.join(CORPORA)}, or --train-files, "
+            "--valid-files and --test-files"
         )
     if str(data) in CORPORA:
         return CORPORA[str(data)](src=src, tgt=tgt, data_dir=data_dir, seed=seed)

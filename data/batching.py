@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError
 
 # Among equal longer sides pairs are sorted by target length + U(0, MIXING): 0 pads least, much more mixes
 # best. Measured on Multi30k en-de
@@ -50,7 +50,8 @@ class TokenBatches:
         self.source_lengths, self.target_lengths = narrow(source_lengths), narrow(target_lengths)
         if len(self.source_lengths) != len(self.target_lengths):
             raise DataError(
-                f"{len(self.source_lengths)} source lengths and {len(self.target_lengths)} target lengths: expected one of each per pair"
+                f"{len(self.source_lengths)} source lengths and {len(self.target_lengths)} target lengths: "
+                "expected one of each per pair"
             )
         if max_tokens < 1 or accumulate < 1:
             raise DataError(

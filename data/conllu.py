@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgates.data.parallel import DataError, read_lines
+from headgates.data.parallel import read_lines
+from headgates.data.text import DataError
 
 COLUMNS = 10
 ID, FORM, HEAD, LABEL, MISC = 0, 1, 6, 7, 9
@@ -97,7 +98,8 @@ def read_conllu(path: str | Path) -> list[Tree]:
             rows, text = [], None
     if not trees:
         raise DataError(
-            f"{path} has no sentence: expected CoNLL-U, {COLUMNS} columns a word and an empty line after each sentence"
+            f"{path} has no sentence: expected CoNLL-U, {COLUMNS} columns a word and an empty line after "
+            "each sentence"
         )
     return trees
 
@@ -136,7 +138,8 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
             raise _error(
                 path,
                 line,
-                f"expected the number of the head of {form!r} in column 7 (0 for the root), got {columns[HEAD]!r}",
+                f"expected the number of the head of {form!r} in column 7 (0 for the root), got "
+                f"{columns[HEAD]!r}",
             )
         nodes.append((form, int(columns[HEAD]), columns[LABEL], line))
     for number, (_, head, _, line) in enumerate(nodes, start=1):

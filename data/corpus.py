@@ -16,9 +16,10 @@ from torch.utils.data import DataLoader, Dataset
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
 from headgates.data.encoded import SIDES, EncodedPairs
-from headgates.data.parallel import Corpus, DataError, ParallelText
+from headgates.data.parallel import Corpus
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.store import encoded
+from headgates.data.text import DataError, ParallelText
 from headgates.data.vocab import NORMALIZATION, Vocab, Vocabulary
 
 
@@ -208,7 +209,8 @@ class TranslationData(pl.LightningDataModule):
             short = np.maximum(pairs.lengths("source"), pairs.lengths("target")) <= self.max_length
             if not short.any():
                 raise DataError(
-                    f"no {name} pair is left: all {len(pairs):,} have more than {self.max_length} pieces on a side; allow longer ones "
+                    f"no {name} pair is left: all {len(pairs):,} have more than {self.max_length} pieces on "
+                    "a side; allow longer ones "
                     f"(max_length), use a larger vocabulary, or cut the text into sentences"
                 )
             if not short.all():

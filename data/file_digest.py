@@ -19,5 +19,6 @@ def check_digests(folder: Path, digests: object, *, cure: str) -> None:
         path = folder / name
         if path.is_file() and (found := file_digest(path)) != digest:
             raise ValueError(
-                f"{path} has changed since it was written: its SHA-256 is {found[:12]}..., was {str(digest)[:12]}...; {cure}"
+                f"{path} has changed since it was written: its SHA-256 is {found[:12]}..., was "
+                f"{str(digest)[:12]}...; {cure}"
             )

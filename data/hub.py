@@ -18,7 +18,8 @@ from typing import Any
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
-from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText, gathered, lines_of
+from headgates.data.parallel import SPLIT_NAMES, Corpus, gathered, lines_of
+from headgates.data.text import DataError, ParallelText
 
 HUB = "hf:"  # before the name of a data set, and after it maybe :CONFIG
 HUB_SPLITS = {
@@ -112,7 +113,8 @@ def pairs_of_parts(parts: Sequence[Path], src: str, tgt: str) -> Iterator[tuple[
                 )
                 known = ", ".join(map(str, languages)) or "none"
                 raise DataError(
-                    f"{path}, row {number}: no text in language {lacking!r}{did_you_mean(lacking, list(map(str, languages)))}; expected a "
+                    f"{path}, row {number}: no text in language "
+                    f"{lacking!r}{did_you_mean(lacking, list(map(str, languages)))}; expected a "
                     f"column {COLUMN} with both, or a column for each; got {known}: {shortened(row)}"
                 )
             source, target = (" ".join(str(side).splitlines()).strip() for side in sides)

@@ -18,7 +18,8 @@ from typing import Any
 
 from headgates.configs.fields import shortened
 from headgates.data.hub import HUB, HUB_SPLITS, hub_name, load_hub
-from headgates.data.parallel import SPLIT_NAMES, Corpus, DataError, ParallelText, read_lines
+from headgates.data.parallel import SPLIT_NAMES, Corpus, read_lines
+from headgates.data.text import DataError, ParallelText
 
 LABEL = "label"
 NUMBERS = ("idx", "index", "id")  # fields that only number the examples
@@ -38,13 +39,15 @@ def labelled_corpus(place: str | None) -> Corpus:
         texts, name = folder_texts(Path(place)), Path(place).resolve().name
     else:
         raise DataError(
-            f"no labelled text at {place}: --task classify needs --data with a folder of train, valid and test as .tsv (label TAB "
+            f"no labelled text at {place}: --task classify needs --data with a folder of train, valid and "
+            "test as .tsv (label TAB "
             f"sentence) or .jsonl, plain or .gz, or {HUB}NAME for the package datasets"
         )
     corpus = Corpus(texts["train"], texts["valid"], texts["test"], name, f"labelled sentences of {name}")
     if len(labels := labels_of(corpus.train)) < 2:
         raise DataError(
-            f"the training text of {name} has {len(labels)} label, {labels[0]!r}; expected at least two to tell apart"
+            f"the training text of {name} has {len(labels)} label, {labels[0]!r}; expected at least two to "
+            "tell apart"
         )
     return corpus
 
@@ -96,7 +99,8 @@ def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText
     if path.is_dir():
         return path.resolve().name, folder_text(path, "test", like=like)
     raise DataError(
-        f"no labelled text at {place}: expected a file of label TAB sentence (.tsv) or .jsonl, plain or .gz, a folder with test.tsv or "
+        f"no labelled text at {place}: expected a file of label TAB sentence (.tsv) or .jsonl, plain or .gz, "
+        "a folder with test.tsv or "
         f"test.jsonl, or {HUB}NAME for the package datasets"
     )
 
@@ -131,12 +135,14 @@ def tab_examples(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Exampl
         if columns is not None:
             if len(fields) != len(columns):
                 raise DataError(
-                    f"{path}, line {number}: expected {len(columns)} columns, as line 1 names, got {len(fields)}"
+                    f"{path}, line {number}: expected {len(columns)} columns, as line 1 names, got "
+                    f"{len(fields)}"
                 )
             yield number, example_of(dict(zip(columns, fields, strict=True)), f"{path}, line {number}")
         elif len(fields) not in (2, 3):
             raise DataError(
-                f"{path}, line {number}: expected label TAB sentence, or label TAB sentence TAB sentence, got {len(fields)} "
+                f"{path}, line {number}: expected label TAB sentence, or label TAB sentence TAB sentence, "
+                f"got {len(fields)} "
                 f"column{'s' * (len(fields) > 1)}: {shortened(line)}"
             )
         else:
@@ -159,7 +165,8 @@ def json_examples(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Examp
                 ) from None
             if not isinstance(content, dict):
                 raise DataError(
-                    f'{path}, line {number}: expected an object such as {{"label": 1, "sentence": "..."}}, got {shortened(content)}'
+                    f'{path}, line {number}: expected an object such as {{"label": 1, "sentence": "..."}}, '
+                    f"got {shortened(content)}"
                 )
             yield number, example_of(content, f"{path}, line {number}")
 
@@ -173,14 +180,16 @@ def example_of(fields: Mapping[str, Any], where: str) -> Example:
     )
     if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
         raise DataError(
-            f"{where}: expected a `label`, a name or a whole number, got {shortened(label)}; the fields are {', '.join(fields)}"
+            f"{where}: expected a `label`, a name or a whole number, got {shortened(label)}; the fields are "
+            f"{', '.join(fields)}"
         )
     if len(sentences) not in (1, 2) or not all(
         isinstance(sentence, str) and sentence.strip() for sentence in sentences
     ):
         names = ", ".join(name for name in fields if name != LABEL) or "none"
         raise DataError(
-            f"{where}: expected one or two sentences beside the label, none of them empty; got the fields {names}"
+            f"{where}: expected one or two sentences beside the label, none of them empty; got the fields "
+            f"{names}"
         )
     return "\t".join(" ".join(sentence.split()) for sentence in sentences), str(label).strip()
 
@@ -195,7 +204,8 @@ def checked(
     for where, (source, label) in examples:
         if known is not None and label not in known:
             raise DataError(
-                f"{where}: the label {label!r} is none of the training text, which has {', '.join(sorted(known)[:12])}"
+                f"{where}: the label {label!r} is none of the training text, which has "
+                f"{', '.join(sorted(known)[:12])}"
             )
         first = sources[0] if sources else source if like is None else like.sources[0]
         if ("\t" in source) != ("\t" in first):

@@ -21,7 +21,8 @@ from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import cache_folder
 from headgates.data.file_digest import file_digest
-from headgates.data.parallel import Corpus, DataError, ParallelText, read_pairs
+from headgates.data.parallel import Corpus, read_pairs
+from headgates.data.text import DataError, ParallelText
 
 MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -60,7 +61,8 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
     for language in (src, tgt):
         if language not in MULTI30K_LANGUAGES:
             raise DataError(
-                f"multi30k has no language {language!r}{did_you_mean(language, MULTI30K_LANGUAGES)}; it has {', '.join(MULTI30K_LANGUAGES)}"
+                f"multi30k has no language {language!r}{did_you_mean(language, MULTI30K_LANGUAGES)}; it has "
+                f"{', '.join(MULTI30K_LANGUAGES)}"
             )
     if src == tgt:
         raise DataError(f"--src and --tgt are both {src!r}; multi30k has {', '.join(MULTI30K_LANGUAGES)}")
@@ -107,7 +109,8 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
             found = file_digest(path)
             if found != sha256:
                 raise DataError(
-                    f"{path} is not the published multi30k file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; "
+                    f"{path} is not the published multi30k file: its SHA-256 is {found[:12]}..., expected "
+                    f"{sha256[:12]}...; "
                     f"delete it, and the next run downloads it again"
                 )
             return path
@@ -126,7 +129,8 @@ def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
             found = _stream(url, file, label=label)
             if found != sha256:
                 raise DataError(
-                    f"{url} is not the published file: its SHA-256 is {found[:12]}..., expected {sha256[:12]}...; nothing was kept; "
+                    f"{url} is not the published file: its SHA-256 is {found[:12]}..., expected "
+                    f"{sha256[:12]}...; nothing was kept; "
                     f"try again later, or {cure}"
                 )
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -137,7 +141,8 @@ def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
         )  # URLError and HTTPError carry the plain words in .reason
         code = f" (HTTP {error.code})" if isinstance(error, urllib.error.HTTPError) else ""
         raise DataError(
-            f"could not download {url} to {target.parent}: {reason}{code}; files already there are kept: run again, or {cure}"
+            f"could not download {url} to {target.parent}: {reason}{code}; files already there are kept: run "
+            f"again, or {cure}"
         ) from error
 
 

@@ -6,7 +6,6 @@ A line ends at "\\n" and nowhere else: str.splitlines also cuts at characters th
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import re
 import zlib
@@ -14,69 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from random import Random
 from typing import Any, BinaryIO
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.atomic_file import atomic_file
+from headgates.data.text import DataError, ParallelText, digest_lines, without_empty
 
-SPLIT_NAMES = {
-    "train": ("train",),
-    "valid": ("valid", "val", "dev"),
-    "test": ("test",),
-}  # names a folder may use, the first one found wins
-
-IN_MEMORY = (
-    2**24
-)  # bytes of two aligned files up to which their text is held in memory; more lies in a store (data/store.py)
-SAMPLE_SEED = 1  # of the pairs that are drawn: the same for every method and every seed
-SMALL, LARGEST_RATIO = (
-    2**26,
-    100,
-)  # bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
-
-
-class DataError(ValueError):
-    """Something is wrong with the user's text; the message says what was expected, what came, and what to
-    do."""
-
-
-@dataclass
-class ParallelText:
-    """Sentence pairs: targets[i] translates sources[i]. skipped: reason -> how many pairs of the files were
-    left out for it. store: the folder of a text that is too large for memory, whose lines are read from
-    there."""
-
-    sources: Sequence[str]
-    targets: Sequence[str]
-    skipped: dict[str, int] = field(default_factory=dict)
-    store: Path | None = field(default=None, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    def only(self, kept: Sequence[int], *, reason: str) -> ParallelText:
-        """Return the pairs with these numbers; the others are counted under `reason`."""
-        skipped = self.skipped | ({reason: len(self) - len(kept)} if len(kept) < len(self) else {})
-        return ParallelText([self.sources[i] for i in kept], [self.targets[i] for i in kept], skipped)
-
-    def first(self, count: int) -> ParallelText:
-        """Return the first so many pairs; all of them for 0."""
-        if not count or count >= len(self):
-            return self
-        return ParallelText(self.sources[:count], self.targets[:count], self.skipped)
-
-    def sample(self, count: int) -> ParallelText:
-        """Return so many pairs, drawn once and for all, in the order of the text; all of them for 0, or where
-        there are no more."""
-        if not count or count >= len(self):
-            return self
-        numbers = sorted(Random(SAMPLE_SEED).sample(range(len(self)), count))
-        return ParallelText(
-            [self.sources[i] for i in numbers], [self.targets[i] for i in numbers], self.skipped
-        )
+# names that a folder may use; the first one found wins
+SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+IN_MEMORY = 2**24  # bytes of two aligned files; larger text lies in a store (data/store.py)
+# bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
+SMALL, LARGEST_RATIO = 2**26, 100
 
 
 @dataclass
@@ -91,7 +40,6 @@ class Corpus:
     src: str = ""
     tgt: str = ""
     extra: dict[str, ParallelText] = field(default_factory=dict)
-    _digest: str = field(default="", init=False, repr=False, compare=False)
 
     def split(self, name: str) -> ParallelText:
         """Return the split train, valid or test, or the extra test set of this name. Raises DataError at any
@@ -99,11 +47,13 @@ class Corpus:
         splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
         if name not in splits:
             raise DataError(
-                f"{self.name} has no split {name!r}{did_you_mean(name, list(splits))}; it has {', '.join(splits)}"
+                f"{self.name} has no split {name!r}{did_you_mean(name, list(splits))}; it has "
+                f"{', '.join(splits)}"
             )
         if not len(splits[name]):
             raise DataError(
-                f"{self.name} has no {name} text, which is needed here; it has {', '.join(s for s in splits if len(splits[s]))}"
+                f"{self.name} has no {name} text, which is needed here; it has "
+                f"{', '.join(s for s in splits if len(splits[s]))}"
             )
         return splits[name]
 
@@ -113,41 +63,19 @@ class Corpus:
         return count if count < min(len(self.train), of or len(self.train)) else 0
 
     def digest(self) -> str:
-        """Return the `digest_lines` of the training and validation text, which says what text a model was
-        trained on."""
-        if not self._digest or self.train.store is None:  # lines in memory may have been changed
-            self._digest = self._kept_digest() if self.train.store is not None else self._digest_anew()
-        return self._digest
-
-    def _digest_anew(self) -> str:
-        return digest_lines(self.train.sources, self.train.targets, self.valid.sources, self.valid.targets)
-
-    def _kept_digest(self) -> str:
-        """The digest of a stored text, which takes seconds at millions of lines and stays with the store."""
-        assert self.train.store is not None
-        file = self.train.store / f"digest-{digest_lines(self.valid.sources, self.valid.targets)}.txt"
+        """Return the `digest_lines` of the training and validation text; that of a stored text, which takes
+        seconds at millions of lines, is kept beside it."""
+        valid = self.valid.sources, self.valid.targets
+        if self.train.store is None:
+            return digest_lines(self.train.sources, self.train.targets, *valid)
+        file = self.train.store / f"digest-{digest_lines(*valid)}.txt"
         with suppress(OSError):
             if re.fullmatch(r"[0-9a-f]{12}", kept := file.read_text(encoding="ascii", errors="replace")):
                 return kept
-        digest = self._digest_anew()
-        with (
-            suppress(OSError),
-            atomic_file(file) as draft,
-        ):  # a cache that may not be written to costs these seconds each time
+        digest = digest_lines(self.train.sources, self.train.targets, *valid)
+        with suppress(OSError), atomic_file(file) as draft:  # a cache that is read-only costs seconds only
             draft.write(digest.encode())
         return digest
-
-
-def digest_lines(*texts: Iterable[str]) -> str:
-    """Return 12 hexadecimal digits of the SHA-256 of some texts, each a list of lines."""
-    sha = hashlib.sha256()
-    for text in texts:
-        lines, separator = iter(text), ""
-        while block := list(islice(lines, 2**14)):
-            sha.update((separator + "\n".join(block)).encode())
-            separator = "\n"
-        sha.update(b"\0")
-    return sha.hexdigest()[:12]
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -179,13 +107,11 @@ def decode_line(line: bytes, number: int, name: str, cure: str = "") -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        cure = (
-            cure
-            or "correct that line, or convert the text if it is in another encoding: iconv -f ITS-ENCODING -t UTF-8"
-        )
+        convert = "or convert the text if it is in another encoding: iconv -f ITS-ENCODING -t UTF-8"
         byte = error.object[error.start]
         raise DataError(
-            f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}"
+            f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; "
+            f"{cure or f'correct that line, {convert}'}"
         ) from None
 
 
@@ -198,7 +124,8 @@ def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> P
     text = gathered((source, target), partial(pairs_of, source, target), skip_empty=skip_empty)
     if not len(text):
         raise DataError(
-            f"{source} and {target} have no pair of lines with text on both sides; expected one sentence a line"
+            f"{source} and {target} have no pair of lines with text on both sides; expected one sentence a "
+            "line"
         )
     return text
 
@@ -213,7 +140,8 @@ def pairs_of(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]
                 number - (line is None) + sum(1 for _ in rest) for line, rest in zip(pair, sides, strict=True)
             ]
             raise DataError(
-                f"{source} has {lines[0]:,} lines and {target} has {lines[1]:,}: aligned files have the same number; "
+                f"{source} has {lines[0]:,} lines and {target} has {lines[1]:,}: aligned files have the same "
+                "number; "
                 f"check that both are whole and that line {number - 1:,} of one translates that of the other"
             )
         yield pair
@@ -243,15 +171,6 @@ def gathered(
     skipped: dict[str, int] = {}
     kept = list(without_empty(pairs(), skipped) if skip_empty else pairs())
     return ParallelText([source for source, _ in kept], [target for _, target in kept], skipped)
-
-
-def without_empty(pairs: Iterable[tuple[str, str]], skipped: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """The pairs with text on both sides; the others are counted."""
-    for pair in pairs:
-        if all(pair):
-            yield pair
-        else:
-            skipped["empty"] = skipped.get("empty", 0) + 1
 
 
 def read_files(
@@ -316,11 +235,13 @@ def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str,
     languages = sorted(set().union(*(by_language.keys() for by_language in found.values())))
     if not languages:
         raise DataError(
-            f"{folder} has no parallel text: expected files such as train.en and train.de, valid.*, test.*, plain or .gz"
+            f"{folder} has no parallel text: expected files such as train.en and train.de, valid.*, test.*, "
+            "plain or .gz"
         )
     if src is None or tgt is None:
         raise DataError(
-            f"say which language to translate from and to: --src and --tgt; {folder} has {', '.join(languages)}"
+            f"say which language to translate from and to: --src and --tgt; {folder} has "
+            f"{', '.join(languages)}"
         )
     if src == tgt:
         raise DataError(f"--src and --tgt are both {src!r}; {folder} has {', '.join(languages)}")
@@ -339,7 +260,8 @@ def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str,
             )
             expected = " or ".join(f"{n}.{src} and {n}.{tgt}" for n in names)
             raise DataError(
-                f"{folder} has no {split} text for {src}-{tgt}: expected {expected}, plain or .gz; found {present}"
+                f"{folder} has no {split} text for {src}-{tgt}: expected {expected}, plain or .gz; found "
+                f"{present}"
             )
         files[split] = found[name][src], found[name][tgt]
     return files
@@ -409,7 +331,8 @@ class _Unpacked(io.RawIOBase):
         self.size += len(block)
         if self.size > self.most:
             raise DataError(
-                f"{self.path} has {self.packed:,} bytes and unpacks to more than {self.most / 2**20:,.0f} MiB; expected text, which grows "
+                f"{self.path} has {self.packed:,} bytes and unpacks to more than {self.most / 2**20:,.0f} "
+                "MiB; expected text, which grows "
                 "tenfold at most; if this is right, unpack it (gunzip --keep) and give the plain file"
             )
         return len(block)

@@ -31,7 +31,7 @@ from headgates.data.atomic_folder import atomic_folder
 from headgates.data.cache import cache_folder, locked
 from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
 from headgates.data.file_digest import file_digest
-from headgates.data.parallel import DataError, ParallelText, without_empty
+from headgates.data.text import DataError, ParallelText, without_empty
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.data.vocab import Vocabulary
 
@@ -99,7 +99,8 @@ def stored_text(
                 text = open_text(folder)
     if text is None:
         raise DataError(
-            f"{folder} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound"
+            f"{folder} cannot be read, though it was written a moment ago; remove it, and see whether the "
+            "disk is sound"
         )
     return text
 
@@ -138,7 +139,8 @@ def write_text(folder: Path, pairs: Iterable[tuple[str, str]], *, skip_empty: bo
 
 def refused(path: Path, error: OSError) -> DataError:
     return DataError(
-        f"cannot write {path}: {error.strerror or error}; large text needs room for a copy and for its pieces: free some space, or set "
+        f"cannot write {path}: {error.strerror or error}; large text needs room for a copy and for its "
+        "pieces: free some space, or set "
         "HEADGATES_CACHE to another folder"
     )
 
@@ -175,7 +177,8 @@ def encoded(text: ParallelText, source_vocab: Vocabulary, target_vocab: Vocabula
                 found = open_ids(path, len(text))
     if found is None:
         raise DataError(
-            f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk is sound"
+            f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk "
+            "is sound"
         )
     return found
 

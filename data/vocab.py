@@ -20,8 +20,8 @@ import sentencepiece
 from headgates.configs.fields import shortened
 from headgates.configs.registry import imported
 from headgates.data.atomic_file import atomic_file
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError
 
 NORMALIZATION = "nmt_nfkc"
 SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
@@ -108,7 +108,8 @@ class Vocab:
         vocab = cls.load(path)
         if len(vocab) < size:
             warnings.warn(
-                f"the text has room for {len(vocab)} pieces only, {size} were asked for; the vocabulary has {len(vocab)}",
+                f"the text has room for {len(vocab)} pieces only, {size} were asked for; the vocabulary has "
+                f"{len(vocab)}",
                 stacklevel=2,
             )
         return vocab
@@ -125,7 +126,8 @@ class Vocab:
                 path.name == "vocab.src.model"
             )
             raise DataError(
-                f"no vocabulary at {path}{joint}: expected a SentencePiece model; bring it back, or repeat with --fresh"
+                f"no vocabulary at {path}{joint}: expected a SentencePiece model; bring it back, or repeat "
+                "with --fresh"
             )
         processor = sentencepiece.SentencePieceProcessor()
         try:
@@ -137,7 +139,8 @@ class Vocab:
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if specials is None and min(found) < 0:
             raise DataError(
-                f"{path} numbers pad, bos, eos, unk as {found}, -1 for none; train it with Vocab.train, or give the model's SpecialTokens"
+                f"{path} numbers pad, bos, eos, unk as {found}, -1 for none; train it with Vocab.train, or "
+                "give the model's SpecialTokens"
             )
         return cls(processor, path, specials or SpecialTokens(*found))
 
@@ -223,7 +226,8 @@ def read_about(path: Path) -> dict[str, Any]:
     if not isinstance(about, dict) or str(about.get("kind")) not in VOCABULARIES:
         kind = about.get("kind") if isinstance(about, dict) else type(about).__name__
         raise DataError(
-            f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows {', '.join(VOCABULARIES) or 'none'}"
+            f"{path} describes a vocabulary of kind {shortened(kind)}; this version knows "
+            f"{', '.join(VOCABULARIES) or 'none'}"
         )
     return about
 
@@ -232,7 +236,8 @@ def _why_not(message: str, size: int) -> str:
     """SentencePiece's reason for not training, in words that say what to do."""
     if counts := re.search(r"required_chars\. (\d+) vs (\d+)", message):
         return (
-            f"a vocabulary of {size} pieces is too small: the text's characters and the special pieces need {counts[2]} on their own; "
+            f"a vocabulary of {size} pieces is too small: the text's characters and the special pieces need "
+            f"{counts[2]} on their own; "
             f"use a size of at least {counts[2]}, better some thousands"
         )
     return f"SentencePiece could not train a vocabulary of {size} pieces on this text: {message}"

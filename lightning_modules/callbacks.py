@@ -42,7 +42,8 @@ class SettleGates(pl.Callback):
         if self.gating.is_binarised and not was and trainer.is_global_zero:
             patience = self.gating.gates.patience
             say(
-                f"gates: exact from step {trainer.global_step} on, no decision has changed for {patience} steps"
+                f"gates: exact from step {trainer.global_step} on, no decision has changed for {patience} "
+                "steps"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -122,7 +123,8 @@ class StageLog(pl.Callback):
             ) * trainer.accumulate_grad_batches
             if trainer.is_global_zero:
                 say(
-                    f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left and the validations"
+                    f"{self.stage}: {self.place}, {epochs}, about {minutes(seconds_per_step * left)} left "
+                    "and the validations"
                 )
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

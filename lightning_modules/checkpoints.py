@@ -135,12 +135,14 @@ class Checkpoints(Remembers):
             raise self.folder.foreign(path.name, f"it holds no {', '.join(missing)}")
         if (origin := content.get("origin", self.origin)) != self.origin:
             raise ValueError(
-                f"{path} was written by {origin}, and this is {self.origin}; bring its own back, or begin again with --fresh"
+                f"{path} was written by {origin}, and this is {self.origin}; bring its own back, or begin "
+                "again with --fresh"
             )
         if (ranks := len(content.get("ranks", []))) not in (0, world()):
             by = f"{ranks} process{'es' * (ranks != 1)}"
             raise ValueError(
-                f"{path} was written by {by}, and now there are {world()}: order and noise would be those of neither run; --resume with "
+                f"{path} was written by {by}, and now there are {world()}: order and noise would be those of "
+                "neither run; --resume with "
                 f"{ranks}, or begin again with --fresh"
             )
         shapes = (

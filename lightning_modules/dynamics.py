@@ -63,7 +63,8 @@ class Dynamics(pl.Callback):
         wrong = [epoch for epoch in self.epochs if not 1 <= epoch <= last]
         if wrong:
             raise ValueError(
-                f"dynamics: expected epochs from 1 to {last}, the last of this training, got {', '.join(map(str, wrong))}"
+                f"dynamics: expected epochs from 1 to {last}, the last of this training, got "
+                f"{', '.join(map(str, wrong))}"
             )
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -102,7 +103,8 @@ class Dynamics(pl.Callback):
         )
         title = whole.metrics[0].title
         say(
-            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} ({minutes(time.perf_counter() - begin)})"
+            f"dynamics: epoch {epoch}: validation {title} {whole.main:.1f}; {kept} "
+            f"({minutes(time.perf_counter() - begin)})"
         )
 
     def settings_and_provenance(self, module: StageModule, scores: HeadMap, whole: Scored) -> dict[str, Any]:

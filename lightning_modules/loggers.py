@@ -49,7 +49,8 @@ class MetricsFile(StageNumbers):
                 self.read(stage)
             except (KeyError, TypeError, ValueError, csv.Error) as error:
                 raise ValueError(
-                    f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on without it"
+                    f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on "
+                    "without it"
                 ) from error
 
     def read(self, stage: str) -> None:

@@ -215,7 +215,8 @@ class StageModule(pl.LightningModule):
     def check(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise NotANumber(
-                f"the loss is {loss} at step {self.global_step}: lower the stage's lr, raise its warmup-steps, or try --precision 32"
+                f"the loss is {loss} at step {self.global_step}: lower the stage's lr, raise its "
+                "warmup-steps, or try --precision 32"
             )
 
     # ---------------------------------------------------------------- validation

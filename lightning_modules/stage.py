@@ -44,7 +44,8 @@ class Machine:
     def __post_init__(self) -> None:
         if self.strategy == "fsdp" and self.ranks == 1:
             raise ValueError(
-                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave it out"
+                "--strategy fsdp shares out one model over processes, and there is one; start more, or leave "
+                "it out"
             )
 
     @property

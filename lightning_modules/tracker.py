@@ -230,6 +230,7 @@ def project_and_id(folder: RunFolder) -> dict[str, Any]:
         return {"project": wanted, "entity": os.environ.get("WANDB_ENTITY") or None, "id": run_id}
     if os.environ.get("WANDB_PROJECT") and wanted != state["project"]:
         complain(
-            f"{folder.path} is in the project {state['project']} already, so WANDB_PROJECT={wanted} is not used"
+            f"{folder.path} is in the project {state['project']} already, so WANDB_PROJECT={wanted} is not "
+            "used"
         )
     return {"project": state["project"], "entity": state["entity"], "id": run_id}

@@ -12,8 +12,9 @@ from random import Random
 
 from headgates.configs.cli import config_hash
 from headgates.data.corpus import TranslationData
-from headgates.data.parallel import SAMPLE_SEED, ParallelText, read_lines
+from headgates.data.parallel import read_lines
 from headgates.data.ranks import first
+from headgates.data.text import SAMPLE_SEED, ParallelText
 from headgates.models.progress import reported, say
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.folder import RunFolder

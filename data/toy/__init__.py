@@ -13,7 +13,8 @@ from random import Random
 from typing import Any
 
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.data.parallel import Corpus, DataError, ParallelText
+from headgates.data.parallel import Corpus
+from headgates.data.text import DataError, ParallelText
 from headgates.data.toy.grammar import draw_sentence
 from headgates.data.toy.writing import LABELS, PUNCTUATION, English, German, join
 
@@ -115,13 +116,15 @@ def toy_corpus(
     languages but en to de."""
     if (src or "en", tgt or "de") != ("en", "de"):
         raise DataError(
-            f"the toy corpus is en-de, got {src}-{tgt}; use --src en --tgt de, or --data with a folder of files of your own"
+            f"the toy corpus is en-de, got {src}-{tgt}; use --src en --tgt de, or --data with a folder of "
+            "files of your own"
         )
     pairs = {split: toy_pairs(split, seed=seed, train=train, valid=valid, test=test) for split in SPLITS}
     texts: dict[str, Any] = {
         s: ParallelText([p.source for p in some], [p.target for p in some]) for s, some in pairs.items()
     }
-    description = f"built-in toy language pair en-de, seed {seed}: {train} training, {valid} validation and {test} test sentences"
+    sizes = f"{train} training, {valid} validation and {test} test sentences"
+    description = f"built-in toy language pair en-de, seed {seed}: {sizes}"
     return Corpus(**texts, name="toy", description=description, src="en", tgt="de")
 
 

@@ -115,7 +115,7 @@ _VERBS = {
         clean cleans / person / place thing closable machine / putzt putzen / object place: auf|räumt räumen
         help helps / animate / animate / hilft helfen / dat
         start starts / person / machine text idea / an|fängt fangen / object machine: ein|schaltet schalten
-        leave leaves / animate / place thing text / verlässt verlassen / object thing text: zurück|lässt lassen
+       leave leaves / animate / place thing text / verlässt verlassen / object thing text: zurück|lässt lassen
         find finds / animate / animal thing closable text machine food / findet finden
         follow follows / animate / animate machine / folgt folgen / dat
         buy buys / person / animal thing closable text machine food / kauft kaufen
@@ -248,8 +248,8 @@ PLURAL = read_determiners("""
     three / nummod / drei / fixed / strong""")
 
 ADVERBIAL_MARKS = (
-    ("because", "weil"), ("when", "wenn"), ("if", "falls"), ("while", "während"), ("although", "obwohl"), ("before", "bevor"),
-    ("after", "nachdem"),
+    ("because", "weil"), ("when", "wenn"), ("if", "falls"), ("while", "während"), ("although", "obwohl"),
+    ("before", "bevor"), ("after", "nachdem"),
 )  # fmt: skip
 CONTENT_MARKS = {"that": "dass", "whether": "ob"}
 COORDINATORS = (("and", "und"), ("but", "aber"))

@@ -20,8 +20,8 @@ from headgates.data.toy.entries import (
 from headgates.data.toy.grammar import Clause, Phrase
 
 LABELS = (
-    "ROOT", "acomp", "advcl", "advmod", "amod", "aux", "cc", "ccomp", "conj", "dative", "det", "dobj", "mark", "neg", "npadvmod", "nsubj",
-    "nummod", "pobj", "poss", "prep", "punct", "relcl",
+    "ROOT", "acomp", "advcl", "advmod", "amod", "aux", "cc", "ccomp", "conj", "dative", "det", "dobj",
+    "mark", "neg", "npadvmod", "nsubj", "nummod", "pobj", "poss", "prep", "punct", "relcl",
 )  # fmt: skip
 PUNCTUATION = (",", ".")
 

@@ -192,8 +192,9 @@ class Recorder(pl.LightningModule):
 def fit(corpus, vocab_folder, *, epochs, resume=None) -> tuple[Recorder, pl.Trainer]:
     module = Recorder()
     trainer = pl.Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, num_sanity_val_steps=0, accumulate_grad_batches=2, use_distributed_sampler=False,
+        max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+        accumulate_grad_batches=2, use_distributed_sampler=False,
     )  # fmt: skip
     trainer.fit(
         module,

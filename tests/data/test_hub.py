@@ -55,7 +55,8 @@ def pairs_of(text):
     "names",
     [
         "train.parquet validation.parquet test.parquet",
-        "data/train-00000-of-00001.parquet data/validation-00000-of-00001.parquet data/test-00000-of-00001.parquet",
+        "data/train-00000-of-00001.parquet data/validation-00000-of-00001.parquet "
+        "data/test-00000-of-00001.parquet",
         "train/data-00000-of-00001.arrow validation/data-00000-of-00001.arrow test/data-00000-of-00001.arrow",
         "train.jsonl dev.jsonl.gz test.jsonl",
     ],

@@ -162,7 +162,7 @@ def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch):
     monkeypatch.setattr(named, "LARGEST", 10_000)
     with pytest.raises(
         DataError,
-        match=r"could not download .*train\.en\.gz .*: it sends more than 0 MB, which no published file has; .*",
+        match=r"could not download .*train\.en\.gz .*: it sends more than 0 MB",
     ):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
@@ -173,7 +173,7 @@ def test_a_download_that_drips_is_stopped(server, tmp_path, monkeypatch):
     monkeypatch.setattr(named, "PATIENCE", 0.1)
     with pytest.raises(
         DataError,
-        match=r"could not download .*train\.en\.gz .*: it has sent \d+ bytes in 0 minutes, which is too slow; .*",
+        match=r"could not download .*train\.en\.gz .*: it has sent \d+ bytes in 0 minutes",
     ):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []

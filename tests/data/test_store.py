@@ -253,12 +253,12 @@ def test_an_epoch_is_ordered_as_sorting_by_both_keys_at_once():
 
 PROGRAM = """
 import sys
-import headgates.data.parallel, data.store
-data.parallel.IN_MEMORY, data.store.ROWS, data.store.FEW = 0, 31, 0
+from headgates.data import parallel, store
+parallel.IN_MEMORY, store.ROWS, store.FEW = 0, 31, 0
 if __name__ == "__main__":  # what is above is read by the processes that tokenise, too
     from headgates.data.vocab import Vocab
-    text, vocab = data.parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
-    print(sum(map(len, data.store.encoded(text, vocab, vocab).flat("source"))))
+    text, vocab = parallel.read_pairs(*sys.argv[1:3], skip_empty=True), Vocab.load(sys.argv[3])
+    print(sum(map(len, store.encoded(text, vocab, vocab).flat("source"))))
 """
 
 
@@ -270,7 +270,8 @@ def test_two_processes_at_once_make_one_store(files, stores, tmp_path):
     started = [
         subprocess.Popen(
             [sys.executable, str(tmp_path / "program.py"), *map(str, files), str(vocab.path)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         for _ in range(2)
     ]  # fmt: skip

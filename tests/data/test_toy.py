@@ -13,8 +13,10 @@ PAIRS = generate(3001, 7)
 CLAUSES = ("relcl", "advcl", "ccomp")
 
 GENDER = {
-    "m": "man teacher friend doctor king dog bird table chair coat box letter engine garden river forest market apple cake",
-    "f": "woman mother sister aunt cat cow mouse lamp door bottle story clock city street school bridge soup question lesson",
+    "m": "man teacher friend doctor king dog bird table chair coat box letter engine garden river forest "
+    "market apple cake",
+    "f": "woman mother sister aunt cat cow mouse lamp door bottle story clock city street school bridge soup "
+    "question lesson",
     "n": "child girl horse pig picture knife window book song car radio house village egg problem",
 }
 GENDER_OF = {noun: gender for gender, nouns in GENDER.items() for noun in nouns.split()}

@@ -1,0 +1,71 @@
+"""Parallel text, and the error at a fault in it. Importing this needs the standard library alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+SAMPLE_SEED = 1  # the same for every method and every seed
+
+
+class DataError(ValueError):
+    """The user's text has a fault; the message says what was expected, what came, and what to do."""
+
+
+@dataclass
+class ParallelText:
+    """Sentence pairs: targets[i] translates sources[i].
+
+    skipped: reason -> number of pairs of the files that were left out for it. store: the folder of a text
+    that is too large for memory, from which its lines are read."""
+
+    sources: Sequence[str]
+    targets: Sequence[str]
+    skipped: dict[str, int] = field(default_factory=dict)
+    store: Path | None = field(default=None, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def only(self, kept: Sequence[int], *, reason: str = "") -> ParallelText:
+        """Return the pairs with these numbers; the others are counted under `reason`, if there is one."""
+        left = len(self) - len(kept)
+        skipped = self.skipped | ({reason: left} if reason and left else {})
+        return ParallelText([self.sources[i] for i in kept], [self.targets[i] for i in kept], skipped)
+
+    def first(self, count: int) -> ParallelText:
+        """Return the first `count` pairs; all of them for 0."""
+        if not count or count >= len(self):
+            return self
+        return ParallelText(self.sources[:count], self.targets[:count], self.skipped)
+
+    def sample(self, count: int) -> ParallelText:
+        """Return `count` random pairs, always the same, in the order of the text; all of them for 0."""
+        if not count or count >= len(self):
+            return self
+        return self.only(sorted(Random(SAMPLE_SEED).sample(range(len(self)), count)))
+
+
+def without_empty(pairs: Iterable[tuple[str, str]], skipped: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs with text on both sides; the others are counted in `skipped` as 'empty'."""
+    for pair in pairs:
+        if all(pair):
+            yield pair
+        else:
+            skipped["empty"] = skipped.get("empty", 0) + 1
+
+
+def digest_lines(*texts: Iterable[str]) -> str:
+    """Return 12 hexadecimal digits of the SHA-256 of some texts, each a list of lines."""
+    sha = hashlib.sha256()
+    for text in texts:
+        lines, separator = iter(text), ""
+        while block := list(islice(lines, 2**14)):
+            sha.update((separator + "\n".join(block)).encode())
+            separator = "\n"
+        sha.update(b"\0")
+    return sha.hexdigest()[:12]
