@@ -30,19 +30,17 @@ def setting(
     choices: Iterable[str] | None = None,
     positional: bool = False,
     instead_of: str | None = None,
-    added: bool = False,
 ) -> Any:
     """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or
     `choices` of a name.
 
     Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a
     list, any number; with REQUIRED as default they must be given. instead_of: another setting, whose flag may
-    not stand beside this one's. added: there were runs before this setting, so at its default it is no part
-    of a run's hash."""
+    not stand beside this one's."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {words: limit for words, limit in limits.items() if limit is not None}
     metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
-    metadata |= {"instead_of": instead_of, "added": added}
+    metadata |= {"instead_of": instead_of}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -212,17 +210,6 @@ def to_dict(config: Any) -> dict[str, Any]:
             to_dict(value) if dataclasses.is_dataclass(value) else value
         )
     return result
-
-
-def to_hash(config: Any) -> dict[str, Any]:
-    """`to_dict` without the settings that were `added` later and have their default: what a run's hash is
-    made of."""
-    left_out = {
-        f.name
-        for f in dataclasses.fields(config)
-        if f.metadata.get("added") and getattr(config, f.name) == f.default
-    }
-    return {name: value for name, value in to_dict(config).items() if name not in left_out}
 
 
 def shortened(value: Any) -> str:

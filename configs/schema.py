@@ -68,32 +68,27 @@ class ModelConfig:
     attention_dropout: float = setting(
         0.0, "probability of dropping an attention weight", at_least=0, below=1
     )
-    # What models of other libraries have. At their defaults these are not part of a run's hash
-    # (runfolder/fingerprint.py).
-    activation: Literal["relu", "gelu", "swish"] = setting(
-        "relu", "activation of the feed-forward layers", added=True
-    )
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "activation of the feed-forward layers")
     decoder_heads: int = setting(
-        0, "attention heads of the decoder's sites, 0 for as many as `heads`", at_least=0, added=True
+        0, "attention heads of the decoder's sites, 0 for as many as `heads`", at_least=0
     )
     decoder_ffn: int = setting(
-        0, "width of the decoder's feed-forward layers, 0 for as wide as `ffn`", at_least=0, added=True
+        0, "width of the decoder's feed-forward layers, 0 for as wide as `ffn`", at_least=0
     )
     decoder_norm: Literal["same", "pre", "post"] = setting(
-        "same", "layer norms of the decoder, where they are not as `norm`", added=True
+        "same", "layer norms of the decoder, where they are not as `norm`"
     )
     final_norm: Literal["both", "encoder", "decoder", "none"] = setting(
-        "both", "pre-norm stacks with a norm at their end", added=True
+        "both", "pre-norm stacks with a norm at their end"
     )
-    norm_eps: float = setting(1e-5, "added to the variance in layer norms", above=0, added=True)
-    first_position: int = setting(0, "number of the first position in sinusoids", at_least=0, added=True)
-    embedding_scale: bool = setting(True, "multiply embeddings by sqrt(d_model)", added=True)
-    embedding_norm: bool = setting(False, "layer norm of the sum of embedding and position", added=True)
-    output_bias: bool = setting(False, "a bias on the logits", added=True)
+    norm_eps: float = setting(1e-5, "added to the variance in layer norms", above=0)
+    first_position: int = setting(0, "number of the first position in sinusoids", at_least=0)
+    embedding_scale: bool = setting(True, "multiply embeddings by sqrt(d_model)")
+    embedding_norm: bool = setting(False, "layer norm of the sum of embedding and position")
+    output_bias: bool = setting(False, "a bias on the logits")
     decoder_mixer: Literal["attention", "ssru"] = setting(
         "attention",
         "what mixes the decoder's own positions: self-attention, or an SSRU, which has no heads (Kim et al. 2019)",
-        added=True,
     )
 
     @property
@@ -127,7 +122,6 @@ class TextConfig:
         500_000,
         "training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all",
         at_least=0,
-        added=True,
     )
 
 

@@ -57,7 +57,6 @@ class FinetuneConfig(StageConfig):
         "dropout of the model while it trains on; default that of the base",
         at_least=0,
         below=1,
-        added=True,
     )
 
 
@@ -111,7 +110,6 @@ class DistillConfig:
         "share of the training pairs whose target is the base's own translation, which it makes once (Kim & Rush 2016); 0 for none",
         at_least=0,
         at_most=1,
-        added=True,
     )
 
 

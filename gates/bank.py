@@ -172,7 +172,7 @@ class GateBank(nn.Module):
         return {"gate": self.kind, "sites": sites}
 
     def save(self, path: str | Path) -> None:
-        write_json(path, self.to_json())
+        write_json(path, {"version": 1, **self.to_json()})
 
 
 def by_head(site: HeadSite, row: Tensor) -> Tensor:

@@ -221,13 +221,16 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         return cls({HeadSite.parse(name, len(row)): row for name, row in mapping.items()})
 
     def save(self, path: str | Path) -> None:
-        """Write JSON: site name -> list of H values."""
-        write_json(path, self.to_json())
+        """Write JSON: version, and site name -> list of H values."""
+        write_json(path, {"version": 1, **self.to_json()})
 
     @classmethod
     def load(cls, path: str | Path) -> "HeadMap":
         try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if isinstance(content, dict) and content.pop("version", 1) != 1:
+                raise ValueError("expected version 1")
+            return cls.from_json(content)
         except (
             ValueError,
             RecursionError,

@@ -191,8 +191,7 @@ def syntax_settings(analysed: AnalysedModel) -> dict[str, Any]:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if name_or_path and path.is_file() else None
     labels = [CLEAR_NAMES.get(label, label) for label in analysed.config.labels]
     parses_name = f"{kind}:{Path(name_or_path).name}" if name_or_path else kind
-    # older results had a baseline of queries, and are made again
-    return {"parses": parses_name, "parses_digest": digest, "labels": labels or None, "baseline": "arcs"}
+    return {"parses": parses_name, "parses_digest": digest, "labels": labels or None}
 
 
 ANALYSES: dict[str, Analysis] = {

@@ -168,7 +168,6 @@ class Comparison:
             flat(load_yaml(folder / PROTOCOL)),
             flat({**to_dict(self.shared), "base_hash": self.base_hash}),
         )
-        before = flat(to_dict(FitConfig())) | before  # settings that came later
         left_out = {*OF_THE_COMMAND, "base"}  # a base may have moved: its hash tells it
         other = [name for name in now if name not in left_out and before.get(name) != now[name]]
         if other:

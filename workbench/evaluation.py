@@ -23,7 +23,6 @@ from headgates.gates import HeadMap, heads_left
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor, Task
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.row import COMPARED, Measure, ResultRow
 from headgates.workbench.source import Lines
 
@@ -195,25 +194,3 @@ class Evaluation:
                 "between; give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
                 stacklevel=2,
             )
-
-
-def compare_again(folder: RunFolder, task: Task, test: Lines) -> None:
-    """Compare the outputs of a finished run again where its p-values are of one tail, as earlier versions had
-    them; what made the run is kept beside what compared it. test: the lines that the run was evaluated on."""
-    rows, result = first(lambda: (folder.rows(), folder.read_json("result.json")))
-    if not any(row.main.p_value is None and row.main.p_sacrebleu is not None for row in rows):
-        return
-    evaluation = Evaluation(folder, task, test, {})
-    for row in rows:
-        evaluation.add_scored(row, evaluation.outputs(folder, row.system))
-    evaluation.choose_reference()
-    compared = {
-        name: value
-        for name, value in provenance(device_name(), "none", 0).items()
-        if name in ("command", "commit", "date")
-    }
-    folder.write_json(
-        "result.json",
-        {**result, "rows": [row.to_json() for row in evaluation.rows], "compared_again": compared},
-    )
-    say(f"{folder.path}: compared again from its outputs, with two-sided p-values")

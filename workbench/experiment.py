@@ -37,7 +37,7 @@ from headgates.models.progress import minutes, say
 from headgates.report.fill import PAGE, update_pages
 from headgates.tasks.base import Predictor
 from headgates.workbench.base_settings import open_base, with_base_settings
-from headgates.workbench.evaluation import Evaluation, compare_again
+from headgates.workbench.evaluation import Evaluation
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import CONTINUED, base_fingerprint, stage_fingerprint
 from headgates.workbench.folder import RunFolder
@@ -125,7 +125,6 @@ class Experiment:
             say(f"base: {folder.path} (finished, same configuration)")
             if config.base_alone:
                 self.evaluate_again(folder)
-                compare_again(folder, self.task, self.text.test)
                 self.fill_missing_report(folder)
             return folder
         say(f"base: training {folder.path}")
@@ -200,7 +199,6 @@ class Experiment:
         )
         if done:
             say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
-            compare_again(folder, self.task, self.text.test)
             self.fill_missing_report(folder)
             return folder
         self.tracker.open(folder, "gates", base)

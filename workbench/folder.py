@@ -24,6 +24,7 @@ from headgates.data.atomic_file import atomic_file
 from headgates.data.file_digest import check_digests, file_digest
 from headgates.workbench.row import ResultRow
 
+VERSION = 1  # of all JSON files of a run
 CURE = "repeat the command that writes it with --fresh"
 NAME = re.compile(r"\w[\w.+-]*")  # of a system
 # a part of a file's name -> what its readers rely on: keys and their types
@@ -114,17 +115,22 @@ class RunFolder:
         no `shape`, or where it lacks the KEYS of its kind."""
         keys = next((keys for part, keys in KEYS.items() if part in name), None)
         try:
-            return load_json(self / name, shape, keys, cure=cure)
+            content = load_json(self / name, shape, keys, cure=cure)
         except FileNotFoundError:
             raise ValueError(
                 f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)"
             ) from None
+        if isinstance(content, dict) and (found := content.pop("version", VERSION)) != VERSION:
+            raise ValueError(f"{self / name} is of version {found}, expected {VERSION}; {cure}")
+        return content
 
     def foreign(self, name: str, why: str) -> ValueError:
         """The error for a file that is whole, but holds something else than our commands write."""
         return ValueError(f"{self / name} is not what this program writes: {why}; {CURE}")
 
     def write_json(self, name: str, content: Any) -> None:
+        """Write a JSON file of the run; a mapping begins with the version of its form."""
+        content = {"version": VERSION, **content} if isinstance(content, dict) else content
         self.write_text(name, json.dumps(content, indent=1) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
@@ -184,7 +190,7 @@ class RunFolder:
 
     def weights_of(self, name: str) -> Path:
         """The checkpoint of a system. Raises ValueError where it or the tokenizer is not the file that the
-        system was recorded with; older runs, which recorded no digests, are taken at their word."""
+        system was recorded with."""
         system = self.systems()[name]
         check_digests(self.path, system.get("sha256"), cure="copy it again, or repeat the run with --fresh")
         return self / system["weights"]

@@ -2,8 +2,7 @@
 
 In the file the numbers of a metric stand flat beside the others: `bleu`, `bleu_signature`, `bleu_ci95`,
 `bleu_difference`, `bleu_difference_ci95`, `bleu_p_value`, `bleu_p_sacrebleu`; here they are one `Measure`.
-What this version does not know is kept as it is. A file without `_p_sacrebleu` is older than the two-sided p:
-what it calls p is sacreBLEU's, and is read as that.
+What this version does not know is kept as it is.
 """
 
 import math
@@ -97,7 +96,7 @@ class ResultRow:
         for name in PLAIN_FIELDS:
             value = getattr(self, name)
             if value is not None or name == "heads_by_site":
-                row[SPELT.get(name, name)] = value
+                row[name] = value
         for metric, measure in self.measures.items():
             row |= measure.columns(metric)
         if self.main.p_value is not None:
@@ -117,7 +116,7 @@ class ResultRow:
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> "ResultRow":
         rest = dict(row)
-        main_p_value = rest.pop("p_value_vs_reference", None)
+        rest.pop("p_value_vs_reference", None)
         measures = {}
         for metric in metric_names(row):
             columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
@@ -126,15 +125,7 @@ class ResultRow:
                 rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns
             )
             check_numbers(metric, [measure.value, *(measure.ci95 or ()), *(measure.difference_ci95 or ())])
-        if measures and (main := next(iter(measures.values()))).p_value is None:
-            main.p_value = main_p_value
-        for measure in measures.values():
-            if measure.p_sacrebleu is None:
-                measure.p_value, measure.p_sacrebleu = None, measure.p_value
-                rest.pop("p_value_vs_base", None)
-        plain_values = {
-            name: rest.pop(SPELT.get(name, name)) for name in PLAIN_FIELDS if SPELT.get(name, name) in rest
-        }
+        plain_values = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
         if not measures:
             raise ValueError("no metric with its signature")
         return cls(**plain_values, measures=measures, others=rest)
@@ -155,7 +146,4 @@ def metric_names(row: Mapping[str, Any]) -> list[str]:
     return sorted(names, key=lambda name: list(row).index(name) if name in row else len(row))
 
 
-SPELT = {
-    "lines_unlike_masked": "lines_unlike_l0"
-}  # field -> its name in result.json, where runs have it already
 PLAIN_FIELDS = [each.name for each in fields(ResultRow) if each.name not in ("measures", "others")]

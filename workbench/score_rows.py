@@ -13,7 +13,7 @@ from headgates.gates import attach, find_sites
 from headgates.lightning_modules.stage import freeze_decoder
 from headgates.models.progress import say
 from headgates.workbench.closing import Calibration, close_heads
-from headgates.workbench.evaluation import Evaluation, compare_again
+from headgates.workbench.evaluation import Evaluation
 from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.scores import closed_by, head_scores
@@ -41,7 +41,6 @@ def scored_run(experiment: "Experiment", base: RunFolder) -> RunFolder:
     folder, done = experiment.claim_folder(name, fingerprint, gate=SCORED, **how)
     if done:
         say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
-        compare_again(folder, experiment.task, text.test)
         return folder
     experiment.tracker.open(folder, "scores", base)
     evaluation = experiment.bases_evaluated(folder, text.load(base), base, continued)

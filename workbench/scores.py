@@ -66,11 +66,9 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
         return compute_scores(score, request)
     if not measures_each_head(score):
         request = replace(request, kinds=None)  # the file serves commands of other kinds too
-    earlier = f"scores/gradient-{source.corpus.digest()}"  # fit.py's of all pairs until 0.1
-    all_pairs = score.from_gradients and request.absolute == "sentence" and not pairs_drawn(score, request)
-    for file in (request.file, *([earlier] if all_pairs else [])):
-        if first((source.folder / f"{file}.json").is_file) and not request.fresh:
-            return stored_scores(source, f"{file}.json", request.kinds)
+    file = f"{request.file}.json"
+    if first((source.folder / file).is_file) and not request.fresh:
+        return stored_scores(source, file, request.kinds)
     scores = compute_scores(score, request)
     source.folder.write_json(f"{request.file}.json", scores.to_json())
     return scores

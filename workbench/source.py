@@ -190,7 +190,7 @@ def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
     settings = folder.config()
     corpus = task_of(settings).load_text(settings if data_dir is None else settings | {"data_dir": data_dir})
     digest = ((folder.result() or {}).get("data") or {}).get("text_digest")
-    if digest not in (None, corpus.digest()):  # runs from before it was recorded are taken at their word
+    if digest not in (None, corpus.digest()):  # a model that others trained has none
         raise ValueError(
             f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest {corpus.digest()}, then {digest}); "
             "numbers on it would belong to no run: bring the old text back, or train on the new one"

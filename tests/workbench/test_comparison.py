@@ -159,9 +159,7 @@ def test_other_settings_in_the_folder_are_refused_and_more_points_are_not(compar
     folder = RunFolder(tmp_path / "compare-here")
     first = compared("--heads", 4)
     first.check_folder(folder)
-    folder.write_text(
-        PROTOCOL, first.protocol.replace("strategy: ddp\n", "")
-    )  # of a version before there was this setting
+    folder.write_text(PROTOCOL, first.protocol)
     compared("--heads", "9,4", "--seeds", 3, "--methods", "greedy,random").check_folder(folder)
     (tmp_path / "fit.yaml").write_text("finetune: {lr: 0.5}\nsearch: {beam: 7}\n")
     other = r"holds a comparison with other settings \(finetune.lr, search.beam\); give this one a --name of its own"

@@ -124,7 +124,7 @@ def test_l0_removed_is_l0_without_the_weights_of_its_closed_heads(finished):
     )  # columns and rows of four weights, entries of three biases
     assert masked["parameters"] - removed["parameters"] == (21 - masked["heads_open"]) * a_head
     assert sum(p.numel() for p in model.parameters()) == removed["parameters"]
-    assert removed["lines_unlike_l0"] == 0
+    assert removed["lines_unlike_masked"] == 0
     assert (finished / "hypotheses/l0-removed.txt").read_text() == (
         finished / "hypotheses/l0.txt"
     ).read_text()

@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 import pytest
 
 from headgates.configs.cli import config_hash
-from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig, GateTraining
 from headgates.data import Corpus
@@ -73,26 +72,12 @@ def test_it_changes_with_how_gates_are_trained(method, setting):
     assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
 
 
-def test_how_gates_were_trained_before_there_was_a_choice_is_no_part_of_it():
-    config = replace(
-        FitConfig(), gates=replace(FitConfig().gates, settle_when="share", head_start=0.0, patience=17)
-    )
-    gates = stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["gates"]
-    assert gates.keys() == {"lr", "lambda_warmup", "settle", "log_alpha", "beta", "gamma", "zeta"}
-
-
 def test_a_teacher_is_part_of_every_run_on_a_base_and_of_none_without():
     config = FitConfig()
-    taught = [
-        replace(config, distill=replace(config.distill, **each))
-        for each in ({"weight": 0.5}, {"weight": 0.5, "temperature": 2.0})
-    ]
+    taught = replace(config, distill=replace(config.distill, weight=0.5))
     for gate in ("l0", CONTINUED):
-        assert len({of(each, gate) for each in (config, *taught)}) == 3
-        unused = replace(config, distill=replace(config.distill, temperature=3.0))
-        assert of(unused, gate) == of(config, gate)
-        assert "distill" not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate=gate, test=TEST)
-    assert base_fingerprint(taught[0], CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
+        assert of(taught, gate) != of(config, gate)
+    assert base_fingerprint(taught, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
 
 
 def test_what_the_base_writes_is_part_of_every_run_that_learns_from_it_and_so_is_how_it_searches():
@@ -102,16 +87,6 @@ def test_what_the_base_writes_is_part_of_every_run_that_learns_from_it_and_so_is
     for gate in ("l0", CONTINUED):
         assert len({of(each, gate) for each in (config, half, whole, greedily)}) == 4
     assert of(config, CONTINUED) == of(replace(config, search=greedily.search), CONTINUED)
-
-
-def test_dropout_of_training_on_is_part_of_a_run_once_it_is_given():
-    config = FitConfig()
-    less = replace(config, finetune=replace(config.finetune, dropout=0.05))
-    assert of(less, CONTINUED) != of(config, CONTINUED)
-    assert (
-        "dropout"
-        not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["finetune"]
-    )
 
 
 def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
@@ -141,37 +116,11 @@ def test_a_base_depends_on_every_setting_of_its_model_text_and_training(part):
     config = FitConfig()
     made_of = base_fingerprint(config, CORPUS, "32")
     for each in fields(getattr(config, part)):
-        if not each.metadata["added"]:
-            assert made_of[part][each.name] == getattr(getattr(config, part), each.name)
+        assert made_of[part][each.name] == getattr(getattr(config, part), each.name)
     assert (
         base_fingerprint(replace(config, finetune=replace(config.finetune, epochs=5)), CORPUS, "32")
         == made_of
     )
-
-
-OTHER_MODELS = [
-    {"activation": "gelu"},
-    {"decoder_heads": 4},
-    {"decoder_ffn": 100},
-    {"decoder_norm": "post"},
-    {"final_norm": "none"},
-    {"norm_eps": 1e-6},
-    {"first_position": 2},
-    {"embedding_scale": False},
-    {"embedding_norm": True},
-    {"output_bias": True},
-    {"decoder_mixer": "ssru"},
-]
-
-
-def test_settings_that_came_later_are_part_of_it_where_they_are_not_as_they_always_were():
-    config = FitConfig()
-    later = {each.name for each in fields(config.model) if each.metadata["added"]}
-    assert later == {name for other in OTHER_MODELS for name in other}
-    assert not later & base_fingerprint(config, CORPUS, "32")["model"].keys()
-    for other in OTHER_MODELS:
-        model = base_fingerprint(replace(config, model=replace(config.model, **other)), CORPUS, "32")["model"]
-        assert {name: model[name] for name in other} == other
 
 
 def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
@@ -206,11 +155,6 @@ def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
     assert len({of(config, CONTINUED), of(beam, CONTINUED), of(config, CONTINUED, test=other)}) == 1
 
 
-def test_runs_from_before_there_were_tasks_are_found():
-    assert "task" in to_dict(FitConfig())
-    assert "task" not in base_fingerprint(FitConfig(), CORPUS, "32")
-
-
 def pairs(count: int) -> Corpus:
     text = ParallelText(["a"] * count, ["b"] * count)
     return replace(CORPUS, train=text)
@@ -218,34 +162,17 @@ def pairs(count: int) -> Corpus:
 
 def samples(config: FitConfig, corpus: Corpus):
     """What the fingerprint says of the pairs that scores read."""
-    return stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST).get(
-        "score_samples"
-    )
-
-
-def test_scores_of_all_pairs_leave_it_as_it_was_before_there_were_samples():
-    """16,000 pairs are enough for importance: a run on no more has read them all, then as now."""
-    assert samples(FitConfig(), pairs(16_000)) is None
-    assert samples(FitConfig(text=replace(FitConfig().text, train_sentences=7)), pairs(16_001)) is None
-    assert samples(FitConfig(systems=["base", "l0"]), pairs(16_001)) is None  # no row of scores
+    made_of = stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST)
+    return made_of["score_samples"]
 
 
 def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
+    """16,000 pairs are enough for importance: a run on no more has read them all."""
+    assert samples(FitConfig(), pairs(16_000)) == {"gradient": 0}
     assert samples(FitConfig(), pairs(16_001)) == {"gradient": 16_000}
     assert samples(FitConfig(greedy_sentences=5), pairs(16_001)) == {"gradient": 5}
     assert samples(FitConfig(systems=["base", "l0", "obs"]), pairs(1001)) == {"obs": 1000}
     config = FitConfig(systems=["base", "l0"])
-    assert samples(replace(config, gates=replace(config.gates, head_start=1.5)), pairs(16_001)) == {
-        "gradient": 16_000
-    }
-
-
-def test_a_sample_for_the_vocabulary_came_later():
-    config = FitConfig()
-    assert "vocab_pairs" not in base_fingerprint(config, CORPUS, "32")["text"]
-    assert (
-        "vocab_pairs"
-        not in stage_fingerprint(config, CORPUS, "32", base_hash="b", gate="l0", test=TEST)["text"]
-    )
-    other = replace(config, text=replace(config.text, vocab_pairs=7))
-    assert base_fingerprint(other, CORPUS, "32") != base_fingerprint(config, CORPUS, "32")
+    assert samples(config, pairs(16_001)) == {}
+    begun = replace(config, gates=replace(config.gates, head_start=1.5))
+    assert samples(begun, pairs(16_001)) == {"gradient": 16_000}

@@ -1,29 +1,13 @@
-"""What is done for a run that is finished already: its page, its p-values, and a base's translations of other
+"""What is done for a run that is finished already: its page, and a base's translations of other
 test lines."""
 
 from headgates.workbench.experiment import Experiment
-from headgates.workbench.folder import RunFolder
 
 RUN, BASE = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1"
 
 
 def name(pattern: str, text_folder) -> str:
     return pattern.format(text_folder.name)
-
-
-def test_a_finished_run_with_p_values_of_one_tail_is_compared_again(runs, configure, stages, text_folder):
-    folder = RunFolder(runs / name(RUN, text_folder))
-    result = folder.read_json("result.json")
-    old = [
-        {key: value for key, value in row.items() if not key.endswith("_p_sacrebleu")}
-        for row in result["rows"]
-    ]
-    folder.write_json("result.json", {**result, "rows": old})
-    Experiment(configure()).run()
-    again = folder.read_json("result.json")
-    assert set(again.pop("compared_again")) == {"command", "commit", "date"}
-    assert again == result
-    assert stages == []
 
 
 def test_a_finished_run_that_lost_its_page_gets_it_again(runs, configure, stages, text_folder):

@@ -216,3 +216,13 @@ def test_provenance_can_be_written_as_json_with_versions_and_seed():
     made = json.loads(json.dumps(provenance("cpu", "bf16", 17)))
     assert (made["seed"], made["precision"], made["device"]) == (17, "bf16", "cpu")
     assert {"python", "torch", "sentencepiece"} <= set(made["versions"])
+
+
+def test_json_of_another_version_is_refused_in_one_line(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_json("result.json", {"rows": []})
+    assert json.loads((tmp_path / "result.json").read_text())["version"] == 1
+    assert folder.read_json("result.json") == {"rows": []}
+    (tmp_path / "result.json").write_text('{"version": 2, "rows": []}')
+    with pytest.raises(ValueError, match=r"result\.json is of version 2, expected 1; .*--fresh$"):
+        folder.read_json("result.json")

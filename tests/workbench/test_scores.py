@@ -264,15 +264,6 @@ def test_kept_scores_of_another_model_are_refused(dense, request_):
         head_scores("gradient", request_)
 
 
-def test_what_fit_kept_until_its_first_version_is_read(dense, request_):
-    earlier = weight_norm(dense.translator.model)  # other numbers than those of the gradient
-    dense.folder.write_json(f"scores/gradient-{dense.source.corpus.digest()}.json", earlier.to_json())
-    assert head_scores("gradient", request_) == earlier
-    assert head_scores("gradient", replace(request_, absolute="token")) != earlier
-    assert head_scores("gradient", replace(request_, sentences=7)) != earlier
-    assert head_scores("gradient", replace(request_, fresh=True)) != earlier
-
-
 @pytest.mark.parametrize(
     "name", [name for name in SCORES if name != "ablation"]
 )  # whose file names its kinds

@@ -186,7 +186,7 @@ def test_the_weights_tell_models_apart_and_not_their_folders(run, base):
 @pytest.fixture
 def foreign(run, monkeypatch) -> str:
     """A SOURCE of another library."""
-    monkeypatch.setitem(sources.SOURCES, "other", "tests.runfolder.foreign_reader:read")
+    monkeypatch.setitem(sources.SOURCES, "other", "tests.workbench.foreign_reader:read")
     return f"other:{run.path}"
 
 
