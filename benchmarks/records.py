@@ -1,231 +1,255 @@
-"""What results/ holds of learned gates and of what heads do: points of a base, leads of one point over
-another, and roles.
+"""Fill the tables of the pages from the files in results/.
 
-A point is a model whose heads were closed, learned or not, trained on or not, with its difference from the
-reference of its training.
-"""
+    python -m benchmarks.records            # writes the tables anew; --check says which ones differ
 
+A table lies between `<!-- table NAME -->` and `<!-- end -->`. TABLES makes each from its files; the prose
+around it repeats no digit, so it stays true when a digit changes."""
+
+import argparse
+import csv
+import json
+import re
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import sqrt
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgates.configs.methods import METHODS
-from headgates.configs.scores import FINETUNED
-from headgates.report.terminal import interval_text
-from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import Interval, ResultRow
-from headgates.workbench.table import Row, read_table
+from headgates.workbench.table import markdown_table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+VALUES = "compare-multi30k-en-de-values"
+PAGES = ("README.md", "results/README.md", "docs/measured.md")
+MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+Cells = list[list[str]]
 
 
-@dataclass(frozen=True)
-class Point:
-    """A model with `heads` of `total` heads open, the mean over `seeds`.
-
-    difference: from its reference, with the middle 95% of the paired bootstrap. by_kind, kinds: kind -> heads
-    open, and heads there are. by_site: site -> heads open, where the record says so. epochs: of training
-    after the choice, or of the
-    whole stage of learned gates."""
-
-    method: str
-    learned: bool
-    epochs: int
-    heads: float
-    total: int
-    value: float
-    difference: float
-    interval: Interval
-    seeds: int = 1
-    by_kind: Mapping[str, float] = field(default_factory=dict)
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    by_site: Mapping[str, float] | None = None
-
-    @property
-    def closes(self) -> bool:
-        return self.heads < self.total
-
-    @property
-    def loss_text(self) -> str:
-        """-0.60 (-1.49 to +0.25), with the number of seeds where there are several."""
-        seeds = f"; {self.seeds} seeds" if self.seeds > 1 else ""
-        return f"{self.difference:+.2f} ({interval_text(self.interval)}{seeds})"
-
-    @property
-    def name(self) -> str:
-        trained = f" +{self.epochs} epoch{'s' * (self.epochs > 1)}" if self.epochs else ", not trained"
-        return f"{self.method}{trained}"
+def read_rows(name: str) -> list[dict[str, str]]:
+    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-@dataclass(frozen=True)
-class Lead:
-    """One point's score minus another's. paired: the interval is that of the paired bootstrap; otherwise it
-    is made of the two points' own, as if they were independent, which is too wide: both have the same lines
-    and the same reference."""
-
-    value: float
-    interval: Interval
-    paired: bool
-
-    def __str__(self) -> str:
-        return f"{self.value:+.2f} ({interval_text(self.interval)}{'' if self.paired else ', unpaired'})"
+def difference(row: dict[str, str], prefix: str = "") -> str:
+    """-0.60 (-1.49 to +0.25), or `reference` for the row that the others are compared with."""
+    names = [f"{prefix}difference{end}" for end in ("", "_low", "_high")]
+    value, low, high = (float(row[name]) for name in names)
+    return "reference" if value == low == high == 0 else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-LeadKey = tuple[str, str, int, float]  # method, the other, epochs, heads
+def systems(name: str, wanted: Sequence[str]) -> Cells:
+    """The wanted systems of a table of fit.py; of several lambdas that keep the same heads, the first."""
+    found = []
+    for row in read_rows(name):
+        idle = row["system"].startswith("greedy") and row["heads_open"] == row["heads_total"]
+        if row["system"] in wanted and not idle:
+            kinds = [row[kind] for kind in ("enc-self", "dec-self", "cross")]
+            heads = f"{row['heads_open']}/{row['heads_total']}"
+            scores = [f"{float(row[metric]):.2f}" for metric in ("bleu", "chrf")]
+            found.append([row["system"], row["lambda"], heads, *kinds, *scores, difference(row)])
+    return found
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The tables of analyze.py on a base. shares: site -> each head's part of its layer's relevance."""
-
-    roles: Sequence[Row]
-    nearest: Sequence[Row]
-    correlations: Sequence[Row]
-    syntax: Sequence[Row]
-    survival: Sequence[Row]
-    shares: Mapping[str, Sequence[float]]
+def points(folder: str, trained: bool) -> dict[tuple[str, int], list[dict[str, str]]]:
+    """(method, open heads) -> the rows of a comparison, one for each seed."""
+    found = defaultdict(list)
+    for row in read_rows(f"{folder}/compare.csv"):
+        if (row["epochs"] != "0") == trained and not row["method"].startswith("base"):
+            refit = "" if row["closing"] == "zero" else f"-{row['closing']}"
+            found[row["method"] + refit, round(float(row["heads_asked"]))].append(row)
+    return found
 
 
-def lead_of(point: Point, other: Point, recorded: Mapping[LeadKey, Lead]) -> Lead:
-    """The recorded lead of a point over another, or one made of their own intervals."""
-    key, turned = (
-        (point.method, other.method, point.epochs, point.heads),
-        (other.method, point.method, point.epochs, point.heads),
-    )
-    if point.epochs == other.epochs and key in recorded:
-        return recorded[key]
-    if point.epochs == other.epochs and turned in recorded:
-        lead = recorded[turned]
-        return Lead(-lead.value, (-lead.interval[1], -lead.interval[0]), lead.paired)
-    value = point.difference - other.difference
-    half = sqrt(sum(((one.interval[1] - one.interval[0]) / 2) ** 2 for one in (point, other)))
-    return Lead(value, (value - half, value + half), paired=False)
+def trained(folder: str) -> Cells:
+    """method, then for each number of heads BLEU (lowest to highest seed) and chrF."""
+    found = points(folder, trained=True)
+    counts = sorted({heads for _, heads in found}, reverse=True)
+    cells = []
+    for method in dict.fromkeys(method for method, _ in found):
+        line = [method]
+        for heads in counts:
+            rows = found[method, heads]
+            bleu = [float(row["bleu"]) for row in rows]
+            seeds = f" ({min(bleu):.2f} to {max(bleu):.2f})" if len(rows) > 1 else ""
+            line += [f"{mean(rows, 'bleu'):.2f}{seeds}", f"{mean(rows, 'chrf'):.2f}"]
+        cells.append(line)
+    return cells
 
 
-# ---------------------------------------------------------------- compare.py
+def untrained(folder: str) -> Cells:
+    """order, then BLEU for each number of heads and refit."""
+    found = points(folder, trained=False)
+    orders = dict.fromkeys(method for method, _ in found if (f"{method}-stream", 36) in found)
+    refits = ("", "-stream", "-values")
+    return [
+        [order]
+        + [
+            f"{float(found[order + refit, heads][0]['bleu']):.2f}"
+            for heads in (36, 18, 9)
+            for refit in refits
+        ]
+        for order in orders
+    ]
 
 
-def read_comparison(path: Path) -> tuple[list[Point], dict[LeadKey, Lead]]:
-    """The points of a recorded comparison, and its leads; none where there is no such folder. Raises
-    ValueError where a file is broken."""
-    folder = RunFolder(path)
-    if not (folder / "compare.json").is_file():
-        return [], {}
-    content, rows = folder.read_json("compare.json"), read_table(folder, "compare.csv")
-    kinds = {kind: next(row[kind] for row in rows if row["method"] == "base") for kind in content["kinds"]}
-    total = next(row["heads_total"] for row in rows)
-    by_kind: dict[tuple[str, int, float], list[Row]] = defaultdict(list)
-    for same in grouped(rows):
-        heads = sum(row["heads_open"] for row in same) / len(same)
-        by_kind[label(same[0]), same[0]["epochs"], heads] = same
-    points = []
-    for group in content["groups"]:
-        if group["difference"] is None:
-            continue
-        same = by_kind[group["method"], group["epochs"], group["heads"]]
-        points.append(
-            Point(
-                **{
-                    name: group[name]
-                    for name in ("method", "learned", "epochs", "heads", "value", "difference", "seeds")
-                },
-                interval=(group["difference_low"], group["difference_high"]),
-                total=total,
-                by_kind={kind: sum(row[kind] for row in same) / len(same) for kind in kinds},
-                kinds=kinds,
-            )
-        )
-    leads = {
-        (row["method"], row["against"], row["epochs"], row["heads"]): Lead(
-            row["difference"], (row["difference_low"], row["difference_high"]), paired=True
-        )
-        for row in content.get("leads", [])
-    }
-    return points, leads
+def first() -> Cells:
+    """What is done to the model, then BLEU for each number of heads: README's first table."""
+    closed, refitted = points("compare-multi30k-en-de", trained=False), points(VALUES, trained=True)
+    wanted = [
+        ("close heads by importance (Michel et al.)", closed, "greedy"),
+        ("the same, and refit the weights that stay", closed, "greedy-values"),
+        ("the order of optimal brain surgery, refitted", closed, "obs-values"),
+        ("importance, refitted, then three epochs", refitted, "greedy-values"),
+        ("learned gates, three epochs", refitted, "l0-target"),
+    ]
+    return [
+        [text, *(f"{mean(found[method, heads], 'bleu'):.2f}" for heads in (36, 18, 9))]
+        for text, found, method in wanted
+    ]
 
 
-def label(row: Row) -> str:
-    """What compare.json calls the method of a row of compare.csv."""
-    return row["method"] if row["closing"] == "zero" else f"{row['method']}-{row['closing']}"
+def mean(rows: Sequence[dict[str, str]], metric: str) -> float:
+    return sum(float(row[metric]) for row in rows) / len(rows)
 
 
-def grouped(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows of compare.csv that differ in their seed alone."""
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+def encoder() -> Cells:
+    found = points("compare-encoder-only", trained=True)
+    counts = sorted({heads for _, heads in found}, reverse=True)
+    return [
+        [method]
+        + [
+            cell
+            for heads in counts
+            for row in found[method, heads]
+            for cell in (difference(row), f"{float(row['chrf']):.2f}")
+        ]
+        for method in dict.fromkeys(method for method, _ in found)
+    ]
+
+
+def student() -> Cells:
+    rows = read_rows("marian-enpt/curves/gradient-step0.25-enc-self.csv")[1:]
+    return [
+        [
+            f"{row['heads_closed']} of 48",
+            f"{float(row['test_bleu']):.2f}",
+            difference(row, "test_bleu_"),
+            f"{float(row['test_bleu_p_value']):.3f}",
+        ]
+        for row in rows
+        if int(row["heads_closed"]) < 48
+    ]
+
+
+def measured() -> Cells:
+    """question, against, answer, file of each benchmark: its newest line."""
+    return [
+        [question, against, answer(json.loads(lines[-1])), f"[{name}](../results/{name}.jsonl)"]
+        for name, question, against, answer in QUESTIONS
+        if (lines := (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+    ]
+
+
+def spread(ratio: dict[str, Any]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+
+
+def each(rows: Sequence[dict[str, Any]], key: str, *path: str) -> str:
+    """The ratio below `path` in each row, after the row's name."""
+    texts = []
     for row in rows:
-        found[label(row), row["epochs"], row["heads_asked"], row["lambda"]].append(row)
-    return list(found.values())
+        ratio: Any = row
+        for name in path:
+            ratio = ratio[name]
+        texts.append(f"{row[key]}: {spread(ratio)}")
+    return "; ".join(texts)
 
 
-# ---------------------------------------------------------------- fit.py
+def decoding(record: dict[str, Any]) -> str:
+    rows = [row for each_width in record["measurements"] for row in each_width["rows"]]
+    texts = []
+    for peer in rows[0]["over"]:
+        medians = [row["over"][peer]["median"] for row in rows]
+        texts.append(f"{peer}: {min(medians):.2f} to {max(medians):.2f}")
+    return "; ".join(texts)
 
 
-def read_results(paths: Iterable[Path]) -> tuple[list[Point], list[tuple[Point, Point]]]:
-    """The points of copies of result.json, and of each of learned gates its row from random weights, where
-    the run has one."""
-    points, scratch = [], []
-    for path in sorted(paths):
-        folder = RunFolder(path.parent)
-        content = folder.read_json(path.name)
-        rows = {row.system: row for row in map(ResultRow.from_json, content["rows"])}
-        own = content.get("system", "base")
-        if own not in METHODS:
-            continue
-        total = rows["base"].heads_by_kind
-        epochs = (rows[own].stage or {}).get("epochs", 0)
-        found = {
-            name: point_of(row, total, epochs)
-            for name, row in rows.items()
-            if row.main.difference_ci95 and not row.is_base
-        }
-        points += [point for name, point in found.items() if name == own or not made_of_gates(name)]
-        if own in found and METHODS[own].scratch in found:
-            scratch.append((found[own], found[METHODS[own].scratch]))
-    return points, scratch
+MEMORY = ("bounded", "as torch leaves it")
+QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
+    ("training_peers", "training: times as fast", "Hugging Face's Marian in bf16, same weights and batches",
+     lambda record: each(record["measurements"], "d_model", "ratio")),
+    ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
+     "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding),
+    ("gate_overhead", "a training step with gates: times as long", "the step without",
+     lambda record: each(record["sizes"], "size", "ratio")),
+    ("memory", "training in bf16 on a CPU: CPU time of bounded memory", "memory as torch leaves it",
+     lambda record: f"{spread(record['ratio'])}; peak "
+     + " against ".join(f"{record['measured'][each]['peak_mb']:,} MB" for each in MEMORY)),
+    ("big_corpus", "steps on a corpus of 10 million pairs: times as long", "text in memory",
+     lambda record: f"{spread(record['throughput']['slower'])}; "
+     f"{record['private_mb_above_model']['second']:.0f} MB above the model"),
+    ("importance_cost", "importance of all heads: times as long", "a plain forward and backward pass",
+     lambda record: each(record["measured"], "size", "ratio", "sentence")),
+    ("repair_cost", "refit of W_O in every layer: times as long", "a forward pass over the same text",
+     lambda record: each(record["measured"], "size", "ratio", "repair")),
+    ("lrp_cost", "relevance of all heads (ratio rule): times as long", "a training step on the same text",
+     lambda record: each(record["measured"], "size", "ratio", "ratio sum")),
+    ("fuzz", "damaged and hostile files that our readers are given", "one clear error each",
+     lambda record: "; ".join(f"{name}: {count:,}" for name, count in record["all"].items())),
+]  # fmt: skip
+
+HEADS3 = [f"{count} of 72 {what}".strip() for count in (36, 18, 9) for what in ("", "chrF")]
+SYSTEMS = ["system", "λ", "heads", "enc-self", "dec-self", "cross", "BLEU", "chrF", "BLEU difference, 95%"]
+MADE = ("base", "base-continued", "l0", "greedy", "greedy-finetuned")
+TOY = ("base", "base-continued", "l0-target", "greedy", "greedy-values-finetuned")
+TABLES: dict[str, tuple[list[str], Callable[[], Cells], int]] = {
+    "first": (["what you do", "36 of 72 heads", "18", "9"], first, 1),
+    "toy": (SYSTEMS, lambda: systems("toy-en-de.csv", TOY), 1),
+    "multi30k": (SYSTEMS, lambda: systems("multi30k-en-de.csv", MADE), 1),
+    "untrained": (
+        ["order", *(f"{count}: {refit}" for count in (36, 18, 9) for refit in ("zero", "stream", "values"))],
+        lambda: untrained("compare-multi30k-en-de"),
+        1,
+    ),
+    "trained": (["method", *HEADS3], lambda: trained("compare-multi30k-en-de-trained"), 1),
+    "trained-values": (["method", *HEADS3], lambda: trained(VALUES), 1),
+    "trained-tatoeba": (["method", *HEADS3], lambda: trained("compare-tatoeba-en-fr"), 1),
+    "encoder": (
+        ["method", *(f"{count} of 24 {what}".strip() for count in (12, 5, 2) for what in ("", "chrF"))],
+        encoder,
+        1,
+    ),
+    "student": (["encoder heads closed", "test BLEU", "difference, 95%", "p"], student, 1),
+    "measured": (["question", "against", "median (lowest to highest)", "file"], measured, 4),
+}
 
 
-def made_of_gates(system: str) -> bool:
-    """Whether a row is another form of learned gates: as trained, removed, or from random weights."""
-    return any(system in (method.soft, method.removed, method.scratch) for method in METHODS.values())
+def filled(page: str) -> str:
+    """A page's text with its tables made anew. Raises ValueError for a table that TABLES does not name."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise ValueError(f"no table {match[2]!r}; add it to TABLES in benchmarks/records.py")
+        head, make, left = TABLES[match[2]]
+        return match[1] + "\n".join(markdown_table(head, make(), left)) + match[3]
+
+    return MARKED.sub(fill, page)
 
 
-def point_of(row: ResultRow, kinds: Mapping[str, int], epochs: int) -> Point:
-    """A row of result.json. epochs: of the run's gates, which what was trained beside them had too."""
-    assert row.main.difference is not None
-    assert row.main.difference_ci95 is not None
-    return Point(
-        method=row.system.removesuffix(FINETUNED),
-        learned=row.system in METHODS,
-        epochs=epochs if row.stage else 0,
-        heads=row.heads_open,
-        total=row.heads_total,
-        value=row.main.value,
-        difference=row.main.difference,
-        interval=row.main.difference_ci95,
-        by_kind=row.heads_by_kind,
-        kinds=kinds,
-        by_site=row.heads_by_site,
-    )
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.records", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 where a table differs")
+    check, stale = parser.parse_args().check, []
+    for name in PAGES:
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8")
+        if (new := filled(text)) != text:
+            stale.append(name)
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    print(f"{'differ from their files' if check else 'written'}: {', '.join(stale) or 'none'}")
+    return int(check and bool(stale))
 
 
-# ---------------------------------------------------------------- analyze.py
-
-
-def read_roles(path: Path) -> Roles | None:
-    """The tables of analyze.py in a folder; empty where one is missing, None where there are none."""
-    folder = RunFolder(path)
-    if not (folder / "roles.csv").is_file():
-        return None
-
-    def table(name: str) -> list[Row]:
-        return read_table(folder, name) if (folder / name).is_file() else []
-
-    return Roles(
-        roles=table("roles.csv"),
-        nearest=table("nearest.csv"),
-        correlations=table("correlations.csv"),
-        syntax=table("syntax-best.csv"),
-        survival=table("survival-test.csv"),
-        shares=folder.read_json("lrp.json")["head_maps"]["share"] if (folder / "lrp.json").is_file() else {},
-    )
+if __name__ == "__main__":
+    sys.exit(main())

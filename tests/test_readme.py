@@ -1,16 +1,15 @@
-"""What the README and its pages tell people to type is right: flags parse, make targets, scripts, files and
-names exist."""
+"""What README and the docs tell people to type exists: commands and their flags, files, imports."""
 
 import ast
 import importlib
 import re
 import shlex
-import subprocess
-import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from headgates.__main__ import COMMANDS
 from headgates.configs.analyze import AnalyzeConfig
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.compare import CompareConfig
@@ -21,210 +20,99 @@ from headgates.configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
 from headgates.configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), ROOT / "results/README.md"]
-TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}
-ALL = "\n".join(TEXTS.values())
-ROOMS = (
-    *("analysis", "configs", "data", "gates", "lightning_modules", "models", "protocol"),
-    *("pruning", "report", "runfolder", "speed", "sweeps", "tasks"),
-)
+PAGES = ["README.md", "results/README.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+PAGES.remove("docs/findings.md")  # its commands are those of the recorded runs, as they were typed
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 CONFIGS = {
-    "fit.py": FitConfig,
-    "prune.py": PruneConfig,
-    "compare.py": CompareConfig,
-    "analyze.py": AnalyzeConfig,
-    "export.py": ExportConfig,
-    "translate.py": TranslateConfig,
-    "sweep.py": SweepConfig,
-    "sweep.py pareto": ParetoConfig,
-    "sweep.py dashboard": DashboardConfig,
-}  # other scripts: their --help must list the flags
-ELSEWHERE = {
-    "git",
-    "cd",
-    "pip",
-    "source",
-    "sudo",
-    "apt-get",
-    "ls",
-    "cat",
-    "head",
-    "less",
-    "echo",
-}  # commands of the system, not ours
-INTERPRETERS = ("python", "python3", ".venv/bin/python")
+    "fit": FitConfig,
+    "prune": PruneConfig,
+    "compare": CompareConfig,
+    "analyze": AnalyzeConfig,
+    "export": ExportConfig,
+    "translate": TranslateConfig,
+    "sweep": SweepConfig,
+    "sweep pareto": ParetoConfig,
+    "sweep dashboard": DashboardConfig,
+}
+OURS = re.compile(r"(?:\w+=\S* )*(?:make |headgates \w|(?:srun )?(?:\S*python3?|torchrun) .*\w\.py )")
 
 
-def blocks(language: str, text: str = ALL) -> list[str]:
-    """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def commands(text: str = ALL) -> list[str]:
-    """Every command of the bash blocks: continued lines joined, `a && b` and `a | b` taken apart, comments
-    off."""
-    found = []
-    for block in blocks("(?:bash|sh)", text):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
-            for part in re.split(
-                r" (?:&&|;|\|) ",
-                shlex.join(words).replace("'&&'", "&&").replace("'|'", "|").replace("';'", ";"),
-            ):
-                if part.strip():
-                    found.append(part.strip())
-    return found
+def commands(text: str) -> list[str]:
+    """Our scripts and `headgates NAME` in the bash blocks and in code within lines, comments off."""
+    blocks = re.findall(r"^```(?:bash|sh)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines += re.findall(r"`((?:headgates|python) [^`|\n]+)`", text)
+    parts = [
+        part.strip() for line in lines for part in re.split(r" (?:&&|\||<|>|;) ", line.partition(" #")[0])
+    ]
+    return [part for part in parts if OURS.match(part) and " -m " not in part.split(".py")[0]]
 
 
 def problem(command: str) -> str:
     """What is wrong with a command, or an empty text."""
-    words = shlex.split(command)
-    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
-        words.pop(0)
-    if not words or words[0] in ELSEWHERE:
-        return ""
-    if words[0] == "srun":
-        words.pop(0)
-    if words[0] == "torchrun":  # its own flags, then a script's command
-        return script_problem(words[next(i for i, word in enumerate(words) if word.endswith(".py")) :])
+    words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
     if words[0] == "make":
-        return make_problem(words[1:])
-    if words[0] in INTERPRETERS and words[1:2] != ["-m"]:
-        return script_problem(words[1:])
-    if words[0] in INTERPRETERS:
-        return "" if words[2:3] in (["pip"], ["pytest"], ["venv"]) else f"unknown module {words[2:3]}"
-    return (
-        ""
-        if (ROOT / words[0]).is_file()
-        else f"{words[0]} is neither a command known here (ELSEWHERE) nor a file"
-    )
-
-
-def make_problem(words: list[str]) -> str:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z][\w-]*):", makefile, flags=re.MULTILINE))
-    variables = set(re.findall(r"^([A-Z_]+) \?=", makefile, flags=re.MULTILINE))
-    goals = [word for word in words if "=" not in word and not word.startswith("-")]
-    if missing := [goal for goal in goals if goal not in targets]:
-        return f"no target {missing} in the Makefile"
-    for name, _, value in (word.partition("=") for word in words if "=" in word):
-        if name not in variables:
-            return f"no variable {name} in the Makefile"
-        if (
-            name == "FLAGS"
-            and "test" not in goals
-            and (wrong := script_problem(["fit.py", *shlex.split(value)]))
-        ):
-            return wrong
+        targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+        goals = [word for word in words[1:] if "=" not in word]
+        return "" if set(goals) <= targets else f"no target {goals} in the Makefile"
+    at = next(i for i, word in enumerate(words) if word.endswith(".py") or word == "headgates")
+    script = words[at + 1] if words[at] == "headgates" else words[at].removesuffix(".py")
+    argv = words[at + 1 + (words[at] == "headgates") :]
+    if script not in COMMANDS:
+        return "" if (ROOT / words[at]).is_file() else f"no command {script}"
+    if "--help" in argv or not argv or "$" in command:  # the shell's variables are anything
+        return ""
+    if f"{script} {argv[0]}" in CONFIGS:
+        script, argv = f"{script} {argv[0]}", argv[1:]
+    try:
+        read(CONFIGS[script], [str(ROOT / word) if word.startswith("configs/") else word for word in argv])
+    except ConfigError as error:
+        return str(error)
     return ""
 
 
-def script_problem(words: list[str]) -> str:
-    script, argv = words[0], words[1:]
-    if not (ROOT / script).is_file():
-        return f"{script} does not exist"
-    if "--help" in argv:
-        return ""
-    redirected = [argv.index(sign) for sign in "<>" if sign in argv]
-    argv = argv[: min(redirected)] if redirected else argv
-    if f"{script} {' '.join(argv[:1])}" in CONFIGS:
-        script, argv = f"{script} {argv[0]}", argv[1:]
-    if script in CONFIGS:
-        try:
-            read(
-                CONFIGS[script], [str(ROOT / word) if word.startswith("configs/") else word for word in argv]
-            )
-        except ConfigError as error:
-            return str(error)
-        return ""
-    done = subprocess.run(
-        [sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    known = set(re.findall(r"--[\w.-]+", done.stdout.replace("_", "-")))
-    missing = [
-        flag
-        for word in argv
-        if word.startswith("--") and (flag := word.partition("=")[0].replace("_", "-")) not in known
-    ]
-    return f"{script} --help does not list {missing}" if missing or done.returncode else ""
+ALL = sorted({(page, command) for page, text in TEXTS.items() for command in commands(text)})
 
 
-def named_paths(page: str) -> dict[str, Path]:
-    """Targets of links and pictures, and paths in code: with a known suffix or below a room; not what a run
-    makes."""
-    text = TEXTS[page]
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
-    links = [link for link in links if link and "://" not in link and not link.startswith("mailto:")]
-    code = re.findall(r"`([\w./-]+)`", text) + [
-        word for command in commands(text) for word in shlex.split(command)
-    ]
-    inside = re.compile(
-        rf"(?:{'|'.join(ROOMS)}|benchmarks|results|tests|notebooks|examples)/[\w./-]*|[\w-]+\.(?:py|toml|cff)"
-    )
-    own = {word for word in code if inside.fullmatch(word) and "/foo" not in word}
-    return {link: (ROOT / page).parent / link for link in links} | {word: ROOT / word for word in own}
-
-
-def imports() -> list[tuple[str, str]]:
-    """(module, name) of every `from room import name` in the Python blocks, which must be Python."""
-    trees = [ast.parse(block) for block in blocks("python")]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return [
-        (node.module, alias.name)
-        for node in nodes
-        if node.module and node.module.split(".")[0] in ROOMS
-        for alias in node.names
-    ]
-
-
-def test_the_readme_is_a_first_screen_with_the_two_commands():
-    assert {"make fit", "make test"} <= set(commands(TEXTS["README.md"]))
-    assert len(TEXTS["README.md"].splitlines()) <= 130
-
-
-COMMANDS = [
-    command for page, text in TEXTS.items() if page != "docs/runs-and-sweeps.md" for command in commands(text)
-]  # it has a test
-
-
-@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
-def test_a_command_can_be_typed(command):
-    assert problem(command) == ""
+@pytest.mark.parametrize(("page", "command"), ALL)
+def test_a_command_can_be_typed(page: str, command: str) -> None:
+    assert problem(command) == "", page
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in TEXTS if page != "docs/runs-and-sweeps.md"]
-)  # it names metrics like paths
-def test_paths_that_a_page_names_exist(page):
-    assert [name for name, path in named_paths(page).items() if not path.exists()] == []
-
-
-def test_names_that_are_imported_exist():
-    missing = [
-        (module, name) for module, name in imports() if not hasattr(importlib.import_module(module), name)
-    ]
-    assert missing == []
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "python fit.py --lambd 1",
-        "python fit.py --lambda -1",
-        "python fit.py toy",
-        "python fot.py",
-        "python analyze.py runs/a --sibling",
-        "python sweep.py pareto --siblings",
-        "make fot",
-        "make fit FLAGS='--gate l1'",
-        "make fit FLAG=1",
-        "fit --gate l0",
-    ],
+    "command", ["python fit.py --lambd 1", "headgates fut --gate l0", "make fot", "python fot.py --name a"]
 )
-def test_a_wrong_command_would_be_seen(command):
+def test_a_wrong_command_would_be_seen(command: str) -> None:
     assert problem(command) != ""
 
 
-def test_commands_are_found_in_blocks_of_all_forms():
-    text = "```bash\n$ make fit  # 5 minutes\ncd x && python fit.py \\\n  --name 'a b'\n\n# only a comment\n```\n```\nmake nothing\n```\n"
-    assert commands(text) == ["make fit", "cd x", "python fit.py --name 'a b'"]
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page: str) -> None:
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page])]
+    missing = [link for link in links if link and "://" not in link]
+    assert [link for link in missing if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_imports_of_the_pages_exist() -> None:
+    blocks = [
+        block for text in TEXTS.values() for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    ]
+    nodes = [node for block in blocks for node in ast.walk(ast.parse(block))]
+    names = {
+        (node.module, alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headgates")
+        for alias in node.names
+    }
+    assert ("headgates.gates", "attach") in names
+    assert [name for name in names if not hasattr(importlib.import_module(name[0]), name[1])] == []
+
+
+def test_the_readme_is_one_screen_with_the_two_commands_and_the_installed_command() -> None:
+    lines = TEXTS["README.md"].splitlines()
+    assert len(lines) <= 110
+    assert max(map(len, lines)) <= 120
+    assert {"make fit", "make test"} <= set(commands(TEXTS["README.md"]))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = set(re.findall(r"'\.\[(\w+)\]'", "\n".join(TEXTS.values())))
+    assert asked <= set(extras), f"{asked - set(extras)}: no such extra in pyproject.toml"
