@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from headgates.analysis.roles import Role
 from headgates.gates import KINDS, HeadMap, HeadSite
-from headgates.report.terminal import columns, interval_text, show
+from headgates.report.table import interval_text, show
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import AnalysisResult
-from headgates.workbench.correlations import BASE_LABEL
 from headgates.workbench.table import Row
 
 SIDES = ("specialised", "others")  # the columns of the test
@@ -17,33 +16,25 @@ def heads_table(
     analysed: AnalysedModel, roles: Sequence[Role], scores: Mapping[str, HeadMap], sites: Sequence[HeadSite]
 ) -> None:
     """Print the heads that have a role, by kind, with their scores; heads without a role are counted."""
-    title = f"{analysed.folder.path}, {analysed.system}: heads and their roles"
-    table = columns(
-        title,
-        ["head"],
-        [*scores, *(["open in"] if analysed.gate_runs and analysed.is_base else []), "score", "baseline"],
-    )
-    table.add_column("role", overflow="fold")
+    gated = ["open in"] * (analysed.is_base and bool(analysed.gate_runs))
+    columns = ["head", "role", *scores, *gated, "score", "baseline"]
+    rows = []
     for kind in KINDS:
         places = [(site, head) for site in sites if site.kind == kind for head in range(site.heads)]
         without_role = 0
         for site, head in places:
             roles_of_head = [role for role in roles if (role.site, role.head) == (site, head)]
             without_role += not roles_of_head
-            first = [
-                f"{site.name}.{head}",
-                *(cell(head_map, site, head) for head_map in scores.values()),
-                *open_in(analysed, site, head),
-            ]
+            name = f"{site.name}.{head}"
+            numbers = [cell(head_map, site, head) for head_map in scores.values()]
+            numbers += [open_in(analysed, site, head) for _ in gated]
             for role in roles_of_head:
-                table.add_row(*first, f"{role.score:.2f}", f"{role.baseline:.2f}", role.role)
-                first = [""] * len(first)  # only the first of its roles names the head
+                rows.append([name, role.role, *numbers, f"{role.score:.2f}", f"{role.baseline:.2f}"])
+                name, numbers = "", [""] * len(numbers)  # only the first of its roles names the head
         if places:
-            blank = [""] * (len(table.columns) - 2)
-            table.add_row(
-                kind, *blank, f"{without_role} of {len(places)} heads without a role", end_section=True
-            )
-    show(table)
+            counted = f"{without_role} of {len(places)} heads without a role"
+            rows.append([kind, counted, *[""] * (len(columns) - 2)])
+    show(f"{analysed.folder.path}, {analysed.system}: heads and their roles", columns, rows, words=2)
 
 
 def nearest_table(nearest: Sequence[Role]) -> None:
@@ -51,36 +42,21 @@ def nearest_table(nearest: Sequence[Role]) -> None:
     rows = []
     for role in nearest:
         numbers = [f"{value:.2f}" for value in (role.score, role.baseline, role.needed)]
-        rows.append(
-            [
-                role.family,
-                f"{role.site.name}.{role.head}",
-                role.role,
-                *numbers,
-                "yes" if role.missing <= 0 else "no",
-            ]
-        )
+        reached = "yes" if role.missing <= 0 else "no"
+        rows.append([role.family, f"{role.site.name}.{role.head}", role.role, *numbers, reached])
     if rows:
-        show(
-            columns(
-                "the best head of each family",
-                ["family", "head", "role"],
-                ["score", "baseline", "needed", "reached"],
-                rows,
-            )
-        )
+        columns = ["family", "head", "role", "score", "baseline", "needed", "reached"]
+        show("the best head of each family", columns, rows, words=3)
 
 
 def cell(head_map: HeadMap, site: HeadSite, head: int) -> str:
     return f"{head_map[site][head]:.2f}" if site in head_map else ""
 
 
-def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> list[str]:
-    """The cell that says in how many of the runs that gate the head it is open; no cell without such runs."""
-    if not analysed.gate_runs or not analysed.is_base:
-        return []
+def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
+    """In how many of the runs that gate the head it is open."""
     rows = [run.open[site] for run in analysed.gate_runs if site in run.open]
-    return [f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""]
+    return f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""
 
 
 def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
@@ -91,14 +67,12 @@ def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
     for row in results["syntax"].tables["syntax-best"]:
         cells = ["none asked", "", "", "", "0"]
         if row["accuracy"] is not None:
-            offset, gain = (
-                f"{row['baseline']:.2f} ({row['offset']:+d})",
-                interval_text((row["gain_low"], row["gain_high"])),
-            )
+            offset = f"{row['baseline']:.2f} ({row['offset']:+d})"
+            gain = interval_text((row["gain_low"], row["gain_high"]))
             cells = [f"{row['site']}.{row['head']}", f"{row['accuracy']:.2f}", offset, gain, f"{row['n']:,}"]
         rows.append([row["label"], row["direction"], *cells])
-    words, figures = ["label", "direction", "best head"], ["accuracy", "best offset", "gain 95%", "words"]
-    show(columns("relations and the head that finds them best", words, figures, rows))
+    columns = ["label", "direction", "best head", "accuracy", "best offset", "gain 95%", "words"]
+    show("relations and the head that finds them best", columns, rows, words=3)
 
 
 def correlations_table(rows: Sequence[Row]) -> None:
@@ -108,16 +82,10 @@ def correlations_table(rows: Sequence[Row]) -> None:
     for row in rows:
         text = "none" if row["spearman"] is None else f"{row['spearman']:+.2f} ({row['p_value']:.2g})"
         cells.setdefault(f"{row['first']} and {row['second']}", []).append(text)
-    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    columns = ["scores", *dict.fromkeys(row["kind"] for row in rows)]
     if rows:
-        show(
-            columns(
-                "how scores go together: Spearman's rho (p)",
-                ["scores"],
-                kinds,
-                ([pair, *texts] for pair, texts in cells.items()),
-            )
-        )
+        pairs = ([pair, *texts] for pair, texts in cells.items())
+        show("how scores go together: Spearman's rho (p)", columns, pairs)
 
 
 def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
@@ -125,31 +93,20 @@ def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     longer."""
     if not rows:
         return
-    whole = [row for row in rows if row["kind"] == "all"]
-    roles = list(dict.fromkeys(row["role"] for row in whole))
-    table = columns(
-        "heads left open, by their roles in the base (a head may have several)", ["run"], ["open", *roles]
-    )
-    for run in dict.fromkeys(row["run"] for row in whole):
-        row_of = {row["role"]: row for row in whole if row["run"] == run}
+    of_all = [row for row in rows if row["kind"] == "all"]
+    roles = list(dict.fromkeys(row["role"] for row in of_all))
+    by_run = []
+    for run in dict.fromkeys(row["run"] for row in of_all):
+        row_of = {row["role"]: row for row in of_all if row["run"] == run}
         heads = (str(row_of[role]["heads"]) for role in roles)
-        table.add_row(run, str(row_of[roles[0]]["heads_open"]), *heads, end_section=run == BASE_LABEL)
-    show(table)
+        by_run.append([run, str(row_of[roles[0]]["heads_open"]), *heads])
+    title = "heads left open, by their roles in the base (a head may have several)"
+    show(title, ["run", "open", *roles], by_run)
     test_rows = []
     for row in tests:
-        lives = [
-            f"{row[f'lifetime_{side}']:.2f} ({row[side]})"
-            if row["difference"] is not None
-            else f"({row[side]})"
-            for side in SIDES
-        ]
-        test_rows.append(
-            [
-                row["kind"],
-                row["within"],
-                *lives,
-                "none" if row["p_value"] is None else f"{row['p_value']:.3g}",
-            ]
-        )
-    title, words = "do heads with a role survive longer?", ["kind", "labels dealt out within"]
-    show(columns(title, words, ["with a role", "without", "p"], test_rows))
+        known = row["difference"] is not None
+        lives = [f"{row[f'lifetime_{side}']:.2f} " * known + f"({row[side]})" for side in SIDES]
+        p_value = "none" if row["p_value"] is None else f"{row['p_value']:.3g}"
+        test_rows.append([row["kind"], row["within"], *lives, p_value])
+    columns = ["kind", "labels dealt out within", "with a role", "without", "p"]
+    show("do heads with a role survive longer?", columns, test_rows, words=2)

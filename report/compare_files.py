@@ -11,25 +11,29 @@ import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from headgates.configs.schema import KINDS
+from headgates.configs.scores import ZERO
 from headgates.models.progress import Report
-from headgates.report.bleu_heads import FACTS, fact_cell
-from headgates.report.compare_figure import draw_compared
+from headgates.report.bleu_heads import ENDS, made_by, made_of, made_table, move_figure
 from headgates.report.compare_groups import BASES, Compared, Group, MadePoint
 from headgates.report.compare_summary import summary, trained
-from headgates.report.terminal import columns, interval_text, show
+from headgates.report.drawing import no_rows
+from headgates.report.palette import look_of
+from headgates.report.scatter import Panel, Series, draw_scatter
+from headgates.report.table import interval_text, show
 from headgates.tasks.metrics import Metric
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.table import Row, markdown_table, write_table
 
 NAME = "compare"
 ELSEWHERE = "comparisons.json"  # in a base: the comparisons on it that are not beside it
 HEAD = ("method", "heads", "seeds", "of seeds", "95%", "difference", "95%", "p")
+DIFFERENCE = ("difference", "difference_low", "difference_high", "p_value")
 
 
 def write_compared(
@@ -48,40 +52,26 @@ def write_compared(
     about: further entries of compare.json, such as the base; runs: name -> result.json of each run; failed:
     points that have none."""
     sentences = summary(compared, metric=metrics[0].title)
-    groups = [group_row(group, compared, metrics) for group in in_order(compared)]
-    facts = {name: {fact: result.get(fact) for fact in FACTS} for name, result in sorted(runs.items())}
-    made_by = {
-        name: value
-        for name, value in provenance(device_name(), "none", 0).items()
-        if name not in ("precision", "seed", "threads")
-    }
-    ranks = {str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs}
-    write_table(folder, f"{NAME}.csv", point_rows(compared, metrics))
-    folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed, facts)))
-    with TemporaryDirectory(
-        dir=folder.path, prefix=".draft-"
-    ) as drafts:  # a crash leaves the old figure whole
+    made, points = made_of(runs), [point for group in in_order(compared) for point in group.points]
+    write_table(folder, f"{NAME}.csv", [point_row(point, metrics) for point in points])
+    folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed, made)))
+    with TemporaryDirectory(dir=folder.path, prefix=".draft-") as drafts:  # a crash leaves the old one whole
         draw_compared(compared, Path(drafts) / NAME, metric=metrics[0].title, title=title)
-        for end in ("png", "svg"):
-            os.replace(Path(drafts) / f"{NAME}.{end}", folder / f"{NAME}.{end}")
+        move_figure(Path(drafts) / NAME, folder.path)
     content = {
         "title": title,
         "metric": metrics[0].title,
         **about,
-        **made_by,
+        **made_by(),
         "summary": sentences,
-        "ranks": ranks,
-        "groups": groups,
+        "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs},
+        "groups": [group_row(group, compared, metrics) for group in in_order(compared)],
+        "leads": [lead_row(*pair) for pair in learned_pairs(compared)],
+        "failed": list(failed),
+        "runs": made,
     }
-    content["leads"] = [lead_row(*pair) for pair in learned_pairs(compared)]
-    folder.write_json(f"{NAME}.json", content | {"failed": list(failed), "runs": facts})
-    for end, kind in {
-        "csv": "table",
-        "md": "table",
-        "png": "figure",
-        "svg": "figure",
-        "json": "made by",
-    }.items():
+    folder.write_json(f"{NAME}.json", content)
+    for end, kind in ENDS.items():
         report(f"{kind}: {folder / f'{NAME}.{end}'}")
     return sentences
 
@@ -97,30 +87,30 @@ def in_order(compared: Compared) -> list[Group]:
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
     """The comparisons on a base, beside it or elsewhere, by name: title, summary, a row for each point, and
     the figure as an address that holds it. One whose file is broken or gone is left out: it can be written
-    again, and no page must wait for
-    it."""
+    again, and no page must wait for it."""
     found = []
     place = base.path.resolve()
     beside = {path.parent for path in place.parent.glob(f"compare-*/{NAME}.json")}
-    for where in sorted(
-        beside | {(place / each).resolve() for each in elsewhere(base)}, key=lambda path: (path.name, path)
-    ):
-        path, folder = where / f"{NAME}.json", RunFolder(where)
+    away = {(place / each).resolve() for each in elsewhere(base)}
+    for where in sorted(beside | away, key=lambda path: (path.name, path)):
+        folder = RunFolder(where)
         with suppress(ValueError, OSError, KeyError):
-            content = folder.read_json(path.name)
+            content = folder.read_json(f"{NAME}.json")
             if content["base_hash"] != base.run_hash():
                 continue
-            drawing = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
-            points = [
-                {name: value for name, value in row.items() if value is not None} for row in content["groups"]
-            ]
-            kept = {
-                "name": path.parent.name,
-                "title": content["title"],
-                "summary": content["summary"],
-                "points": points,
-            }
-            found.append({**kept, "figure": f"data:image/svg+xml;base64,{drawing}"})
+            svg = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
+            found.append(
+                {
+                    "name": where.name,
+                    "title": content["title"],
+                    "summary": content["summary"],
+                    "points": [
+                        {name: value for name, value in row.items() if value is not None}
+                        for row in content["groups"]
+                    ],
+                    "figure": f"data:image/svg+xml;base64,{svg}",
+                }
+            )
     return found
 
 
@@ -134,7 +124,7 @@ def note_comparison(base: RunFolder, folder: RunFolder) -> None:
 
 
 def elsewhere(base: RunFolder) -> list[str]:
-    """The comparisons that `note_comparison` was told of; none where its file is broken, as it can be written
+    """The comparisons that `note_comparison` noted; none where its file is broken, as it can be written
     again."""
     with suppress(ValueError, OSError):
         ways = base.read_json(ELSEWHERE).get("folders")
@@ -146,40 +136,31 @@ def elsewhere(base: RunFolder) -> list[str]:
 # ---------------------------------------------------------------- rows
 
 
-def point_rows(compared: Compared, metrics: Sequence[Metric]) -> list[Row]:
-    """A row for every run: what it is, its scores with intervals, and its difference from the reference of
-    its own run, two-sided p."""
-    return [point_row(point, metrics) for group in in_order(compared) for point in group.points]
-
-
 def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
+    """What a run is, its metrics with intervals, and its difference from the reference of its own run."""
     row, main = point.row, metrics[0].name
     low, high = row.main.ci95 or (None, None)
-    below, above = row.main.difference_ci95 or (None, None)
+    compared = (row.main.difference, *(row.main.difference_ci95 or (None, None)), row.main.p_value)
     return {
-        **{
-            "method": point.method,
-            "closing": point.closing,
-            "learned": int(point.learned),
-            "epochs": point.epochs,
-            "seed": point.seed,
-        },
-        **{
-            "heads_asked": point.asked,
-            "lambda": point.lam,
-            "heads_open": row.heads_open,
-            "heads_total": row.heads_total,
-        },
+        "method": point.method,
+        "closing": point.closing,
+        "learned": int(point.learned),
+        "epochs": point.epochs,
+        "seed": point.seed,
+        "heads_asked": point.asked,
+        "lambda": point.lam,
+        "heads_open": row.heads_open,
+        "heads_total": row.heads_total,
         **{kind: row.heads_by_kind.get(kind, 0) for kind in KINDS},
-        **{main: row.main.value, f"{main}_low": low, f"{main}_high": high, "reference": row.reference},
-        **{
-            "difference": row.main.difference,
-            "difference_low": below,
-            "difference_high": above,
-            "p_value": row.main.p_value,
-        },
+        main: row.main.value,
+        f"{main}_low": low,
+        f"{main}_high": high,
+        "reference": row.reference,
+        **dict(zip(DIFFERENCE, compared, strict=True)),
         **{metric.name: row.measures[metric.name].value for metric in metrics[1:]},
-        **{"loss": point.loss, "run": point.run, "system": row.system},
+        "loss": point.loss,
+        "run": point.run,
+        "system": row.system,
     }
 
 
@@ -187,60 +168,48 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
     """A point over its seeds: mean, range, intervals, and the paired difference from the reference of so much
     training."""
     reference = compared.reference(group.epochs)
-    difference = None if group.method in BASES else group.minus(reference)
-    row: Row = {
+    of_base = group.method in BASES
+    return {
         "method": group.label,
         "learned": group.learned,
         "epochs": group.epochs,
         "heads": group.heads,
         "lambda": group.lam,
-    }
-    row |= {
         "seeds": len(group.points),
         "value": group.mean,
         "lowest": group.range[0],
         "highest": group.range[1],
+        "low": group.interval[0],
+        "high": group.interval[1],
+        "reference": None if of_base else reference.label,
+        **(dict.fromkeys(DIFFERENCE) if of_base else difference_columns(group, reference)),
+        **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
+        "loss": group.loss,
     }
-    row |= dict(zip(("low", "high"), group.interval, strict=True)) | {
-        "reference": None if difference is None else reference.label
-    }
-    row |= {"difference": None, "difference_low": None, "difference_high": None, "p_value": None}
-    if difference is not None:
-        low, high = difference.interval
-        row |= {
-            "difference": difference.value,
-            "difference_low": low,
-            "difference_high": high,
-            "p_value": difference.p,
-        }
-    return row | {metric.name: group.mean_of(metric.name) for metric in metrics[1:]} | {"loss": group.loss}
+
+
+def difference_columns(group: Group, other: Group) -> Row:
+    found = group.minus(other)
+    return dict(zip(DIFFERENCE, (found.value, *found.interval, found.p), strict=True))
 
 
 def learned_pairs(compared: Compared) -> list[tuple[Group, Group]]:
-    """Groups that were told as many heads and trained for as long: learned gates, and another; of two learned
+    """Groups of the same number of heads and the same training: learned gates, and another; of two learned
     ones the better first."""
     pairs = []
     for epochs in compared.all_epochs:
         for heads in compared.counts_asked(epochs):
             groups = compared.at(epochs, heads)
             for place, group in enumerate(groups):
-                if group.learned:
-                    others = [better for better in groups[:place] if not better.learned] + groups[place + 1 :]
-                    pairs += [(group, other) for other in others]
+                others = [better for better in groups[:place] if not better.learned] + groups[place + 1 :]
+                pairs += [(group, other) for other in others if group.learned]
     return pairs
 
 
 def lead_row(group: Group, other: Group) -> Row:
     """The paired difference of one group from another."""
-    difference = group.minus(other)
-    low, high = difference.interval
-    row: Row = {"method": group.label, "against": other.label, "epochs": group.epochs, "heads": group.heads}
-    return row | {
-        "difference": difference.value,
-        "difference_low": low,
-        "difference_high": high,
-        "p_value": difference.p,
-    }
+    named = {"method": group.label, "against": other.label, "epochs": group.epochs, "heads": group.heads}
+    return named | difference_columns(group, other)
 
 
 # ---------------------------------------------------------------- words
@@ -274,9 +243,11 @@ def table_head(metrics: Sequence[Metric]) -> list[str]:
 
 def groups_with(compared: Compared, epochs: int) -> list[Group]:
     """The groups of so much training, after the bases that they are compared with."""
-    bases = [compared.base] + ([compared.continued[epochs]] if epochs in compared.continued else [])
-    return bases + [
-        group for group in in_order(compared) if group.method not in BASES and group.epochs == epochs
+    of_base = (compared.base, compared.continued.get(epochs))
+    return [
+        group
+        for group in in_order(compared)
+        if group in of_base or (group.method not in BASES and group.epochs == epochs)
     ]
 
 
@@ -286,7 +257,7 @@ def markdown(
     sentences: Sequence[str],
     title: str,
     failed: Sequence[str],
-    facts: Mapping[str, Mapping[str, Any]],
+    made: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
     """The lines of compare.md."""
     lines = [f"# {title}", "", *(f"- {sentence}" for sentence in sentences), ""]
@@ -295,25 +266,79 @@ def markdown(
         rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
         lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(table_head(metrics), rows)]
         if ranks := compared.ranks(epochs):
-            lines += markdown_table(
-                ["method", "mean rank"], ([label, f"{rank:.2f}"] for label, rank in ranks.items())
-            )
-    signatures = compared.base.points[0].row.measures
-    lines += [
-        f"- {metric.title} `{signatures[metric.name].signature}`"
-        for metric in metrics
-        if metric.name in signatures
-    ]
-    made = ([run, *(fact_cell(name, fact[name]) for name in FACTS)] for run, fact in facts.items())
-    return [*lines, "", *markdown_table(["run", *FACTS], made, left=1 + len(FACTS))]
+            rank_rows = ([label, f"{rank:.2f}"] for label, rank in ranks.items())
+            lines += markdown_table(["method", "mean rank"], rank_rows)
+    measures = compared.base.points[0].row.measures
+    known = [metric for metric in metrics if metric.name in measures]
+    lines += [f"- {metric.title} `{measures[metric.name].signature}`" for metric in known]
+    return [*lines, "", *made_table(made)]
 
 
 def show_compared(
     compared: Compared, sentences: Sequence[str], *, metrics: Sequence[Metric], title: str
 ) -> None:
-    """Print a table for each amount of training, then the summary."""
-    for epochs in compared.all_epochs:
-        rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
-        show(columns(f"{title}, {trained(epochs)}", ["method"], table_head(metrics)[1:], rows))
+    """Print the summary, then a table for each amount of training."""
     for sentence in sentences:
         print(sentence)
+    for epochs in compared.all_epochs:
+        rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
+        show(f"{title}, {trained(epochs)}", table_head(metrics), rows)
+
+
+# ---------------------------------------------------------------- figure
+
+
+def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: str) -> None:
+    """Draw the metric against open heads, a row of panels for each amount of training and a column for each
+    closing. Raises ValueError without a point."""
+    if not compared.groups:
+        raise no_rows("point of a comparison")
+    draw_scatter(
+        panels(compared),
+        path,
+        title=title,
+        xlabel=f"open heads of {compared.base.points[0].row.heads_total} (fewer to the right)",
+        ylabel=f"{metric}, test set",
+    )
+
+
+def panels(compared: Compared) -> list[list[Panel]]:
+    """A line is the mean over seeds, its band the middle 95% of the bootstrap over sentences, a mark one
+    seed. Learned gates close with zero and stand in the panels of every closing, thicker and on top."""
+    scores = [group for group in compared.groups if not group.learned]
+    closings = list(dict.fromkeys(group.closing for group in scores)) or [compared.groups[0].closing]
+    closings.sort(key=lambda closing: closing != ZERO)
+
+    def panel(epochs: int, closing: str) -> Panel:
+        groups = [
+            group
+            for group in compared.groups
+            if group.epochs == epochs and (group.learned or group.closing == closing)
+        ]
+        groups.sort(key=lambda group: (group.learned, group.method, -group.heads))
+        series = [method_series(list(same)) for _, same in groupby(groups, key=lambda group: group.method)]
+        levels = {"base": compared.base.mean}
+        if epochs in compared.continued:
+            levels["base-continued"] = compared.continued[epochs].mean
+        title = trained(epochs) + (f", closed heads: {closing}" if len(closings) > 1 else "")
+        return Panel(title, series, levels)
+
+    return [[panel(epochs, closing) for closing in closings] for epochs in compared.all_epochs]
+
+
+def method_series(groups: Sequence[Group]) -> Series:
+    """A method's groups, the most heads first."""
+    first = groups[0]
+    low, high = zip(*(group.interval for group in groups), strict=True)
+    return Series(
+        first.method,
+        look_of(first.method),
+        [group.heads for group in groups],
+        [group.mean for group in groups],
+        low,
+        high,
+        joined=True,
+        band=True,
+        width=2.2 if first.learned else 1.3,
+        seeds=[(point.row.heads_open, point.row.main.value) for group in groups for point in group.points],
+    )

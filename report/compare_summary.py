@@ -11,7 +11,7 @@ from statistics import mean
 
 from headgates.configs.scores import ZERO
 from headgates.report.compare_groups import Compared, Difference, Group
-from headgates.report.terminal import interval_text
+from headgates.report.table import interval_text
 
 
 def summary(compared: Compared, *, metric: str) -> list[str]:

@@ -14,8 +14,7 @@ from headgates.data import Corpus
 from headgates.models.progress import Report
 from headgates.report.page import write_page
 from headgates.report.report_data import report_data
-from headgates.report.terminal import interval_text
-from headgates.tasks import task_of
+from headgates.report.table import result_sentence
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.folder import RunFolder
 
@@ -57,24 +56,6 @@ def write_pages(analysed: AnalysedModel, data: dict[str, Any], runs: Sequence[Ru
             {**data, "run": path.name, "opens_with": path.name, "result": result_sentence(run)}, run / PAGE
         )
     return [run / PAGE for run in folders.values()]
-
-
-def result_sentence(run: RunFolder) -> str | None:
-    """What came out of a run, in one sentence: text, languages, heads and score; None where it was never
-    evaluated."""
-    own = next((row for row in run.rows() if row.system == run.own_system()), None)
-    if own is None:
-        return None
-    config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
-    title = next(
-        (metric.title for metric in task_of(config).metrics if metric.name == own.metric), own.metric
-    )
-    _, what = task_of(config).run_words(config)
-    sentence = f"{corpus}, {what}: with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
-    if own.main.difference is not None and own.system != own.reference:
-        sentence += f", {own.main.difference:+.2f} ({interval_text(own.main.difference_ci95)}) against {own.reference}"
-    lines = own.evaluation.get("sentences")
-    return sentence + (f", on {lines:,} test sentences." if lines else ".")
 
 
 def current_report_data(analysed: AnalysedModel) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def check(data: Mapping[str, Any]) -> None:
         missing = [key for key in OF_A_HEAD if not isinstance(head, Mapping) or head.get(key) is None]
         if missing:
             raise ValueError(
-                f"heads[{number}] lacks {', '.join(missing)}; every head says its site, kind, layer and number"
+                f"heads[{number}] lacks {', '.join(missing)}; every head has its site, kind, layer and number"
             )
 
 

@@ -1,5 +1,5 @@
-"""The colours and markers of every figure and of the report page: of systems, ways to choose heads, kinds of
-attention and roles.
+"""The colours and markers of every figure and of the report page: of systems, methods, kinds of attention and
+roles.
 
 The hues are Okabe and Ito's (2008), told apart by the colour-blind, dark enough that a thin line has a
 contrast of 3:1 on white; each has a lighter twin for dark paper, 3:1 on it. A system or method that is not
@@ -7,7 +7,6 @@ named here gets a colour and marker from its name, always the same.
 """
 
 import colorsys
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,53 +74,40 @@ ROLE_COLOURS = {
     "aligned": PINK,
     "no role": PALE,
 }
-# a method has one colour, whether a curve or a system; what was trained on after it has another marker
+# a method has one colour, whether a curve or a system; trained on after it, it has another marker and dashes
 LOOKS = {
     "l0": Look(VERMILION, "o"),
     "l0-target": Look(OLIVE, "H"),
     "subset": Look(SKY, "p"),
     "greedy": Look(BLACK, "v"),
-    "greedy-finetuned": Look(BLACK, "s", (5, 2)),
     "gradient": Look(BLACK, "v"),  # the score of greedy
     "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
-    "weight-norm-finetuned": Look(PINK, "D", (3, 2)),
     "random": Look(BLUE, "X", (7, 2, 1.5, 2)),
-    "random-finetuned": Look(BLUE, "P", (3, 2)),
     "ablation": Look(ORANGE, "d", (6, 3)),
-    "ablation-finetuned": Look(ORANGE, "<", (3, 2)),
     "reverse": Look(GREEN, ">", (9, 3)),
-    "reverse-finetuned": Look(GREEN, "8", (3, 2)),
     "obs": Look(VIOLET, "o", (8, 2)),
-    "obs-finetuned": Look(VIOLET, "D", (2, 1)),
-    "obs-swap": Look(VIOLET, "v", (8, 2)),
-    "obs-swap-finetuned": Look(VIOLET, "X", (2, 1)),
+    "obs-swap": Look(VIOLET, "p", (8, 2)),
     "fisher": Look(TEAL, "s", (8, 2)),
-    "fisher-finetuned": Look(TEAL, "P", (2, 1)),
     "fluctuation": Look(BROWN, "^", (8, 2)),
-    "fluctuation-finetuned": Look(BROWN, "<", (2, 1)),
     "confidence": Look(MAROON, "d", (8, 2)),
-    "confidence-finetuned": Look(MAROON, "8", (2, 1)),
     "lrp": Look(NAVY, "X", (8, 2)),
-    "lrp-finetuned": Look(NAVY, "h", (2, 1)),
     "base": Look(GREY, "*"),
     "base-continued": Look(GREY, "h"),
 }
+TRAINED_MARKERS = dict(zip("ov^Xd>spH", "DshP<88Hp", strict=True))
 SHADES = (BLACK, BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)  # layers, in turn
 
 
 def look_of(name: str) -> Look:
-    """Return the look of a system, or of a curve, which has the name of its method."""
-    return LOOKS.get(name) or look_from_name(name)
-
-
-def look_from_name(name: str) -> Look:
-    """Return a look for a name that has none: a colour from the part before -finetuned, and a marker and a
-    line that show whether it was fine-tuned. The same name always has the same look."""
+    """The look of a system, or of a curve, which has the name of its method. A method without a look has a
+    colour and a marker from its name, always the same."""
     method, finetuned, _ = name.partition("-finetuned")
-    bits = zlib.crc32(method.encode())
-    hue, shape = bits % 360 / 360, bits // 360 % 3
-    marker = (("p", "H"), ("<", "8"), ("d", ">"))[shape][bool(finetuned)]
-    return Look(Colour(from_hue(hue, 0.29), from_hue(hue, 0.72)), marker, (3, 2) if finetuned else ())
+    look = LOOKS.get(method)
+    if look is None:
+        bits = zlib.crc32(method.encode())
+        hue = bits % 360 / 360
+        look = Look(Colour(from_hue(hue, 0.29), from_hue(hue, 0.72)), "pd>"[bits // 360 % 3])
+    return Look(look.colour, TRAINED_MARKERS[look.marker], look.dash or (3, 2)) if finetuned else look
 
 
 def from_hue(hue: float, lightness: float) -> str:
@@ -129,7 +115,7 @@ def from_hue(hue: float, lightness: float) -> str:
 
 
 def curve_looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return the looks of the curves in one figure: the method's, or where one method is drawn kind by kind,
+    """The looks of the curves in one figure: the method's, or where one method is drawn kind by kind,
     those of the kinds."""
     looks = {}
     for name in names:
@@ -155,15 +141,16 @@ def css_variables() -> str:
         "other": OLIVE,
         "l0": LOOKS["l0"].colour,
     }
-    assert all(re.fullmatch(r"[\w-]+", name) for name in colours)
     return ":root {\n" + "".join(f"  --{name}: {colour.css};\n" for name, colour in colours.items()) + "}"
 
 
 def page_looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the look of every curve as the page's script needs it: colour, dashes and marker."""
-    looks = curve_looks(names)
-    dash = {name: " ".join(f"{length:g}" for length in look.dash) or "none" for name, look in looks.items()}
+    """The look of every curve as the page's script needs it: colour, dashes and marker."""
     return {
-        name: {"colour": look.colour.css, "dash": dash[name], "marker": look.marker}
-        for name, look in looks.items()
+        name: {
+            "colour": look.colour.css,
+            "dash": " ".join(f"{length:g}" for length in look.dash) or "none",
+            "marker": look.marker,
+        }
+        for name, look in curve_looks(names).items()
     }

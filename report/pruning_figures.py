@@ -5,7 +5,7 @@ them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,129 +25,10 @@ from headgates.report.palette import (
     KIND_LOOKS,
     RULE,
     SOFT,
-    YELLOW,
-    Look,
-    curve_looks,
 )
 from headgates.tasks.metrics import BLEU, Metric
 
 SIGNIFICANT = 0.01  # the paper's level
-
-
-# ---------------------------------------------------------------- scores against closed heads
-
-
-def draw_curves(
-    curves: Mapping[str, Sequence[Row]],
-    path: str | Path,
-    *,
-    metric: Metric = BLEU,
-    split: str = "test",
-    points: Sequence[Row] = (),
-    title: str = "",
-) -> None:
-    """Draw the metric on `split` against the share of closed heads (%), with the band of its 95% interval.
-
-    For a curve of several seeds the line is their mean, and the band reaches from the lowest to the highest
-    seed. points: models beside the curves, each with label, heads_open, heads_total, the metric and, if
-    known, the ends of its interval: bleu, bleu_low and bleu_high. Raises ValueError without a row."""
-    drawn = {name: rows for name, rows in curves.items() if rows}
-    if not drawn:
-        raise no_rows("curve")
-    with drawing(path, size=(8, 5.6), title=title) as figure:
-        axes, measured = figure.subplots(), f"{split}_{metric.name}"
-        for name, look in curve_looks(list(drawn)).items():
-            draw_curve(axes, name, drawn[name], measured, look)
-        draw_unpruned(axes, drawn, measured)
-        for point in points:
-            draw_point(axes, point, metric.name)
-        axes.set(
-            xlim=(-1.5, 101.5),
-            xlabel="heads closed (%)",
-            ylabel=f"{metric.title}, {'validation' if split == 'valid' else split} set",
-        )
-        axes.set_xticks(range(0, 101, 10))
-        from_zero(axes)
-        axes.grid(True, color=RULE.light, linewidth=0.8)
-        axes.set_title(band_text(drawn, measured), fontsize=9, color=SOFT.light)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=2 if max(map(len, labels)) > 20 else 3,
-            handlelength=3.4,
-        )
-
-
-def seeds_of(rows: Sequence[Row]) -> int:
-    return len({str(row.get("seed") or "") for row in rows})
-
-
-def band_text(curves: Mapping[str, Sequence[Row]], measured: str) -> str:
-    """Return the words that explain the bands that are drawn."""
-    several = any(seeds_of(rows) > 1 for rows in curves.values())
-    has_intervals = any(
-        seeds_of(rows) == 1 and np.isfinite(column(rows, f"{measured}_low")).any() for rows in curves.values()
-    )
-    words = ["95% intervals"] * has_intervals + [
-        "of several seeds, from the lowest to the highest around their mean"
-    ] * several
-    return "bands: " + "; ".join(words) if words else ""
-
-
-def draw_curve(axes: Axes, name: str, rows: Sequence[Row], measured: str, look: Look) -> None:
-    shares = sorted({number(row["closed_share"]) for row in rows})
-    groups = [[row for row in rows if number(row["closed_share"]) == share] for share in shares]
-    x = 100 * np.array(shares)
-    seeds = seeds_of(rows)
-    values = [column(group, measured) for group in groups]
-    means = np.array([each.mean() for each in values])
-    if seeds > 1:
-        low, high = (np.array([edge(each) for each in values]) for edge in (np.min, np.max))
-        words = f"{name}, {seeds} seeds"
-    else:
-        low, high = (
-            np.array([column(group, f"{measured}_{edge}")[0] for group in groups]) for edge in ("low", "high")
-        )
-        words = name
-    axes.fill_between(x, low, high, color=look.colour.light, alpha=0.15, linewidth=0, zorder=2)
-    style: dict[str, Any] = {
-        "color": look.colour.light,
-        "linestyle": look.line,
-        "marker": look.marker if len(x) <= 30 else None,
-    }
-    axes.plot(x, means, markersize=5.5, linewidth=1.8, label=words, zorder=4, **style)
-
-
-def draw_unpruned(axes: Axes, curves: Mapping[str, Sequence[Row]], measured: str) -> None:
-    """Draw a line at the value of the whole model, if the curves hold it and agree on it."""
-    starts = {
-        number(row[measured]) for rows in curves.values() for row in rows if number(row["closed_share"]) == 0
-    }
-    if len(starts) == 1:
-        axes.axhline(
-            starts.pop(), color=GREY.light, linestyle=(0, (1, 2)), linewidth=1.3, label="unpruned", zorder=1
-        )
-
-
-def draw_point(axes: Axes, point: Row, metric: str) -> None:
-    x, y = 100 * (1 - number(point["heads_open"]) / number(point["heads_total"])), number(point[metric])
-    low, high = number(point.get(f"{metric}_low")), number(point.get(f"{metric}_high"))
-    if math.isfinite(low) and math.isfinite(high):
-        axes.plot([x, x], [low, high], color=SOFT.light, linewidth=1.2, zorder=5)
-    axes.plot(
-        x, y, marker="*", markersize=13, color=YELLOW, markeredgecolor=BLACK.light, linestyle="none", zorder=6
-    )
-    axes.annotate(
-        str(point["label"]),
-        (x, y),
-        (6, 7),
-        textcoords="offset points",
-        fontsize=9,
-        path_effects=WHITE_EDGE,
-        zorder=7,
-    )
 
 
 # ---------------------------------------------------------------- one head removed at a time

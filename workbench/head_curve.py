@@ -233,7 +233,7 @@ class HeadCurve:
         )
 
     def draw(self, rows: Sequence[Row], reference: str) -> None:
-        from headgates.report.knee_figure import (
+        from headgates.report.scatter import (
             draw_knee,  # matplotlib takes a second to import, and few runs need it
         )
 

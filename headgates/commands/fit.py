@@ -45,13 +45,14 @@ def fit(config: "FitConfig") -> None:
 
 
 def show(run: "RunFolder") -> None:
-    """Print how the systems of a finished run compare, and where its page is."""
-    from headgates.report.comparison_table import comparison_table
+    """Print what was found, how the systems of a finished run compare, its page, and what to type next."""
     from headgates.report.fill import PAGE
+    from headgates.report.table import comparison_table
 
     comparison_table(run)
     if (run / PAGE).is_file():
         print(f"report: {run / PAGE}")
+    print(f"next: python analyze.py {run.path} --siblings says what the heads do")
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     """Draw a curve of the metric against closed heads for every order, or every order and kind, in one
     figure."""
     from headgates.configs.schema import KINDS
-    from headgates.report.pruning_figures import draw_curves
     from headgates.report.pruning_tables import curves_table
+    from headgates.report.scatter import draw_curves
     from headgates.workbench.curve import MaskScorer, curve, figure_name
 
     scorer = MaskScorer(dense, config.close, calibration_of(dense, config))

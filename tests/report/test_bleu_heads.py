@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgates.report import bleu_heads
-from headgates.report.bleu_heads import heads_panel, write_bleu_heads
+from headgates.report.bleu_heads import heads_shown, write_bleu_heads
 from headgates.workbench.folder import RunFolder, find_runs
 from headgates.workbench.run_rows import finished_runs, run_rows
 from headgates.workbench.table import read_table
@@ -92,19 +92,19 @@ def test_the_heads_that_are_shown_are_those_of_the_lambda_or_the_fewest_near_the
             "l0", folder / "best.pt", {"encoder.0.enc-self": [float("0.01" in folder.path.name), 0.0]}
         )
     runs, rows = parts(sweep)
-    auto = heads_panel(runs, rows, "auto")
+    auto = heads_shown(runs, rows, "auto")
     assert (
-        auto.title == "λ 0.01: the 18 open heads (full) of 23"
+        auto[0] == "λ 0.01: the 18 open heads (full) of 23"
     )  # 5 heads closed at -0.75; 0.03 has lost 2 BLEU
-    assert auto.sites["enc-self", 0] == [True, False]
-    assert heads_panel(runs, rows, "0.03").sites["enc-self", 0] == [False, False]
+    assert auto[1]["enc-self", 0] == [True, False]
+    assert heads_shown(runs, rows, "0.03")[1]["enc-self", 0] == [False, False]
     with pytest.raises(
         ValueError, match=r"no run has lambda 7; --map takes auto or one of 0.003, 0.01, 0.03"
     ):
-        heads_panel(runs, rows, "7")
+        heads_shown(runs, rows, "7")
     bases = [run for run in runs if not run.gated]
     with pytest.raises(ValueError, match="none of the runs has them"):
-        heads_panel(bases, run_rows(bases), "auto")
+        heads_shown(bases, run_rows(bases), "auto")
 
 
 def test_a_figure_that_fails_leaves_the_old_one_whole(sweep, tmp_path, monkeypatch):

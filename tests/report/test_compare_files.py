@@ -168,4 +168,4 @@ def test_the_terminal_shows_a_table_for_each_amount_of_training(written, capsys)
     out = capsys.readouterr().out
     assert "planted, without training" in out
     assert "planted, with 1 epoch of training" in out
-    assert out.rstrip().endswith("A sentence.")
+    assert out.startswith("A sentence.")

@@ -16,10 +16,8 @@ from headgates.report import palette
 from headgates.report.palette import (
     CARD,
     KIND_LOOKS,
-    LOOKS,
     ROLE_COLOURS,
     Colour,
-    Look,
     css_variables,
     curve_looks,
     look_of,
@@ -48,39 +46,15 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_no_file_but_the_palette_has_a_colour_of_its_own():
-    rooms = ("speed", "report", "lightning_modules", "protocol", "sweeps", "pruning", "analysis")
-    files = [
-        path
-        for room in rooms
-        for end in ("py", "css", "js", "html")
-        for path in (ROOT / room).rglob(f"*.{end}")
-    ]
-    wrong = [
-        path.relative_to(ROOT).as_posix()
-        for path in files
-        if re.search(r"#[0-9a-fA-F]{6}\b", path.read_text(encoding="utf-8"))
-    ]
-    assert wrong == ["report/palette.py"]
-
-
-def test_every_system_kind_and_role_is_named_and_no_two_systems_look_alike():
-    closed = {
-        name for name, row in all_score_rows().items() if row.closing != ZERO
-    }  # too many for looks of their own: told by their names
-    assert {
-        name
-        for name in all_systems()
-        if name not in closed and not name.endswith(("-soft", "-removed", "-scratch"))
-    } <= LOOKS.keys()
+def test_no_two_systems_look_alike_in_colour_or_in_grey():
+    closed = {name for name, row in all_score_rows().items() if row.closing != ZERO}  # told by their names
+    ends = ("-soft", "-removed", "-scratch")
+    names = [name for name in all_systems() if name not in closed and not name.endswith(ends)]
+    for one, other in combinations(names, 2):
+        first, second = look_of(one), look_of(other)
+        assert (first.marker, first.dash) != (second.marker, second.dash), (one, other)
     assert list(KIND_LOOKS) == list(KINDS)
     assert list(ROLE_COLOURS) == [*FAMILIES, NO_ROLE]
-    for one, other in combinations([name for name in LOOKS if name != "gradient"], 2):
-        assert LOOKS[one] != LOOKS[other]
-        assert (LOOKS[one].marker, LOOKS[one].dash) != (LOOKS[other].marker, LOOKS[other].dash), (
-            "told apart in grey too"
-        )
-    assert LOOKS["gradient"].colour == LOOKS["greedy"].colour, "greedy prunes by it"
 
 
 @pytest.mark.parametrize("name", [name for name in HUES if name not in BACKGROUNDS])
@@ -89,26 +63,23 @@ def test_a_line_can_be_seen_on_its_paper(name):
     assert contrast(HUES[name].dark, CARD.dark) >= 3
 
 
-def test_a_name_that_is_not_here_has_one_look_for_ever_and_its_fine_tuned_twin_the_colour():
-    assert look_of("exact-k") == Look(Colour("#0f8564", "#7ef1d0"), "p")
-    assert look_of("exact-k-finetuned").colour == look_of("exact-k").colour
-    assert look_of("exact-k-finetuned").marker != look_of("exact-k").marker
+def test_a_name_that_is_not_here_has_one_look_and_its_fine_tuned_twin_the_colour():
+    one, trained = look_of("exact-k"), look_of("exact-k-finetuned")
+    assert one == look_of("exact-k")
+    assert trained.colour == one.colour
+    assert trained.marker != one.marker
     assert len({look_of(name).colour for name in OTHERS}) > 80
 
 
 def test_a_method_drawn_kind_by_kind_has_the_looks_of_the_kinds():
-    assert curve_looks(["gradient-enc-self", "gradient-cross"]) == {
-        "gradient-enc-self": KIND_LOOKS["enc-self"],
-        "gradient-cross": KIND_LOOKS["cross"],
-    }
-    assert curve_looks(["gradient", "random"]) == {"gradient": LOOKS["gradient"], "random": LOOKS["random"]}
+    by_kind = curve_looks(["gradient-enc-self", "gradient-cross"])
+    assert list(by_kind.values()) == [KIND_LOOKS["enc-self"], KIND_LOOKS["cross"]]
+    mixed = curve_looks(["gradient-enc-self", "random-enc-self", "gradient"])
+    assert len(set(map(str, mixed.values()))) == 3
 
 
-def test_the_page_is_told_the_same_colours():
-    assert f"--l0: light-dark({LOOKS['l0'].colour.light}, {LOOKS['l0'].colour.dark});" in css_variables()
-    look = page_looks(["ablation", "gradient"])
-    assert look["ablation"] == {"colour": LOOKS["ablation"].colour.css, "dash": "6 3", "marker": "d"}
-    assert look["gradient"]["dash"] == "none"
+def test_the_page_knows_every_colour_that_its_styles_and_scripts_use():
+    assert page_looks(["ablation"])["ablation"]["colour"] == look_of("ablation").colour.css
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "report").glob("*.[cj]s*")]
     used = {name for text in texts for name in re.findall(r"var\(--([\w-]+)", text)}
     own = {"c", "k", "of", "at", "cell", "size", "dash"}  # set where they are used

@@ -3,9 +3,6 @@ same files."""
 
 import csv
 import io
-import subprocess
-import sys
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -14,42 +11,9 @@ from matplotlib.figure import Figure
 
 from headgates.report import drawing
 from headgates.report import pruning_figures as figures
-from headgates.report.palette import curve_looks
-from headgates.report.pruning_figures import draw_curves, draw_dynamics, draw_matrix, draw_transfer, middle
+from headgates.report.pruning_figures import draw_dynamics, draw_matrix, draw_transfer, middle
 
-ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(0)
-
-
-def curve(fall: float, seeds=("",)) -> list[dict]:
-    rows = []
-    for number, seed in enumerate(seeds):
-        for step in range(6):
-            closed = -(-23 * step // 5)
-            bleu = 37.0 * (1 - step / 5) ** fall + number * (0 < step < 5)
-            row = {
-                "seed": seed,
-                "closed_share": closed / 23,
-                "heads_closed": closed,
-                "heads_open": 23 - closed,
-                "heads_total": 23,
-            }
-            rows.append(
-                row
-                | {
-                    f"{split}_bleu{end}": bleu + add
-                    for split in ("valid", "test")
-                    for end, add in ENDS.items()
-                }
-            )
-    return rows
-
-
-ENDS = {"": 0.0, "_low": -0.7, "_high": 0.7}
-CURVES = {"gradient": curve(0.3), "random": curve(2.0, seeds=(1, 2, 3)), "reverse": curve(5.0)}
-POINTS = [
-    {"label": "λ 0.01", "heads_open": 7, "heads_total": 23, "bleu": 35.5, "bleu_low": 34.5, "bleu_high": 36.5}
-]
 
 
 def removals() -> list[dict]:
@@ -84,7 +48,6 @@ EPOCHS = [
 ]
 CORRELATED = {"names": ("multi30k", "tatoeba"), "pearson": (0.61, 2e-8), "spearman": (-0.07, 0.41)}
 DRAWN = {
-    "curves": lambda path: draw_curves(CURVES, path, points=POINTS, title="orders"),
     "matrix": lambda path: draw_matrix(
         REMOVALS, path, title="multi30k-en-de-none-s1: BLEU without each head, minus BLEU with all of them"
     ),
@@ -141,11 +104,6 @@ def test_the_settings_of_the_caller_neither_change_a_figure_nor_are_changed(draw
     assert (tmp_path / "first.svg").read_bytes() == (tmp_path / "second.svg").read_bytes()
 
 
-def test_pyplot_and_its_global_state_are_never_imported():
-    script = "import sys, report.pruning_figures; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0
-
-
 @pytest.mark.parametrize("name", DRAWN)
 def test_rows_read_from_a_csv_file_give_the_same_figure(drawn, tmp_path, name, monkeypatch):
     def as_text(rows):
@@ -158,7 +116,6 @@ def test_rows_read_from_a_csv_file_give_the_same_figure(drawn, tmp_path, name, m
     DRAWN[name](tmp_path / "numbers")
     for constant in ("REMOVALS", "EPOCHS"):
         monkeypatch.setitem(globals(), constant, as_text(globals()[constant]))
-    monkeypatch.setitem(globals(), "CURVES", {each: as_text(rows) for each, rows in CURVES.items()})
     DRAWN[name](tmp_path / "text")
     assert (tmp_path / "numbers.svg").read_bytes() == (tmp_path / "text.svg").read_bytes()
 
@@ -180,58 +137,8 @@ def test_legends_and_titles_stand_outside_the_axes(drawn, tmp_path, name):
         assert box.y1 <= figure.bbox.y1
 
 
-# ---------------------------------------------------------------- curves
-
-
 def lines(figure):
     return {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
-
-
-def test_a_curve_is_drawn_at_its_points_with_its_interval(drawn, tmp_path):
-    draw_curves({"gradient": CURVES["gradient"]}, tmp_path / "figure", split="valid")
-    line = lines(drawn[0])["gradient"]
-    np.testing.assert_allclose(line.get_xdata(), [100 * row["closed_share"] for row in CURVES["gradient"]])
-    np.testing.assert_allclose(line.get_ydata(), [row["valid_bleu"] for row in CURVES["gradient"]])
-    band = drawn[0].axes[0].collections[0].get_paths()[0].vertices
-    assert band[:, 1].max() == pytest.approx(37.7)
-    assert "validation" in drawn[0].axes[0].get_ylabel()
-
-
-def test_several_seeds_are_their_mean_between_the_lowest_and_the_highest(drawn, tmp_path):
-    draw_curves({"random": CURVES["random"]}, tmp_path / "figure")
-    line = lines(drawn[0])["random, 3 seeds"]
-    np.testing.assert_allclose(
-        line.get_ydata(), [row["test_bleu"] for row in CURVES["random"] if row["seed"] == 2]
-    )
-    band = drawn[0].axes[0].collections[0].get_paths()[0].vertices
-    at = 100 * CURVES["random"][1]["closed_share"]
-    assert np.ptp(band[np.isclose(band[:, 0], at), 1]) == pytest.approx(2.0)
-
-
-def test_other_models_stand_at_their_share_of_closed_heads_with_their_label(drawn, tmp_path):
-    draw_curves(CURVES, tmp_path / "figure", points=POINTS)
-    (star,) = [line for line in drawn[0].axes[0].get_lines() if line.get_marker() == "*"]
-    assert (star.get_xdata()[0], star.get_ydata()[0]) == (pytest.approx(100 * 16 / 23), 35.5)
-    assert [text.get_text() for text in drawn[0].axes[0].texts] == ["λ 0.01"]
-
-
-def test_a_method_looks_the_same_whatever_stands_beside_it():
-    alone, among = curve_looks(["random"]), curve_looks(["gradient", "ablation", "random", "reverse"])
-    assert alone["random"] == among["random"]
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["gradient", "ablation", "random", "weight-norm", "reverse", "gradient-token", "gradient-recompute"],
-        ["gradient-enc-self", "gradient-dec-self", "gradient-cross"],
-        ["gradient-enc-self", "random-enc-self", "gradient", "gradient-token"],
-    ],
-)
-def test_no_two_curves_look_alike(names):
-    styles = curve_looks(names)
-    assert list(styles) == names
-    assert len(set(map(str, styles.values()))) == len(names)
 
 
 # ---------------------------------------------------------------- one head at a time, two test sets, epochs
@@ -311,7 +218,6 @@ def test_dynamics_has_a_line_for_each_share_and_the_bleu_of_each_epoch(drawn, tm
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda path: draw_curves({"gradient": []}, path),
         lambda path: draw_matrix([], path),
         lambda path: draw_transfer([], path, **CORRELATED),
         lambda path: draw_dynamics([], path),

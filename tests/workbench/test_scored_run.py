@@ -10,7 +10,7 @@ from headgates.configs.closing import LASTING
 from headgates.configs.schema import FitConfig
 from headgates.configs.scores import ScoreRow
 from headgates.gates import HeadMap
-from headgates.report.comparison_table import comparison_table
+from headgates.report.table import comparison_table
 from headgates.workbench.closing import Calibration, close_heads
 from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import dense_run

@@ -1,0 +1,142 @@
+"""Tables on the terminal, and the comparison of a run's systems. No number is cut: a table that is wider than
+the terminal breaks into parts that stand below one another, each with the columns of words."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from headgates.tasks import task_of
+from headgates.workbench.convergence import EPOCHS
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import ResultRow
+
+WIDTH = 120  # characters, where the output is no terminal
+UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned its task
+
+
+def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
+    """Print the table. The first `words` columns hold words, the others numbers."""
+    cells = [list(row) for row in rows]
+    console = Console(width=None if Console().is_terminal else WIDTH)
+    for part, chosen in enumerate(parts([*zip(columns, *cells, strict=True)], words, console.width)):
+        table = Table(title="" if part else title, box=SIMPLE_HEAD, show_edge=False)
+        table.padding, table.title_justify = (0, 1, 0, 0), "left"
+        for i in chosen:
+            side = "left" if i < words else "right"
+            table.add_column(columns[i], justify=side, no_wrap=i >= words, overflow="fold")  # type: ignore[arg-type]
+        for row in cells:
+            table.add_row(*(row[i] for i in chosen))
+        console.print(table)
+
+
+def parts(columns: Sequence[Sequence[str]], words: int, width: int) -> list[list[int]]:
+    """The numbers of the columns in each part of a table: those of words, and as many others as fit."""
+    wide = [2 + max(map(len, column)) for column in columns]
+    named = list(range(words))
+    found = [named]
+    for i in range(words, len(columns)):
+        if found[-1] != named and sum(wide[j] for j in [*found[-1], i]) > width:
+            found.append(named)
+        found[-1] = [*found[-1], i]
+    return found
+
+
+def interval_text(interval: tuple[float, float] | None, form: str = "+.2f") -> str:
+    """The two ends of an interval, each in the format `form`; empty for None."""
+    return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
+
+
+def p_text(p_value: float | None) -> str:
+    return "" if p_value is None else f"{p_value:.3f}"
+
+
+# ---------------------------------------------------------------- the systems of a run
+
+
+def comparison_table(run: RunFolder) -> None:
+    """Print what was found, the rows of a run's result.json, the signature of the metric, and what the
+    numbers cannot say."""
+    rows, config = run.rows(), run.config()
+    first, *others = (metric.title for metric in task_of(config).metrics)
+    reference = str(run.read_json("result.json")["reference"])
+    kinds = list(rows[0].heads_by_kind)
+    columns = ["system", "heads", *kinds, first, "95%", *others, "difference", "95%", "p"]
+    if any(row.main.p_mcnemar is not None for row in rows):
+        columns.append("McNemar")
+    print(result_sentence(run))
+    title = f"{run.path}: test set, differences against {reference}"
+    show(title, columns, (cells(row, kinds, reference)[: len(columns)] for row in rows))
+    print(rows[0].main.signature)
+    for line in warnings_of(rows, config, reference):
+        print(line)
+
+
+def cells(row: ResultRow, kinds: Sequence[str], reference: str) -> list[str]:
+    """The cells of one system. Its difference is left out where it is the reference, or was compared with
+    none."""
+    main, *others = row.measures.values()
+    compared = ["reference", "", "", ""]
+    if row.system != reference and main.difference is not None:
+        interval = interval_text(main.difference_ci95)
+        compared = [f"{main.difference:+.2f}", interval, p_text(main.p_value), p_text(main.p_mcnemar)]
+    by_kind = (str(row.heads_by_kind[kind]) for kind in kinds)
+    first = [row.system, f"{row.heads_open}/{row.heads_total}", *by_kind, f"{main.value:.2f}"]
+    return [
+        *first,
+        interval_text(main.ci95, ".1f"),
+        *(f"{measure.value:.2f}" for measure in others),
+        *compared,
+    ]
+
+
+def result_sentence(run: RunFolder) -> str | None:
+    """What came out of a run, in one sentence: text, languages, heads and metric; None where it was never
+    evaluated."""
+    own = next((row for row in run.rows() if row.system == run.own_system()), None)
+    if own is None:
+        return None
+    config, corpus = run.config(), run.read_json("result.json").get("data", {}).get("corpus", "its text")
+    task = task_of(config)
+    title = next((metric.title for metric in task.metrics if metric.name == own.metric), own.metric)
+    heads = f"with {own.heads_open} of {own.heads_total} heads the model has {own.main.value:.2f} {title}"
+    sentence = f"{corpus}, {task.run_words(config)[1]}: {heads}"
+    if own.main.difference is not None and own.system != own.reference:
+        interval = interval_text(own.main.difference_ci95)
+        sentence += f", {own.main.difference:+.2f} ({interval}) against {own.reference}"
+    lines = own.evaluation.get("sentences")
+    return sentence + (f", on {lines:,} test sentences." if lines else ".")
+
+
+def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any], reference: str) -> list[str]:
+    """What a reader of the table must know: a reference that learned nothing, a warm-up longer than its
+    stage, bases not converged."""
+    lines = []
+    value = next(row.main.value for row in rows if row.system == reference)
+    if value < UNLEARNED:
+        lines.append(
+            f"{reference} has {value:.2f}: it has not learned the task, so the differences say nothing; "
+            "train it for longer"
+        )
+    for row in rows:
+        stage = row.stage or {}
+        group = "train" if row.system == "base" else "finetune"
+        warm_up, steps = config.get(group, {}).get("warmup_steps", 0), stage.get("steps")
+        if steps is not None and warm_up >= steps:
+            lines.append(
+                f"{row.system}: the learning rate never reached its peak (--{group}.warmup-steps {warm_up}, "
+                f"and {steps} steps); lower it or train for longer"
+            )
+        if row.is_base and stage:
+            count = len(stage["losses"])
+            if stage["converged"] is None or count <= EPOCHS:
+                epochs = f"{count} epochs are" if count > 1 else "1 epoch is"
+                lines.append(f"{row.system}: {epochs} too few to say whether it is converged")
+            elif not stage["converged"]:
+                lines.append(
+                    f"{row.system} is not converged: its validation loss still fell by 0.5% over the last "
+                    f"{EPOCHS} epochs; train it for longer"
+                )
+    return lines
