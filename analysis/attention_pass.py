@@ -23,15 +23,20 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from headgates.configs.did_you_mean import did_you_mean
-from headgates.data.batch import Batch
-from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.headmap import check_kinds
-from headgates.models.evaluation_mode import evaluation_mode
-from headgates.models.transformer import Weights
+from headgates.gates.hold import nearest
 
 Exclude = Literal["both", "query", "key", "none"]
+
+
+class Specials(Protocol):
+    """The tokens of one vocabulary that are no text."""
+
+    @property
+    def padding(self) -> int: ...
+    def is_piece(self, ids: Tensor) -> Tensor: ...  # bool: which ids stand for text
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,10 @@ class Strongest:
 class AttentionBatch:
     """The attention weights of one batch. They are 0 where the key or the query is padding."""
 
-    batch: Batch
+    batch: Any  # a pair of texts, as batches.py says
     weights: dict[HeadSite, Tensor]  # (B, H, L, S) fp32
-    source_specials: SpecialTokens = SpecialTokens()
-    target_specials: SpecialTokens = SpecialTokens()
+    source_specials: Specials
+    target_specials: Specials
     _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
 
     def tokens(self, kind: str) -> tuple[Tensor, Tensor]:
@@ -100,7 +105,7 @@ class Observer(Protocol):
 
 @torch.inference_mode()
 def observe_attention(
-    model: Any, batches: Iterable[Batch], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None
+    model: Any, batches: Iterable[Any], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None
 ) -> None:
     """Give the attention of every batch to every observer, without dropout. Gates and masks stay; sites
     without heads are left out.
@@ -120,7 +125,7 @@ def observe_attention(
         for batch in batches:
             empty = False
             batch = batch.to(device)
-            weights: Weights = {}
+            weights: dict[str, Tensor] = {}
             memory, bias = model.encode(batch.source, weights)
             if any(site.kind != "enc-self" for site in sites):
                 model.decode(memory, bias, batch.target_in, weights)
@@ -147,9 +152,7 @@ def check_exclude(exclude: str) -> Exclude:
     for choice in choices:
         if exclude == choice:
             return choice
-    raise ValueError(
-        f"unknown exclude {exclude!r}{did_you_mean(exclude, choices)}; expected one of {', '.join(choices)}"
-    )
+    raise ValueError(f"unknown exclude {exclude!r}{nearest(exclude, list(choices))}")
 
 
 def add_rows(sums: dict[HeadSite, Tensor], counts: dict[HeadSite, int], site: HeadSite, rows: Tensor) -> None:

@@ -13,29 +13,19 @@ number for the batch, one for each sentence, or one for each query position. The
 Letters: C rows of cotangents, B sentences, H heads, L query positions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from headgates.analysis.batches import Queries, query_tokens
 from headgates.gates import HeadGate, HeadMap, HeadSite, attach, detach, reattach
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.sites import BANK
-from headgates.models.evaluation_mode import evaluation_mode
 
 Per = Literal["batch", "sentence", "token"]
-Queries = Callable[
-    [Any, HeadSite, Any], Tensor
-]  # (model, site, batch) -> (B, L) bool: which query positions are not padding
-
-
-def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
-    """(B, L) bool, True at the query positions of a translation batch that are not padding: `Queries` of our
-    own models."""
-    if site.kind == "enc-self":
-        return batch.source != model.source_specials.padding
-    return batch.target_out != model.target_specials.padding
 
 
 class HeadFactors:

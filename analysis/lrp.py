@@ -10,10 +10,9 @@ Two ways lead there:
     scales are constants
                      (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule
                      without its stabiliser (Ancona et al. 2018). For any model with head sites; the default.
-    ratio, alpha-beta, gradient
-                     step by step (lrp_walk.py): a rule shares the relevance of every number among those it
-                     was made of (lrp_rules.py, lrp_alpha_beta.py), down to the embeddings. For our own
-                     Transformer; the reference for the other.
+    ratio            the paper's rule, step by step: it shares the relevance of every number among those it was
+                     made of, down to the embeddings. The caller brings this walk, of its own model
+                     (models/lrp_walk.py for our Transformer).
 
 Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree
 cancel; by size, each head counts for what it does either way:
@@ -45,39 +44,52 @@ width, H heads.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.gate_gradients import Queries, head_factors, query_tokens
+from headgates.analysis.batches import Queries, TopLogits, on_device, query_tokens, shared, summed, top_logits
+from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
-from headgates.analysis.lrp_alpha_beta import AlphaBeta
-from headgates.analysis.lrp_rules import Account, Gradient, Ratio, Rule
-from headgates.analysis.lrp_walk import Walk, top_logits
-from headgates.configs.did_you_mean import did_you_mean
-from headgates.data import ranks
 from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
-from headgates.models.evaluation_mode import evaluation_mode
-from headgates.models.transformer import Transformer
+from headgates.gates.hold import nearest
 
-GATE_GRADIENT = "gate-gradient"
-WALK_RULES: dict[str, type[Ratio] | type[AlphaBeta] | type[Gradient]] = {
-    "ratio": Ratio,
-    "alpha-beta": AlphaBeta,
-    "gradient": Gradient,
-}
-RULES = (GATE_GRADIENT, *WALK_RULES)
 Aggregation = Literal["step", "sum"]
 Seed = Literal["one", "logit"]
-TopLogits = Callable[
-    [Any, Any], tuple[Tensor, Tensor]
-]  # (model, batch) -> (B, T) logits, and (B, T) bool: which of them there are
 NOTHING = 1e-300  # a denominator of 0 becomes this
-NUMBERS = (
-    2**23
-)  # of the largest tensor on the way back; generation steps go back together while they stay below
+# of the largest tensor on the way back; generation steps go back together while they stay below
+NUMBERS = 2**23
+
+
+class Account(Protocol):
+    """Where the relevance of the seeds went, for every row of seeds: (C, B) each; heads: by site name,
+    (C, B, H)."""
+
+    seed: Tensor
+    source: Tensor
+    target: Tensor
+    biases: Tensor
+    eps: Tensor
+    heads: dict[str, Tensor]
+
+
+class Walk(Protocol):
+    """A forward pass that knows the way back. logits (B, T): where relevance starts; real (B, T) bool: which
+    of them there are; numbers: of its largest tensor, for one row of seeds."""
+
+    logits: Tensor
+    real: Tensor
+    numbers: int
+
+    def back(self, seed: Tensor) -> Account:
+        """Where the relevance `seed` (C, B, T) goes."""
+
+
+MakeWalk = Callable[[Any, Any], Walk]  # (model, batch)
 
 
 @dataclass(frozen=True)
@@ -126,30 +138,23 @@ def relevance(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    rule: str | Rule = GATE_GRADIENT,
+    walk: MakeWalk | None = None,
     aggregation: Aggregation = "step",
     kinds: Iterable[str] | None = None,
     seed: Seed = "one",
     logits: TopLogits = top_logits,
     queries: Queries = query_tokens,
-    dtype: torch.dtype | None = None,
+    ranks: Ranks | None = None,
 ) -> Relevance:
-    """Return the relevance of every head of the kinds. Sites without heads are left out, and how pairs are
+    """Return the relevance of every head of the kinds. Sites without heads are left out, and how sentences are
     batched changes nothing.
 
-    rule: "gate-gradient", or of the walk "ratio", "alpha-beta", "gradient", or one of these with its numbers,
-    such as Ratio(eps=1e-3). logits (model, batch): where the gate's gradient starts, a translation model's
-    largest logits unless given; a classifier's are (B, 1). queries (model, site, batch): as for `importance`;
-    both are for models that do not translate. dtype: what the walk computes in, the model's own unless given;
-    conservation is exact to 1e-4 in float64. Gates stay as they are. The model is left as it was. Raises
-    ValueError at an
-    unknown name, kinds without a
-    head, or no generation step
-    at all."""
+    walk (model, batch): the ratio rule in place of the gate's gradient; it conserves relevance exactly to 1e-4
+    in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
+    processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
+    ValueError at an unknown name, kinds without a head, or no generation step at all."""
     check_choice(aggregation, get_args(Aggregation), "aggregation")
     check_choice(seed, get_args(Seed), "seed")
-    if isinstance(rule, str):
-        check_choice(rule, RULES, "rule")
     chosen = check_kinds(kinds)
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
@@ -157,25 +162,17 @@ def relevance(
             f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds"
         )
     device = next(model.parameters()).device
-    on_device = (batch.to(device) for batch in ranks.share(batches))
+    mine = (on_device(batch, device) for batch in shared(batches, ranks))
     tally = Tally(sites)
     with torch.autocast(device.type, enabled=False):
-        if rule == GATE_GRADIENT:
-            arrivals = by_gate_gradient(
-                model, on_device, {site.kind for site in sites}, aggregation, seed, logits, queries
-            )
+        if walk is None:
+            own = {site.kind for site in sites}
+            arrivals = by_gate_gradient(model, mine, own, aggregation, seed, logits, queries)
         else:
-            if not isinstance(model, Transformer):
-                raise ValueError(
-                    f"rule {rule!r} walks through a Transformer of ours, got {type(model).__name__}; take {GATE_GRADIENT!r}"
-                )
-            chosen_rule = WALK_RULES[rule]() if isinstance(rule, str) else rule
-            arrivals = by_walk(
-                model, on_device, sites, aggregation, seed, chosen_rule, dtype or model.output.weight.dtype
-            )
+            arrivals = by_walk(model, mine, sites, aggregation, seed, walk)
         for rows, R, account in arrivals:
             tally.add(rows, R, account)
-    tally.join()
+    tally.join(ranks)
     if not tally.steps:
         raise ValueError("relevance starts at target tokens, got no batch with one")
     return tally.result(aggregation)
@@ -207,24 +204,20 @@ def by_gate_gradient(
 
 
 def by_walk(
-    model: Transformer,
+    model: nn.Module,
     batches: Iterable[Any],
     sites: list[HeadSite],
     aggregation: Aggregation,
     seed: Seed,
-    rule: Rule,
-    dtype: torch.dtype,
+    walk: MakeWalk,
 ) -> Iterator[Arrival]:
     """Yield R_h of `sites` by the steps of a rule, with the account of all relevance."""
     with evaluation_mode(model):
         for batch in batches:
-            walk = Walk(model, batch, rule, dtype)
-            value = walk.logits if seed == "logit" else torch.ones_like(walk.logits)
-            widest = max(walk.source.shape[1], walk.target.shape[1]) * max(
-                model.config.ffn, model.config.d_model
-            )
-            for rows in starts(walk.real, aggregation, max(1, NUMBERS // (len(batch) * widest))):
-                account = walk.back(rows * value)
+            there = walk(model, batch)
+            value = there.logits if seed == "logit" else torch.ones_like(there.logits)
+            for rows in starts(there.real, aggregation, max(1, NUMBERS // there.numbers)):
+                account = there.back(rows * value)
                 yield rows, {site: account.heads[site.name] for site in sites}, account
 
 
@@ -267,14 +260,18 @@ class Tally:
                 self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max())
             )
 
-    def join(self) -> None:
+    def join(self, ranks: Ranks | None) -> None:
         """Add what the other ranks hold, which had other batches."""
         self.sums = {
-            name: {site: ranks.all_sum(total) for site, total in totals.items()}
+            name: {site: summed(total, ranks) for site, total in totals.items()}
             for name, totals in self.sums.items()
         }
-        self.steps, self.ends = int(ranks.all_sum(torch.tensor(self.steps))), ranks.all_sum(self.ends)
-        self.error = max((error for error in ranks.gathered(self.error) if error is not None), default=None)
+        self.steps, self.ends = int(summed(torch.tensor(self.steps), ranks)), summed(self.ends, ranks)
+        if ranks is not None:
+            errors = torch.zeros(ranks.world(), dtype=torch.float64)
+            errors[ranks.rank()] = -1.0 if self.error is None else self.error
+            largest = float(ranks.all_sum(errors).max())
+            self.error = None if largest < 0 else largest
 
     def result(self, aggregation: Aggregation) -> Relevance:
         maps = {
@@ -306,15 +303,15 @@ FORMS: dict[str, Callable[[Tensor], Tensor]] = {
 }  # of `Relevance`
 
 
-def relevance_score(model: nn.Module, batches: Iterable[Any], *, logits: TopLogits = top_logits) -> HeadMap:
+def relevance_score(
+    model: nn.Module, batches: Iterable[Any], *, logits: TopLogits = top_logits, ranks: Ranks | None = None
+) -> HeadMap:
     """Return the relevance of every head as a share of its site's, by size, in [0, 1]: an order, lowest
-    closed first.
-
-    logits (model, batch): as for `relevance`, which says what is raised."""
-    return relevance(model, batches, logits=logits).share
+    closed first. Arguments and errors are those of `relevance`."""
+    return relevance(model, batches, logits=logits, ranks=ranks).share
 
 
 def check_choice(name: str, names: Iterable[str], what: str) -> None:
     """Raises ValueError unless `name` is one of the names."""
     if name not in (names := list(names)):
-        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, names)}; expected {', '.join(names)}")
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)}")

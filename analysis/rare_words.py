@@ -14,9 +14,11 @@ Unknown pieces count as pieces.
 Letters: V vocabulary, B pairs, S source positions, H heads, N counted query positions.
 """
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -26,12 +28,12 @@ from headgates.gates import HeadMap, HeadSite
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
 
-def token_counts(sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> Tensor:
-    """Return how often each of the `size` pieces of the vocabulary occurs, (V,) int64. An array may hold the
-    ids of many sentences."""
+def token_counts(sentences: Iterable[Any], size: int) -> Tensor:
+    """Return how often each of the `size` pieces of the vocabulary occurs, (V,) int64. A sentence is
+    a list, tensor or array of ids; an array may hold the ids of many."""
     counts = torch.zeros(size, dtype=torch.int64)
     for ids in sentences:
-        counts += torch.as_tensor(np.asarray(ids, dtype=np.int64)).bincount(minlength=size)
+        counts += torch.as_tensor(ids, dtype=torch.int64).bincount(minlength=size)
     return counts
 
 

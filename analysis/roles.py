@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgates.analysis.positions import THRESHOLD
+from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.syntax import MARGIN
 from headgates.gates import HeadMap, HeadSite
-from headgates.workbench.analyses import AnalysisResult, head_map_of
 
 FAMILIES = ("positional", "syntactic", "rare words", "aligned")
 RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and over 50% (WMT)

@@ -7,14 +7,20 @@ true null it falls below .05 in about 10% of the comparisons. Where a metric say
 right, McNemar's exact test stands beside them. Letters: R resamples, N sentences, M statistics of a sentence.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from headgates.analysis.extras import Extra
+from headgates.analysis.metrics import BLEU, CHRF, Floats, Metric
 
-from headgates.tasks.metrics import BLEU, CHRF, Floats, Metric
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Extra("numpy")
 
 SEED = 12345  # sacreBLEU's default, so that its command line gives the same p-values
 LEVEL = 0.01  # of significance, the paper's

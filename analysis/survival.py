@@ -19,17 +19,24 @@ head by head, for subsets of size j of the first m heads; independent groups are
 heads.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from math import comb, prod
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from headgates.analysis.extras import Extra
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.headmap import check_kinds
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = Extra("numpy")
 
 Within = Literal["kind", "layer"]
 NO_ROLE = "no role"

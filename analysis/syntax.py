@@ -19,22 +19,27 @@ open is settled here so:
 Letters: B sentences, H heads, W words, S pieces and the end, Q queries, N sentences with a query, O
 offsets."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch
-from headgates.configs.did_you_mean import did_you_mean
-from headgates.data.conllu import Tree
-from headgates.data.parallel import DataError
+from headgates.analysis.extras import Extra
 from headgates.gates import HeadMap, HeadSite
+from headgates.gates.hold import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Extra("numpy")
 
 LABELS = ("nsubj", "dobj", "amod", "advmod")  # those of the paper
 DIRECTIONS = ("head->dependent", "dependent->head")  # from the query to where it looks
@@ -48,6 +53,19 @@ CLEAR_NAMES = {  # UD's name -> CLEAR's, where both mean the same pairs of words
     "acl:relcl": "relcl",
     "root": "ROOT",
 }
+
+
+class Tree(Protocol):
+    """A dependency tree. heads: for each word the number of its head, from 1, or 0 for a root."""
+
+    @property
+    def words(self) -> tuple[str, ...]: ...
+    @property
+    def heads(self) -> tuple[int, ...]: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+
 NEGATIONS = ("not", "n't", "n’t", "nt")
 
 
@@ -101,7 +119,7 @@ class Syntax:
 
     trees and words (`word_of_piece` of each sentence's pieces): by the pair's number in its split; a pair
     without a tree is left out. labels: CLEAR's or UD's names. seed: of the bootstrap, which draws sentences.
-    left_out counts what was not used, by reason. Raises DataError for a label that no tree has."""
+    left_out counts what was not used, by reason. Raises ValueError for a label that no tree has."""
 
     def __init__(
         self,
@@ -129,7 +147,7 @@ class Syntax:
         check_labels(labels, self.trees.values())
 
     def add(self, attention: AttentionBatch) -> None:
-        """Count one batch. Raises DataError where a map of words is not one of the batch's pieces."""
+        """Count one batch. Raises ValueError where a map of words is not one of the batch's pieces."""
         sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
@@ -177,7 +195,7 @@ class Syntax:
             words = self.words[pair]
             if len(words) != lengths[row] - 1:
                 sizes = f"{lengths[row] - 1} pieces and its map of words {len(words)}"
-                raise DataError(
+                raise ValueError(
                     f"sentence {pair} of the split has {sizes}: expected the map of the same text and vocabulary"
                 )
             cells += [(row, word, piece) for piece, word in enumerate(words) if word is not None]
@@ -309,7 +327,7 @@ def above(accuracy: Any, baseline: float) -> Any:
 
 
 def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
-    """Raises DataError, which lists the labels that there are, at a label that no word of the trees has."""
+    """Raises ValueError, which lists the labels that there are, at a label that no word of the trees has."""
     pairs = {
         (label, clear_name(label, word))
         for tree in trees
@@ -318,10 +336,7 @@ def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
     present, clear_names = sorted({label for label, _ in pairs}), {name for _, name in pairs}
     for label in labels:
         if CLEAR_NAMES.get(label, label) not in clear_names:
-            hint = did_you_mean(label, present)
-            raise DataError(
-                f"no word of the parses has the label {label!r}{hint}; they have {', '.join(present) or 'none'}"
-            )
+            raise ValueError(f"no word of the parses has the label {label!r}{nearest(label, present or ['none'])}")
 
 
 def bootstrap(

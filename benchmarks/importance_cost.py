@@ -30,11 +30,11 @@ def plain_pass(model: "Transformer", batches: Sequence["Batch"]) -> None:
     """Gradients of each batch's summed loss to all weights."""
     import torch
 
-    from headgates.analysis.scores.importance import TRANSLATION_LOSS
+    from headgates.analysis.batches import batch_loss
 
     weights = list(model.parameters())
     for batch in batches:
-        torch.autograd.grad(TRANSLATION_LOSS(model, batch), weights)
+        torch.autograd.grad(batch_loss(model, batch), weights)
 
 
 def measure(size: str, options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -23,8 +23,6 @@ AIM = 4.0
 RULES = (
     "gate-gradient",
     "ratio",
-    "alpha-beta",
-    "gradient",
 )  # the first takes any model, the others walk step by step
 
 
@@ -33,6 +31,7 @@ def measure(size: str, options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.product_step import product_step
     from headgates.analysis.lrp import relevance
     from headgates.lightning_modules.precision import resolve_precision
+    from headgates.models.lrp_walk import Walk
 
     config, data, model = untrained(size, options.data_dir, sentences=options.sentences)
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", options.max_tokens)]
@@ -44,7 +43,9 @@ def measure(size: str, options: argparse.Namespace) -> dict[str, Any]:
         for precision in dict.fromkeys(("32", own_precision))
     }
     relevances: dict[str, Any] = {
-        f"{rule} {aggregation}": partial(relevance, model, batches, rule=rule, aggregation=aggregation)
+        f"{rule} {aggregation}": partial(
+            relevance, model, batches, walk=Walk if rule == "ratio" else None, aggregation=aggregation
+        )
         for aggregation in options.aggregations
         for rule in RULES
     }

@@ -19,8 +19,8 @@ from headgates.bridges.huggingface_vocab import library, quiet
 from headgates.data.batch import pad
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, find_sites, heads_left, remove
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.checkpoint import load_file, save_file
-from headgates.models.evaluation_mode import evaluation_mode
 
 CLASS = "ForSequenceClassification"  # how the names of transformers' classes end
 # config fields by which transformers would load code or weights from elsewhere

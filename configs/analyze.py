@@ -66,7 +66,7 @@ class AnalyzeConfig(SourceOptions):
         "name of the results' folder inside RUN/analysis; default the system's, with --text the file's too",
     )
     sentences: int = setting(0, "the first so many pairs of it, 0 for all", at_least=0)
-    lrp_rule: Literal["gate-gradient", "ratio", "alpha-beta", "gradient"] = setting(
+    lrp_rule: Literal["gate-gradient", "ratio"] = setting(
         "gate-gradient",
         "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by step (ratio: paper)",
     )

@@ -56,7 +56,7 @@ class Score:
         return "seed" in self.takes
 
 
-GRADIENT = ("absolute", "kinds", "closed", "loss")
+GRADIENT = ("absolute", "kinds", "closed", "loss", "ranks")
 SAMPLE = 1000  # training pairs: seconds on a CPU
 STANDS = (
     16_000  # training pairs until the order by importance stands: measured, results/importance_sample.jsonl
@@ -99,7 +99,7 @@ SCORES: dict[str, Score] = {
         "headgates.analysis.scores.fisher:fisher",
         "fisher",
         109,
-        ("loss",),
+        ("loss", "ranks"),
         sample=SAMPLE,
         refine="headgates.analysis.scores.fisher:rearranged",
     ),
@@ -108,7 +108,7 @@ SCORES: dict[str, Score] = {
     ),
     "confidence": Score("headgates.analysis.confidence:confidence", "confidence", 309, sample=SAMPLE),
     "lrp": Score(
-        "headgates.analysis.lrp:relevance_score", "lrp", 409, ("logits",), sample=200
+        "headgates.analysis.lrp:relevance_score", "lrp", 409, ("logits", "ranks"), sample=200
     ),  # a pass back for every target token
 }
 

@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 
 from headgates.analysis.scores.importance import importance
 from headgates.analysis.significance import Scored, score
+from headgates.data import ranks
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import digest_lines
 from headgates.gates import HeadMap, attach, detach
@@ -80,7 +81,9 @@ class Dynamics(pl.Callback):
             return
         assert isinstance(module, StageModule)
         begin = time.perf_counter()
-        scores = importance(module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss)
+        scores = importance(
+            module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss, ranks=ranks
+        )
         pruned = prune(module, scores, self.valid)
         whole = pruned[0][1]
         rows: list[Row] = []

@@ -14,7 +14,7 @@ from headgates.configs.schema import SearchConfig
 from headgates.data.batch import pad
 from headgates.data.vocab import Vocabulary
 from headgates.gates import HeadSite, find_sites
-from headgates.models.evaluation_mode import evaluation_mode
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.line_translator import LineTranslator, Translation
 from headgates.models.search import Hypothesis, beam_search, greedy_search
 from headgates.models.transformer import Transformer

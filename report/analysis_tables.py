@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import Role
 from headgates.gates import KINDS, HeadMap, HeadSite
 from headgates.report.table import interval_text, show
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import AnalysisResult
 from headgates.workbench.table import Row
 
 SIDES = ("specialised", "others")  # the columns of the test

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from headgates.analysis.metrics import Metric
 from headgates.configs.schema import KINDS
 from headgates.configs.scores import ZERO
 from headgates.models.progress import Report
@@ -26,7 +27,6 @@ from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.report.table import interval_text, show
-from headgates.tasks.metrics import Metric
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.table import Row, markdown_table, write_table
 

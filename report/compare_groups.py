@@ -13,9 +13,9 @@ from itertools import groupby
 
 import numpy as np
 
+from headgates.analysis.metrics import Floats
 from headgates.analysis.significance import Scored, interval, p_value
 from headgates.configs.scores import ZERO
-from headgates.tasks.metrics import Floats
 from headgates.workbench.row import Interval, ResultRow
 
 RESAMPLES = 1000

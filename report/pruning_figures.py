@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
+from headgates.analysis.metrics import BLEU, Metric
 from headgates.report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, no_rows, number
 from headgates.report.palette import (
     BLACK,
@@ -26,7 +27,6 @@ from headgates.report.palette import (
     RULE,
     SOFT,
 )
-from headgates.tasks.metrics import BLEU, Metric
 
 SIGNIFICANT = 0.01  # the paper's level
 

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
+from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role
 from headgates.configs.scores import FINETUNED
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
 from headgates.report.compare_files import comparisons_of
 from headgates.report.page import json_ready
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import AnalysisResult, head_map_of, importance_of_base
+from headgates.workbench.analyses import importance_of_base
 from headgates.workbench.curve import main_metric
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.related import GateRun

@@ -18,9 +18,9 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from headgates.analysis.knee import SLACK
+from headgates.analysis.metrics import BLEU, Metric
 from headgates.report.drawing import WHITE_EDGE, Row, column, drawing, no_rows, number
 from headgates.report.palette import GREY, RULE, SOFT, Look, curve_looks, look_of
-from headgates.tasks.metrics import BLEU, Metric
 
 SIZES = {"*": 10.0, "P": 7.5, "X": 7.5, "h": 8.0}
 LEVELS = ((1, 2), (5, 2), (3, 2))  # dashes of the levels, in turn

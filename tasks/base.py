@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from headgates.analysis.metrics import Metric
 from headgates.configs.schema import FitConfig
 from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import ParallelText, read_pairs
 from headgates.data.ranks import shared_out
-from headgates.tasks.metrics import Metric
 
 
 class Predictor(Protocol):
@@ -161,10 +161,3 @@ class Task(ABC):
         raise ValueError(
             f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its heads"
         )
-
-
-@torch.no_grad()
-def draw_targets(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Ids (...) drawn from the softmax of logits (..., V), on the logits' device."""
-    probabilities = logits.float().softmax(-1).flatten(0, -2).cpu()
-    return torch.multinomial(probabilities, 1, generator=generator).view(logits.shape[:-1]).to(logits.device)

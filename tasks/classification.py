@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import SumMetric
 
+from headgates.analysis.batches import sampled
+from headgates.analysis.metrics import ACCURACY
 from headgates.bridges.classifier import (
     Classifier,
     Labeller,
@@ -34,8 +36,7 @@ from headgates.data.label_batches import LabelledData
 from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
 from headgates.data.parallel import ParallelText
 from headgates.data.vocab import load_vocabs
-from headgates.tasks.base import Task, Validator, draw_targets
-from headgates.tasks.metrics import ACCURACY
+from headgates.tasks.base import Task, Validator
 
 
 class LabelValidator(Validator):
@@ -130,7 +131,7 @@ class Classification(Task):
 
     @torch.no_grad()
     def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
-        targets = draw_targets(model(batch.source), generator)  # (B,)
+        targets = sampled(model(batch.source), generator)  # (B,)
         return replace(batch, target_out=torch.cat([targets[:, None], batch.target_out[:, 1:]], dim=1))
 
     def distilled_loss(

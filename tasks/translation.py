@@ -5,7 +5,6 @@ number.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.text import Perplexity
 
+from headgates.analysis.batches import sampled_targets
+from headgates.analysis.metrics import BLEU, CHRF
 from headgates.configs.fields import to_dict
 from headgates.configs.schema import FitConfig, read_search
 from headgates.data import Corpus, load_corpus
@@ -25,8 +26,7 @@ from headgates.models.distillation import distilled_cross_entropy
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator, check_size
-from headgates.tasks.base import Task, Validator, draw_targets
-from headgates.tasks.metrics import BLEU, CHRF
+from headgates.tasks.base import Task, Validator
 
 
 class TranslationValidator(Validator):
@@ -126,16 +126,10 @@ class Translation(Task):
             hidden, output.weight, batch.target_out, padding=padding, smoothing=smoothing, bias=output.bias
         )
 
-    @torch.no_grad()
     def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
         """Each target token anew, after the given ones before it. None becomes padding, which has no loss."""
-        padding = model.target_specials.padding
-        logits = model(batch.source, batch.target_in)
-        logits[..., padding] = -torch.inf
-        return replace(
-            batch,
-            target_out=batch.target_out.where(batch.target_out == padding, draw_targets(logits, generator)),
-        )
+        drawn: Batch = sampled_targets(model, batch, generator)
+        return drawn
 
     def distilled_loss(
         self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float

@@ -72,7 +72,7 @@ import numpy as np
 import torch.nn.functional as F
 
 from headgates.data.parallel import Corpus, ParallelText
-from headgates.tasks.metrics import Metric
+from headgates.analysis.metrics import Metric
 from headgates.tasks.translation import Translation
 
 RIGHT = Metric(

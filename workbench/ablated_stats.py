@@ -12,7 +12,7 @@ group. In the .npz file:
     ablation, line              (n,): for every line whose statistics changed, its ablation and its number ...
     bleu, chrf                  (n, 10), (n, 18): ... and its statistics
 
-tasks/metrics.py explains the columns. Letters: A ablations, N lines, n changed lines of all ablations.
+analysis/metrics.py explains the columns. Letters: A ablations, N lines, n changed lines of all ablations.
 """
 
 import hashlib
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headgates.analysis.metrics import Metric
 from headgates.analysis.significance import Scored, score, score_changed, scored
 from headgates.data.atomic_file import atomic_file
 from headgates.data.ranks import gathered, share
@@ -34,7 +35,6 @@ from headgates.models.ablated_search import Ablated, ablated_translations
 from headgates.models.checkpoint import weights_digest
 from headgates.models.progress import Report
 from headgates.models.translator import Translator
-from headgates.tasks.metrics import Metric
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines, Source, prediction_settings

@@ -12,8 +12,8 @@ To add an analysis: write a function AnalysedModel -> StartedAnalysis, and add a
 name to configs/analyze.py)."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,22 @@ from headgates.analysis.alignment import Alignment, Entropy, piece_links
 from headgates.analysis.attention_pass import Observer, observe_attention
 from headgates.analysis.confidence import Confidence
 from headgates.analysis.lrp import relevance
-from headgates.analysis.parses import parses
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
+from headgates.analysis.results import AnalysisResult
 from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
-from headgates.analysis.word_pieces import word_of_piece
 from headgates.configs.analyze import LABELS
+from headgates.data import ranks
+from headgates.data.parses import parses
 from headgates.data.ranks import is_first, wait
 from headgates.data.toy import toy_pairs
+from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
+from headgates.models.lrp_walk import Walk, top_logits
 from headgates.models.progress import Report
 from headgates.models.translator import Translator
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.table import Row, read_table, write_table
-
-
-@dataclass(frozen=True)
-class AnalysisResult:
-    """head_maps: by the name of what they hold. facts: of all heads together, such as baselines and numbers
-    of sentences."""
-
-    head_maps: dict[str, HeadMap]
-    facts: dict[str, Any] = field(default_factory=dict)
-    tables: dict[str, list[Row]] = field(default_factory=dict)
-
+from headgates.workbench.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
 StartedAnalysis = tuple[Sequence[Observer], Callable[[], AnalysisResult]]
@@ -173,10 +165,17 @@ def lrp(analysed: AnalysedModel) -> StartedAnalysis:
     config = analysed.config
 
     def finish() -> AnalysisResult:
-        options: Any = {"rule": config.lrp_rule, "aggregation": config.lrp_aggregation, "kinds": config.kinds}
-        if not isinstance(analysed.predictor, Translator):
-            options["logits"] = analysed.source.task.top_logits
-        shares = relevance(analysed.predictor.model, analysed.batches("lrp"), **options)
+        shares = relevance(
+            analysed.predictor.model,
+            analysed.batches("lrp"),
+            walk=Walk if config.lrp_rule == "ratio" else None,
+            aggregation=config.lrp_aggregation,
+            kinds=config.kinds,
+            logits=top_logits
+            if isinstance(analysed.predictor, Translator)
+            else analysed.source.task.top_logits,
+            ranks=ranks,
+        )
         return AnalysisResult(shares.head_maps(), shares.facts())
 
     return [], finish
@@ -326,10 +325,6 @@ def stored_head_map(rows: dict[str, list[Any]]) -> HeadMap:
     head_map = HeadMap.from_json(rows)
     flags = all(isinstance(value, bool) for row in rows.values() for value in row)
     return head_map.map(lambda row: row.bool()) if flags else head_map
-
-
-def head_map_of(results: Mapping[str, AnalysisResult], analysis: str, name: str) -> HeadMap | None:
-    return results[analysis].head_maps.get(name) if analysis in results else None
 
 
 def importance_of_base(analysed: AnalysedModel) -> HeadMap | None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.gate_gradients import Queries, query_tokens
+from headgates.analysis.batches import Queries, query_tokens
 from headgates.configs.closing import CLOSINGS, TARGETS
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.data import ranks

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from scipy import stats  # type: ignore[import-untyped]
 
+from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role, families
 from headgates.analysis.survival import any_role, survive_longer, survivors
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.progress import Report
 from headgates.workbench.analysed_model import AnalysedModel
-from headgates.workbench.analyses import AnalysisResult, head_map_of, importance_of_base
+from headgates.workbench.analyses import importance_of_base
 from headgates.workbench.related import GateRun
 from headgates.workbench.table import Row
 

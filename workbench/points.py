@@ -14,7 +14,7 @@ from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import ParallelText, digest_lines
 from headgates.data.ranks import all_sum, first, share
 from headgates.gates import HeadMap, find_sites, heads_left, remove
-from headgates.models.evaluation_mode import evaluation_mode
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import Report
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import SPLITS, MaskScorer, divides_by_norm, score_request

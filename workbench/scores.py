@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from torch import Generator, Tensor
 
-from headgates.analysis.lrp_walk import top_logits
 from headgates.configs.heads_per_kind import check_budget
 from headgates.configs.registry import imported
 from headgates.configs.scores import SCORES, Score
+from headgates.data import ranks
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
+from headgates.models.lrp_walk import top_logits
 from headgates.models.progress import Report, say
 from headgates.models.translator import Translator
 from headgates.workbench.source import Lines, Source
@@ -41,6 +42,11 @@ class ScoreRequest:
     def loss(self) -> Callable[[Any, Any], Tensor]:
         """(model, batch) -> the loss of the source's task, summed over the batch."""
         return self.source.task.loss
+
+    @property
+    def ranks(self) -> Any:
+        """The processes that share the training pairs out."""
+        return ranks
 
     @property
     def draw(self) -> Callable[[Any, Any, Generator], Any]:

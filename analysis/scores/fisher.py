@@ -10,33 +10,32 @@ that belong to one site each: closed heads change places with open ones of their
 m. Letters: H heads of a site, B sentences.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.gate_gradients import Queries, head_factors, query_tokens
-from headgates.analysis.scores.importance import TRANSLATION_LOSS
-from headgates.data.ranks import all_sum, share
+from headgates.analysis.batches import Loss, Queries, batch_loss, on_device, query_tokens, shared, summed
+from headgates.analysis.gate_gradients import head_factors
 from headgates.gates import HeadMap, HeadSite
-
-Loss = Callable[[Any, Any], Tensor]
+from headgates.gates.gram import Ranks
 
 
 def fisher(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    loss: Loss = TRANSLATION_LOSS,
+    loss: Loss = batch_loss,
     kinds: Iterable[str] | None = None,
+    ranks: Ranks | None = None,
 ) -> HeadMap:
     """Return E_x[(dL(x)/dxi_h)^2] of every head, in nats squared; arguments and errors are those of
     `fisher_blocks`."""
     return HeadMap(
         {
             site: block.diagonal()
-            for site, block in fisher_blocks(model, batches, loss=loss, kinds=kinds).items()
+            for site, block in fisher_blocks(model, batches, loss=loss, kinds=kinds, ranks=ranks).items()
         }
     )
 
@@ -45,9 +44,10 @@ def fisher_blocks(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    loss: Loss = TRANSLATION_LOSS,
+    loss: Loss = batch_loss,
     kinds: Iterable[str] | None = None,
     queries: Queries = query_tokens,
+    ranks: Ranks | None = None,
 ) -> dict[HeadSite, Tensor]:
     """Return the block (H, H) of I for every site, float64.
 
@@ -57,8 +57,8 @@ def fisher_blocks(
     sentences = 0
     with head_factors(model, kinds=kinds) as factors:
         blocks = {site: torch.zeros(site.heads, site.heads, dtype=torch.float64) for site in factors.sites}
-        for batch in share(batches):
-            batch = batch.to(device)
+        for batch in shared(batches, ranks):
+            batch = on_device(batch, device)
             factors.renew(batch, per="sentence", queries=queries)
             with torch.enable_grad():
                 value = loss(model, batch)
@@ -66,8 +66,8 @@ def fisher_blocks(
                 gradient = gradient.double()
                 blocks[site] += (gradient.T @ gradient).cpu()
             sentences += len(gradient)
-    blocks = {site: all_sum(block) for site, block in blocks.items()}
-    sentences = int(all_sum(torch.tensor(sentences)))
+    blocks = {site: summed(block, ranks) for site, block in blocks.items()}
+    sentences = int(summed(torch.tensor(sentences), ranks))
     if not sentences:
         raise ValueError("Fisher information needs at least one batch of sentence pairs, got none")
     return {site: block / sentences for site, block in blocks.items()}
@@ -78,12 +78,13 @@ def rearranged(
     batches: Iterable[Any],
     closed: HeadMap,
     *,
-    loss: Loss = TRANSLATION_LOSS,
+    loss: Loss = batch_loss,
     by_kind: bool = False,
+    ranks: Ranks | None = None,
 ) -> HeadMap:
     """Return `closed` with heads exchanged within their sites, so by_kind or not: what `Score.refine`
     calls."""
-    blocks = fisher_blocks(model, batches, loss=loss, kinds={site.kind for site in closed})
+    blocks = fisher_blocks(model, batches, loss=loss, kinds={site.kind for site in closed}, ranks=ranks)
     return HeadMap({site: swapped(row, blocks[site]) for site, row in closed.items()})
 
 

@@ -6,24 +6,23 @@ column. As sites differ in scale, S is standardised within each, to mean 0 and v
 the mean of its channels. Letters: H heads, K head width, D model width.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headgates.analysis.batches import Loss
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.gates import HeadMap
 
 
 @torch.no_grad()
-def fluctuation(
-    model: nn.Module, batches: Iterable[Any], *, loss: Callable[[Any, Any], Tensor] | None = None
-) -> HeadMap:
+def fluctuation(model: nn.Module, batches: Iterable[Any], *, loss: Loss | None = None) -> HeadMap:
     """Return the standardised fluctuation of every head: about 0 on average within a site, 0 where all
     channels are alike.
 
-    loss (model, batch): only for its pass through the model; a translation model needs none."""
+    loss (model, batch): only for its pass through the model."""
     statistics = site_statistics(model, batches, forward=loss)
     return HeadMap(
         {

@@ -10,18 +10,16 @@ quantities:
     did
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from headgates.analysis.gate_gradients import Per, Queries, head_factors, query_tokens
-from headgates.data.ranks import all_sum, share
+from headgates.analysis.batches import Loss, Queries, batch_loss, on_device, query_tokens, shared, summed
+from headgates.analysis.gate_gradients import Per, head_factors
 from headgates.gates import HeadMap
-from headgates.tasks.translation import Translation
-
-TRANSLATION_LOSS = Translation().loss
+from headgates.gates.gram import Ranks
 
 
 def importance(
@@ -31,24 +29,23 @@ def importance(
     absolute: Per = "sentence",
     kinds: Iterable[str] | None = None,
     closed: HeadMap | None = None,
-    loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
+    loss: Loss = batch_loss,
     queries: Queries = query_tokens,
+    ranks: Ranks | None = None,
 ) -> HeadMap:
     """Return I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay
     shut.
 
     loss (model, batch): a sum over the batch's sentences, of which none may depend on another. queries
-    (model, site, batch): (B, L) bool, True at positions that are not padding. Both are a translation model's
-    unless given; a batch needs `to(device)`. Raises ValueError without any batch. The model must have no
-    gates; it is left as it was.
-    Ranks share the
-    batches out and add up."""
+    (model, site, batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the
+    default. ranks: processes that share the batches out and add up. Raises ValueError without any batch. The
+    model must have no gates; it is left as it was."""
     device = next(model.parameters()).device
     with head_factors(model, kinds=kinds, closed=closed) as factors:
         totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in factors.sites}
         counts = dict.fromkeys(factors.sites, 0)
-        for batch in share(batches):
-            batch = batch.to(device)
+        for batch in shared(batches, ranks):
+            batch = on_device(batch, device)
             factors.renew(batch, per=absolute, queries=queries)
             with torch.enable_grad():
                 value = loss(model, batch)
@@ -58,8 +55,8 @@ def importance(
                 # a padding query has no gradient; it is not counted either
                 real = queries(model, site, batch)
                 counts[site] += int(real.sum()) if absolute == "token" else len(real)
-    totals = {site: all_sum(total) for site, total in totals.items()}
-    counts = {site: int(all_sum(torch.tensor(count))) for site, count in counts.items()}
+    totals = {site: summed(total, ranks) for site, total in totals.items()}
+    counts = {site: int(summed(torch.tensor(count), ranks)) for site, count in counts.items()}
     if not any(counts.values()):
         raise ValueError("importance needs at least one batch of sentence pairs, got none")
     return HeadMap({site: totals[site] / counts[site] for site in totals})

@@ -16,18 +16,16 @@ wherever it is sure of them, whatever a change of y would do. Letters: H heads, 
 positions, S the heads that stay.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.scores.importance import TRANSLATION_LOSS
+from headgates.analysis.batches import Draw, Loss, batch_loss, sampled_targets
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.gates import HeadMap, HeadSite
-from headgates.tasks.translation import Translation
 
-TRANSLATION_DRAW = Translation().drawn
 DAMPING = 1e-3  # times the mean of G's diagonal, added to the diagonal
 
 
@@ -36,15 +34,15 @@ def obs(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
-    draw: Callable[[Any, Any, torch.Generator], Any] = TRANSLATION_DRAW,
+    loss: Loss = batch_loss,
+    draw: Draw = sampled_targets,
     seed: int = 0,
 ) -> HeadMap:
     """Return the place of every head in the order of closing, from 0.
 
     Sites do not depend on each other, so the heads of some sites alone close in the same order. loss (model,
     batch): summed over units. draw (model, batch, generator): the batch with targets drawn from what the
-    model says. Both are a translation model's unless given. seed: of the targets. Raises ValueError without
+    model says. seed: of the targets. Raises ValueError without
     any batch."""
     generator = torch.Generator().manual_seed(seed)
     statistics = site_statistics(

@@ -10,19 +10,19 @@ All sums are float64. Letters: H heads, K head width, D model width, N positions
 positions.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.gate_gradients import Queries, query_tokens
+from headgates.analysis.batches import Loss, Queries, on_device, query_tokens
 from headgates.gates import HeadSite, find_sites
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.headmap import check_kinds
 from headgates.gates.hold import plain_projection
 from headgates.gates.rules import rule_of
-from headgates.models.evaluation_mode import evaluation_mode
 
 
 @dataclass
@@ -77,7 +77,7 @@ def site_statistics(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    loss: Callable[[Any, Any], Tensor] | None = None,
+    loss: Loss | None = None,
     forward: Callable[[Any, Any], Any] | None = None,
     kinds: Iterable[str] | None = None,
     queries: Queries = query_tokens,
@@ -116,7 +116,7 @@ def site_statistics(
             parameter.requires_grad_(False)
         with evaluation_mode(model):
             for batch in batches:
-                batch = batch.to(device)
+                batch = on_device(batch, device)
                 with torch.set_grad_enabled(loss is not None):
                     value = loss(model, batch) if loss is not None else (forward or loss_free)(model, batch)
                 if missing := [site.name for site in modules if site not in seen]:
@@ -146,5 +146,5 @@ def site_statistics(
 
 
 def loss_free(model: Any, batch: Any) -> Any:
-    """A translation model's pass."""
-    return model(batch.source, batch.target_in)
+    """A pass through the model for a batch of either kind that batches.py knows."""
+    return model(**batch) if isinstance(batch, Mapping) else model(batch.source, batch.target_in)

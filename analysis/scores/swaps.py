@@ -7,19 +7,19 @@ round, then with the swaps that these losses put first, each kept where the loss
 head width, D model width, S the heads that stay.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.scores.importance import TRANSLATION_LOSS
+from headgates.analysis.batches import Loss, batch_loss, on_device
 from headgates.analysis.scores.obs import damped
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.gates import HeadMap, HeadSite
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.outputs import Output, outputs_of
-from headgates.models.evaluation_mode import evaluation_mode
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)
 EVERY = 3  # one batch of so many tells the loss, the others make the statistics
@@ -32,7 +32,7 @@ def swapped(
     batches: Iterable[Any],
     closed: HeadMap,
     *,
-    loss: Callable[[Any, Any], Tensor] = TRANSLATION_LOSS,
+    loss: Loss = batch_loss,
     draw: object = None,
     by_kind: bool = False,
 ) -> HeadMap:
@@ -42,7 +42,7 @@ def swapped(
     loss (model, batch): summed over units. draw: of the order's function, not needed. The model is left as it
     was. It runs once for each head. Raises ValueError without any batch."""
     device = next(model.parameters()).device
-    text = [batch.to(device) for batch in batches]
+    text = [on_device(batch, device) for batch in batches]
     told = text[EVERY - 1 :: EVERY] or text  # longest first, so both parts have sentences of all lengths
     fitted = [batch for number, batch in enumerate(text) if (number + 1) % EVERY] or text
     statistics = site_statistics(model, fitted, forward=loss, kinds={site.kind for site in closed})

@@ -12,9 +12,9 @@ from headgates.models.progress import say
 from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
+    from headgates.analysis.results import AnalysisResult
     from headgates.configs.analyze import AnalyzeConfig
     from headgates.workbench.analysed_model import AnalysedModel
-    from headgates.workbench.analyses import AnalysisResult
 
 
 def main() -> int:

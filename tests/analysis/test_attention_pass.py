@@ -7,6 +7,7 @@ from headgates.analysis.attention_pass import AttentionBatch, check_exclude, obs
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, attach, find_sites, remove
 from tests.analysis.one_by_one import VOCAB, in_batches, looks, random_model, random_pairs
+from tests.worlds.seen_attention import seen_attention
 
 PAD = SpecialTokens().padding
 
@@ -177,7 +178,7 @@ def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_nev
             [[[0.0, 1.0, 0, 0]] * 2 + [[0.0] * 4] * 2],
         ]
     )
-    seen = AttentionBatch(batch, {site: weights})
+    seen = seen_attention(batch, {site: weights})
     assert seen.strongest(site, "both").key.flatten().tolist() == [1, 0, 0, 0]
     assert seen.strongest(site, "none").key.flatten().tolist() == [1, 3, 0, 0, 1, 1]
 
@@ -185,7 +186,7 @@ def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_nev
 def test_where_all_weight_is_on_the_beginning_the_strongest_is_still_a_token():
     site = HeadSite.at("dec-self", 0, 1)
     batch = in_batches([([5], [5, 6])], 1)[0]  # the decoder reads the beginning, 5, 6
-    seen = AttentionBatch(batch, {site: torch.tensor([[[[1.0, 0, 0]] * 3]])})
+    seen = seen_attention(batch, {site: torch.tensor([[[[1.0, 0, 0]] * 3]])})
     assert seen.strongest(site, "both").key.tolist() == [[1], [1]]
     assert seen.strongest(site, "both").query.tolist() == [1, 2]
     assert seen.strongest(site, "query").key.tolist() == [[0], [0]]

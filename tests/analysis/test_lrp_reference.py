@@ -9,6 +9,7 @@ step, and applies a rule's formula number by number, as Voita et al.'s later cod
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -16,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headgates.models.attention
-from headgates.analysis.lrp import RULES, Relevance, relevance
-from headgates.analysis.lrp_alpha_beta import AlphaBeta
-from headgates.analysis.lrp_rules import Ratio
+from headgates.analysis.lrp import Relevance, relevance
 from headgates.data.batch import collate
 from headgates.gates import HeadMap, find_sites, remove
+from headgates.models.lrp_rules import Ratio
+from headgates.models.lrp_walk import Walk
 from headgates.models.ssru import SSRU
 from headgates.models.transformer import FeedForward, Transformer
 
@@ -153,18 +154,9 @@ def test_gradient_equals_one_backward_pass_of_autograd_a_step(make_model, monkey
     model = change(make_model(**settings)).double()
     steps = by_autograd(model, monkeypatch)
     for aggregation in ("step", "sum"):
-        for rule in ("gate-gradient", "gradient"):
-            assert_equal(
-                relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=rule, aggregation=aggregation),
-                steps,
-                aggregation,
-            )
-        # Ancona et al. 2018: without eps, the ratio rule is gradient x input
-        assert_equal(
-            relevance(model, [collate(PAIRS, [0, 1, 2], 1)], rule=Ratio(eps=1e-13), aggregation=aggregation),
-            steps,
-            aggregation,
-        )
+        for walk in (None, partial(Walk, rule=Ratio(eps=1e-13))):  # Ancona et al. 2018: the same without eps
+            found = relevance(model, [collate(PAIRS, [0, 1, 2], 1)], walk=walk, aggregation=aggregation)
+            assert_equal(found, steps, aggregation)
 
 
 # any rule, with the terms written out
@@ -182,26 +174,12 @@ def ratio(eps: float) -> Share:
     return share
 
 
-def alpha_beta(alpha: float) -> Share:
-    def share(z: Tensor, b: Tensor) -> Tensor:
-        part = torch.zeros_like(z)
-        for o, terms in enumerate(z.tolist()):
-            both = [*terms, float(b[o])]
-            plus, minus = sum(each for each in both if each > 0), sum(each for each in both if each < 0)
-            a = 0.0 if plus == 0 else 1.0 if minus == 0 else alpha
-            for i, each in enumerate(terms):
-                part[o, i] = a * each / plus if each > 0 else (1 - a) * each / minus if each < 0 else 0.0
-        return part
-
-    return share
-
-
 class Slow:
     """One sentence forward; `R` then goes back through `ways`, a list of (function of the step, its
     input)."""
 
-    def __init__(self, model: Transformer, share: Share, identity_norms: bool):
-        self.model, self.share, self.identity_norms = model, share, identity_norms
+    def __init__(self, model: Transformer, share: Share):
+        self.model, self.share = model, share
         self.pre = model.config.norm == "pre"
 
     def through(self, f: Callable[[Tensor], Tensor], x: Tensor, R: Tensor) -> Tensor:
@@ -211,7 +189,7 @@ class Slow:
         return (R.flatten() @ self.share(z, f(torch.zeros_like(x)).flatten())).view_as(x)
 
     def norm(self, module: nn.Module, x: Tensor, R: Tensor) -> Tensor:
-        if isinstance(module, nn.Identity) or self.identity_norms:
+        if isinstance(module, nn.Identity):
             return R
         sigma = (x.var(-1, unbiased=False, keepdim=True) + module.eps).sqrt()
         return self.through(
@@ -336,14 +314,6 @@ class Slow:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("rule", "share", "identity_norms"),
-    [
-        (Ratio(eps=0.5), ratio(0.5), False),
-        (AlphaBeta(), alpha_beta(0.5), True),
-        (AlphaBeta(alpha=0.75), alpha_beta(0.75), True),
-    ],
-)
-@pytest.mark.parametrize(
     ("settings", "change"),
     [
         ({"norm": "pre"}, uneven),
@@ -352,23 +322,22 @@ class Slow:
         (RECURRENT, uneven),
     ],
 )
-def test_ratio_and_alpha_beta_equal_their_formula_on_terms_written_out(
-    make_model, rule, share, identity_norms, settings, change
-):
+def test_the_ratio_rule_equals_its_formula_on_terms_written_out(make_model, settings, change):
     model = change(make_model(d_model=6, ffn=5, encoder_layers=2, decoder_layers=1, **settings)).double()
     pairs = [([7, 5], [18]), ([12], [])]
-    slow = Slow(copy.deepcopy(model), share, identity_norms)
+    slow = Slow(copy.deepcopy(model), ratio(0.5))
     steps: Steps = []
     for pair in pairs:
         batch = collate([pair], [0], 1)
         steps += slow.run(batch.source[0], batch.target_in[0])
     for aggregation in ("step", "sum"):
         assert_equal(
-            relevance(model, [collate(pairs, [0, 1], 1)], rule=rule, aggregation=aggregation),
+            relevance(
+                model,
+                [collate(pairs, [0, 1], 1)],
+                walk=partial(Walk, rule=Ratio(eps=0.5)),
+                aggregation=aggregation,
+            ),
             steps,
             aggregation,
         )
-
-
-def test_every_rule_has_a_reference_here():
-    assert set(RULES) == {"gate-gradient", "ratio", "alpha-beta", "gradient"}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from headgates.analysis.metrics import ACCURACY, BLEU
 from headgates.analysis.significance import compare, compare_many, mcnemar_p_value, resample_counts, score
-from headgates.tasks.metrics import ACCURACY, BLEU
 
 N, R = 211, 60
 

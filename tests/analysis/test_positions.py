@@ -10,6 +10,7 @@ from headgates.analysis.positions import THRESHOLD, Positions
 from headgates.data.batch import collate
 from headgates.gates import HeadSite
 from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs
+from tests.worlds.seen_attention import seen_attention
 
 SITE = HeadSite.at("enc-self", 0, 2)
 
@@ -74,7 +75,7 @@ def seen_with_argmax(lengths: list[int], key_of: list[list[int]]) -> AttentionBa
         for head, keys in enumerate(key_of):
             for i in range(length):
                 weights[b, head, i, keys[i]] = 1.0
-    return AttentionBatch(batch, {SITE: weights})
+    return seen_attention(batch, {SITE: weights})
 
 
 def test_a_previous_token_head_is_positional_in_sentences_of_any_length_unless_the_first_token_counts():

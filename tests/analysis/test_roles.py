@@ -2,11 +2,11 @@
 
 import pytest
 
+from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import FAMILIES, best_of_families, families, find_roles
 from headgates.analysis.survival import survivors
 from headgates.gates import HeadMap, HeadSite
 from headgates.report.head_figures import draw_maps, draw_survival, role_letters
-from headgates.workbench.analyses import AnalysisResult
 from headgates.workbench.correlations import correlation_rows
 
 ENC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 1, 2)

@@ -10,6 +10,7 @@ from sacrebleu.metrics import BLEU as SacreBLEU
 from sacrebleu.metrics import CHRF as SacreCHRF
 from sacrebleu.significance import PairedTest
 
+from headgates.analysis.metrics import BLEU, CHRF
 from headgates.analysis.significance import (
     compare,
     interval,
@@ -19,7 +20,6 @@ from headgates.analysis.significance import (
     score,
     scored,
 )
-from headgates.tasks.metrics import BLEU, CHRF
 
 N, R = 97, 101  # sentences, resamples
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h", "the", "of", "Hund", ","]

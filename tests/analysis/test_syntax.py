@@ -12,15 +12,15 @@ from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.syntax import DIRECTIONS, LABELS, Syntax, bootstrap, word_attention
-from headgates.analysis.word_pieces import word_of_piece
 from headgates.configs.schema import ModelConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.conllu import Tree
-from headgates.data.parallel import DataError
 from headgates.data.toy import toy_pairs
 from headgates.data.vocab import Vocab
+from headgates.data.word_pieces import word_of_piece
 from headgates.gates import HeadSite
 from headgates.models.transformer import Transformer
+from tests.worlds.seen_attention import seen_attention
 
 FIRST, SECOND, CROSS = (
     HeadSite.at("enc-self", 0, 3),
@@ -91,7 +91,7 @@ def seen_by_batches(words: dict[int, Pieces], pairs: list[int], size: int) -> li
                 weights[site][row, :, :length, :length] = attention(
                     alone, site.heads, seed=2 * pair + number
                 )[0]
-        made.append(AttentionBatch(batch, weights))
+        made.append(seen_attention(batch, weights))
     return made
 
 
@@ -209,7 +209,7 @@ def looking(targets: dict[int, int], tree: Tree = TREE, words: Pieces = WORDS, *
     return collected(
         [tree],
         [words],
-        [AttentionBatch(batch, {HeadSite.at("enc-self", 0, 1): weights})],
+        [seen_attention(batch, {HeadSite.at("enc-self", 0, 1): weights})],
         **{"labels": ["nsubj", "dobj", "amod"], **options},
     )
 
@@ -293,7 +293,7 @@ def test_ten_points_above_the_baseline_count_and_less_does_not():
         for head, right in ((0, 12), (1, 11)):
             weights[i, head, 1 - verb, verb if i < right else 2] = 1.0
     syntax = collected(
-        trees, words, [AttentionBatch(batch, {HeadSite.at("enc-self", 0, 2): weights})], ["nsubj"]
+        trees, words, [seen_attention(batch, {HeadSite.at("enc-self", 0, 2): weights})], ["nsubj"]
     )
     up = [row for row in syntax.rows() if row["direction"] == UP]
     assert [(row["accuracy"], row["baseline"], row["syntactic"]) for row in up] == [
@@ -331,14 +331,14 @@ def test_one_word_sentences_and_lines_without_pieces_have_no_queries_and_hurt_no
     ]
     words: dict[int, Pieces] = {0: [0, 0], 1: [], 2: [], 3: WORDS}
     batch = batch_of(words, [0, 1, 2])
-    alone = AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})
+    alone = seen_attention(batch, {FIRST: attention(batch, FIRST.heads, 0)})
     syntax = collected(trees, words, [alone], ["nsubj", "amod"])
     assert all(row["n"] == 0 for row in syntax.rows())
     assert syntax.gain().flat().isnan().all()
     assert not syntax.syntactic().flat().any()
     batch = batch_of(words, [0, 1, 3, 2])
     syntax = collected(
-        trees, words, [alone, AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"]
+        trees, words, [alone, seen_attention(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"]
     )
     assert [row["n"] for row in syntax.rows()] == [1] * 6
 
@@ -356,7 +356,7 @@ def test_sentences_without_a_tree_are_left_out_and_counted(text):
 
 def test_a_model_without_recorded_encoder_attention_is_refused():
     syntax = Syntax([TREE], [WORDS], ["nsubj"])
-    syntax.add(AttentionBatch(batch_of({0: WORDS}, [0]), {CROSS: torch.ones(1, 5, 2, 9)}))
+    syntax.add(seen_attention(batch_of({0: WORDS}, [0]), {CROSS: torch.ones(1, 5, 2, 9)}))
     with pytest.raises(
         ValueError,
         match="heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds",
@@ -367,8 +367,8 @@ def test_a_model_without_recorded_encoder_attention_is_refused():
 def test_a_map_of_words_for_another_vocabulary_is_refused():
     syntax = Syntax({4: TREE}, {4: WORDS}, ["nsubj"])
     batch = batch_of({4: WORDS[:-1]}, [4])
-    with pytest.raises(DataError, match="sentence 4 of the split has 7 pieces and its map of words 8"):
-        syntax.add(AttentionBatch(batch, {FIRST: attention(batch, FIRST.heads, 0)}))
+    with pytest.raises(ValueError, match="sentence 4 of the split has 7 pieces and its map of words 8"):
+        syntax.add(seen_attention(batch, {FIRST: attention(batch, FIRST.heads, 0)}))
 
 
 def test_the_interval_equals_resampling_in_a_loop():

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from headgates.analysis.metrics import ACCURACY
 from headgates.report import drawing
 from headgates.report.compare_files import (
     comparisons_of,
@@ -16,7 +17,6 @@ from headgates.report.compare_files import (
     show_compared,
     write_compared,
 )
-from headgates.tasks.metrics import ACCURACY
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.table import read_table
 from tests.worlds.compared import compared, point, right

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from headgates.analysis.metrics import BLEU
 from headgates.report import drawing
 from headgates.report.bleu_heads import FILLS, draw_bleu_heads, enlarged, system_series
 from headgates.report.compare_files import draw_compared, panels
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_curves, draw_knee, draw_scatter
-from headgates.tasks.metrics import BLEU
 from tests.worlds.compared import compared, point, right
 
 ALL = "enc-self+dec-self+cross"

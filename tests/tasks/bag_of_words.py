@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from headgates.analysis.metrics import Metric
 from headgates.configs.schema import ModelConfig
 from headgates.data.batch import pad
 from headgates.data.special_tokens import SpecialTokens
@@ -19,7 +20,6 @@ from headgates.gates import find_sites
 from headgates.models.checkpoint import load_file, save_file
 from headgates.models.transformer import Encoder, padding_bias
 from headgates.tasks.base import Task, Validator
-from headgates.tasks.metrics import Metric
 from headgates.tasks.translation import Translation
 
 TEXT = Translation()  # the same text and batches

@@ -2,9 +2,9 @@
 
 import torch
 
+from headgates.analysis.batches import sampled
 from headgates.data.batch import collate
 from headgates.data.special_tokens import SpecialTokens
-from headgates.tasks.base import draw_targets
 from headgates.tasks.translation import Translation
 
 PAIRS = [([7, 5, 11, 4], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12], [])]
@@ -13,7 +13,7 @@ PAIRS = [([7, 5, 11, 4], [5, 7]), ([8, 6, 22], [18, 4, 9, 11]), ([12], [])]
 def test_ids_are_drawn_as_often_as_the_softmax_says():
     logits = torch.randn(2, 5, generator=torch.Generator().manual_seed(1)) * 2
     count = 20_000
-    ids = draw_targets(logits.expand(count, 2, 5), torch.Generator().manual_seed(2))  # (count, 2)
+    ids = sampled(logits.expand(count, 2, 5), torch.Generator().manual_seed(2))  # (count, 2)
     for place in range(2):
         frequency = torch.bincount(ids[:, place], minlength=5) / count
         p = logits[place].softmax(-1)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from headgates.analysis.metrics import Floats, Metric
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import Vocab
 from headgates.models.transformer import Transformer
-from headgates.tasks.metrics import Floats, Metric
 from headgates.tasks.translation import Translation
 
 LABELS = 7

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from headgates.analysis.metrics import BLEU
 from headgates.analysis.significance import compare, compare_many, resample_counts, score, score_changed
 from headgates.configs.prune import PruneConfig
 from headgates.gates import HeadMap, find_sites
 from headgates.models.checkpoint import weights_digest
 from headgates.report.pruning_tables import all_but_one_table, curves_table, one_table
-from headgates.tasks.metrics import BLEU
 from headgates.workbench.ablated_stats import ablated_outputs, fingerprint
 from headgates.workbench.ablation import ablate_all_but_one, ablate_one, chosen_sites, one_head_mask
 from headgates.workbench.closing import Calibration, closed_heads

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from headgates.analysis.metrics import ACCURACY
 from headgates.analysis.significance import Scored, resample_counts, score
 from headgates.report.compare_groups import BASES, RESAMPLES, Compared, MadePoint
-from headgates.tasks.metrics import ACCURACY
 from headgates.workbench.row import Measure, ResultRow
 
 LINES, TOTAL = 200, 23

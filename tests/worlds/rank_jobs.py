@@ -157,11 +157,11 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
     lines = data.corpus.test.sources[:11]
     found: dict[str, Any] = {}
     for per in ("sentence", "token", "batch"):
-        found[f"importance {per}"] = importance(model, batches, absolute=per).flat()
-    found["fisher"] = fisher(model, batches).flat()
-    found["relevance"] = relevance(model, batches).share.flat()
+        found[f"importance {per}"] = importance(model, batches, absolute=per, ranks=ranks).flat()
+    found["fisher"] = fisher(model, batches, ranks=ranks).flat()
+    found["relevance"] = relevance(model, batches, ranks=ranks).share.flat()
     found["outputs"] = TASK.outputs(translator, lines)
-    sites = sorted(importance(model, batches[:2]))
+    sites = sorted(importance(model, batches[:2], ranks=ranks))
     masks = [one_head_mask(site, head, closed=True) for site in sites for head in range(2)]
     for beam in (1, 2):
         translator.search = replace(translator.search, beam=beam)

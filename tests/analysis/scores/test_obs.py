@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.analysis.scores.importance import TRANSLATION_LOSS
-from headgates.analysis.scores.obs import DAMPING, TRANSLATION_DRAW, closing_costs, closing_places, obs
+from headgates.analysis.batches import batch_loss, sampled_targets
+from headgates.analysis.scores.obs import DAMPING, closing_costs, closing_places, obs
 from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
 from headgates.gates import HeadSite, find_sites
 from tests.analysis.scores.test_site_statistics import batches, materialised, model, pairs  # noqa: F401 - fixtures
@@ -117,7 +117,7 @@ def test_its_gradients_are_of_targets_drawn_from_the_model_always_the_same_by_se
     drawn = []
 
     def recorded(*arguments):
-        drawn.append(TRANSLATION_DRAW(*arguments))
+        drawn.append(sampled_targets(*arguments))
         return drawn[-1]
 
     found = obs(model, batches(pairs, 3), draw=recorded)
@@ -162,7 +162,7 @@ def test_the_order_of_a_model_is_the_greedy_order_over_all_its_sites(model, pair
 
 
 def test_the_heads_of_one_kind_close_in_the_same_order_with_and_without_the_others(model, pairs):  # noqa: F811
-    alone = site_statistics(model, batches(pairs, 3), loss=TRANSLATION_LOSS, kinds=["enc-self"])
+    alone = site_statistics(model, batches(pairs, 3), loss=batch_loss, kinds=["enc-self"])
     order = closing_places({each: closing_costs(found) for each, found in alone.items()})
     together = obs(model, batches(pairs, 3), draw=references).select(["enc-self"])
     assert together.flat().argsort().tolist() == order.flat().argsort().tolist()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headgates.analysis.scores.importance import TRANSLATION_LOSS
+from headgates.analysis.batches import batch_loss
 from headgates.analysis.scores.site_statistics import site_statistics
 from headgates.configs.schema import ModelConfig
 from headgates.data.batch import Batch, collate
@@ -62,7 +62,7 @@ def materialised(model: Transformer, pairs: list[Pair]) -> dict[HeadSite, tuple[
             )
             for site, module in find_sites(model).items()
         ]
-        TRANSLATION_LOSS(model, collate([pair], [0], 1)).backward()
+        batch_loss(model, collate([pair], [0], 1)).backward()
         for handle in handles:
             handle.remove()
         for site, (z, y) in seen.items():
@@ -76,7 +76,7 @@ def materialised(model: Transformer, pairs: list[Pair]) -> dict[HeadSite, tuple[
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_the_moments_are_those_of_all_positions_whatever_the_batches_and_their_padding(model, pairs, size):
-    found = site_statistics(model, batches(pairs, size), loss=TRANSLATION_LOSS)
+    found = site_statistics(model, batches(pairs, size), loss=batch_loss)
     expected = materialised(model, pairs)
     assert list(found) == list(expected)
     for site, (z, g) in expected.items():
@@ -91,7 +91,7 @@ def test_the_moments_are_those_of_all_positions_whatever_the_batches_and_their_p
 
 
 def test_without_a_loss_the_inputs_are_the_same_and_there_are_no_gradients(model, pairs):
-    with_loss = site_statistics(model, batches(pairs, 3), loss=TRANSLATION_LOSS)
+    with_loss = site_statistics(model, batches(pairs, 3), loss=batch_loss)
     for site, without in site_statistics(model, batches(pairs, 3)).items():
         torch.testing.assert_close(without.gram, with_loss[site].gram)
         assert not without.fisher.any()
@@ -105,7 +105,7 @@ def test_the_model_is_left_as_it_was(model, pairs):
     model.train()
     frozen = model.encoder.layers[0].feed_forward.inner.weight.requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    site_statistics(model, batches(pairs, 3), loss=TRANSLATION_LOSS)
+    site_statistics(model, batches(pairs, 3), loss=batch_loss)
     assert model.training
     assert not frozen.requires_grad
     assert sum(not parameter.requires_grad for parameter in model.parameters()) == 1
@@ -116,11 +116,11 @@ def test_the_model_is_left_as_it_was(model, pairs):
 
 def test_without_a_sentence_or_where_the_projection_is_not_called_it_says_so(model, pairs):
     with pytest.raises(ValueError, match="at least one batch of sentences, got none"):
-        site_statistics(model, [], loss=TRANSLATION_LOSS)
+        site_statistics(model, [], loss=batch_loss)
     attach(model, gate="mask", xi=torch.ones(()).expand(HEADS), kinds=["enc-self"])
     with pytest.raises(
         ValueError, match=r"encoder\.0\.enc-self: its forward does not call its output projection"
     ):
-        site_statistics(model, batches(pairs, 3), loss=TRANSLATION_LOSS)
+        site_statistics(model, batches(pairs, 3), loss=batch_loss)
     detach(model)
     assert not [module for module in model.modules() if module._forward_hooks]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headgates.analysis.scores.importance import TRANSLATION_LOSS
+from headgates.analysis.batches import batch_loss
 from headgates.analysis.scores.obs import DAMPING
 from headgates.analysis.scores.swaps import EVERY, promising, swapped
 from headgates.configs.schema import ModelConfig
@@ -48,7 +48,7 @@ def cost(model, data, closed):  # noqa: F811
             module.out_proj.bias.copy_(torch.tensor(new[-1]))
     changed.eval()
     with torch.no_grad():
-        return sum(float(TRANSLATION_LOSS(changed, batch)) for batch in data[EVERY - 1 :: EVERY])
+        return sum(float(batch_loss(changed, batch)) for batch in data[EVERY - 1 :: EVERY])
 
 
 def random_choice(model, count, seed):  # noqa: F811
@@ -89,7 +89,7 @@ def test_the_model_is_left_as_it_was_also_after_an_error(model, pairs):  # noqa:
         calls.append(1)
         if len(calls) > 10:
             raise RuntimeError("stopped")
-        return TRANSLATION_LOSS(model, batch)
+        return batch_loss(model, batch)
 
     with pytest.raises(RuntimeError, match="stopped"):
         swapped(model, data, random_choice(model, 5, 1), loss=fails)

@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headgates.analysis.lrp_rules import Account, Back, Rule, passed
 from headgates.data.batch import Batch
 from headgates.gates import gate_heads
 from headgates.models.attention import MultiHeadAttention, attention_weights
+from headgates.models.lrp_rules import Account, Back, Ratio, passed
 from headgates.models.ssru import SSRU, decays
 from headgates.models.transformer import (
     DecoderLayer,
@@ -53,8 +53,20 @@ class Walk:
     """The model must be in evaluation mode. `logits` (B, T) are the largest logits, `best` (B, T) their ids,
     both 0 at padding, where `real` (B, T) is False."""
 
-    def __init__(self, model: Transformer, batch: Batch, rule: Rule, dtype: torch.dtype):
-        self.rule, self.dtype = rule, dtype
+    def __init__(
+        self, model: nn.Module, batch: Batch, rule: Ratio | None = None, dtype: torch.dtype | None = None
+    ):
+        """dtype: what the walk computes in, the model's own unless given. Raises ValueError at a model that is
+        no Transformer of ours."""
+        if not isinstance(model, Transformer):
+            raise ValueError(
+                f"the ratio rule walks through a Transformer of ours, got {type(model).__name__}; take the "
+                "gate's gradient (walk=None)"
+            )
+        self.rule, self.dtype = rule or Ratio(), dtype or model.output.weight.dtype
+        dtype, rule = self.dtype, self.rule
+        longest = max(batch.source.shape[1], batch.target_in.shape[1])
+        self.numbers = len(batch) * longest * max(model.config.ffn, model.config.d_model)
         hidden = padding_bias(batch.source, model.source_specials.padding)  # (B, 1, 1, S)
         length = batch.target_in.shape[1]
         causal = torch.full((length, length), -torch.inf, device=batch.source.device).triu(1)

@@ -7,9 +7,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from headgates.analysis.parses import load_pipeline, match, parse, parses, tree_of
 from headgates.data.conllu import Tree, read_conllu, word_spans
 from headgates.data.parallel import DataError
+from headgates.data.parses import load_pipeline, match, parse, parses, tree_of
 from headgates.data.toy import to_conllu, toy_pairs
 
 SHARED = Path(__file__).parents[2] / ".." / "shared"

@@ -5,11 +5,11 @@ import unicodedata
 
 import pytest
 
-from headgates.analysis.word_pieces import word_of_piece
 from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.toy import generate
 from headgates.data.vocab import Vocab
+from headgates.data.word_pieces import word_of_piece
 
 UNK = SpecialTokens().unknown
 

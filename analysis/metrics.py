@@ -5,15 +5,21 @@ A corpus score is a function of sums over sentences, so that a bootstrap resampl
 scores nothing anew. Letters: R resamples, N sentences, M statistics of a sentence.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sacrebleu.metrics.bleu import BLEU as SacreBLEU
-from sacrebleu.metrics.chrf import CHRF as SacreCHRF
+from headgates.analysis.extras import Extra, extra
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+else:
+    np, Floats = Extra("numpy"), Any
 
 
 @dataclass(frozen=True)
@@ -39,17 +45,25 @@ class Metric:
 # ---------------------------------------------------------------- BLEU and chrF
 
 
+def sacre_bleu() -> Any:
+    return extra("sacrebleu.metrics.bleu").BLEU(force=True)
+
+
+def sacre_chrf() -> Any:
+    return extra("sacrebleu.metrics.chrf").CHRF()
+
+
 def bleu_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
     """(N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams."""
     return np.array(
-        SacreBLEU(force=True)._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
+        sacre_bleu()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
     )
 
 
 def chrf_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
     """(N, 18): hypothesis, reference and matching n-grams, 6 orders."""
     return np.array(
-        SacreCHRF()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
+        sacre_chrf()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
     )
 
 
@@ -78,7 +92,7 @@ def resampled_chrf(stats: Floats) -> Floats:
     return 100 * 5 * precision * recall / np.maximum(4 * precision + recall, 1e-300)
 
 
-def signature(metric: SacreBLEU | SacreCHRF) -> str:
+def signature(metric: Any) -> str:
     """sacreBLEU's signature; the number of references is known once something was scored."""
     metric.corpus_score(["a"], [["a"]])
     return str(metric.get_signature())
@@ -88,17 +102,17 @@ BLEU = Metric(
     "bleu",
     "BLEU",
     bleu_statistics,
-    lambda sums: float(SacreBLEU(force=True)._compute_score_from_stats(list(sums)).score),
+    lambda sums: float(sacre_bleu()._compute_score_from_stats(list(sums)).score),
     resampled_bleu,
-    lambda: signature(SacreBLEU(force=True)),
+    lambda: signature(sacre_bleu()),
 )
 CHRF = Metric(
     "chrf",
     "chrF",
     chrf_statistics,
-    lambda sums: float(SacreCHRF()._compute_score_from_stats(list(sums)).score),
+    lambda sums: float(sacre_chrf()._compute_score_from_stats(list(sums)).score),
     resampled_chrf,
-    lambda: signature(SacreCHRF()),
+    lambda: signature(sacre_chrf()),
 )
 
 

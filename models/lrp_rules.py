@@ -1,20 +1,14 @@
-"""The three rules of layer-wise relevance propagation (LRP): how the relevance of a sum goes to its terms.
+"""The ratio rule of layer-wise relevance propagation (LRP): how the relevance of a sum goes to its terms.
+Ding et al. 2017; Voita et al. 2019 (arXiv:1905.09418), appendix A.
 
-With the attention weights and the scales of the layer norms held constant (why: lrp.py), every step of a
-Transformer is, for each number y of its output, a sum y = sum_i z_i + b. A term z_i is W_oi x_i in a
-projection, a_lj v_j in attention, one of the two in a residual connection. A rule says what part of y's
-relevance R goes to z_i; the bias b takes its part as a term would, and keeps it.
+With the attention weights and the scales of the layer norms held constant (why: analysis/lrp.py), every step
+of a Transformer is, for each number y of its output, a sum y = sum_i z_i + b. A term z_i is W_oi x_i in a
+projection, a_lj v_j in attention, one of the two in a residual connection. Of y's relevance R,
 
-    Ratio      R z_i / (y + eps sign(y))            Ding et al. 2017, the rule of Voita et al. 2019, appendix
-    A; with b and eps as in Bach
-                                                    et al. 2015
-    AlphaBeta  R (alpha z_i+ / Z+ + beta z_i- / Z-)  Bach et al. 2015, alpha + beta = 1; Voita et al.'s later
-    code has 1/2 and 1/2
-    Gradient   z_i dlogit/dy                        gradient x input; conservative here: Ali et al. 2022
-    (arXiv:2202.07304)
+    R z_i / (y + eps sign(y))
 
-z+ and z- are the positive and the negative part of a number, Z+ and Z- their sums over the terms, b among
-them. Functions of one number are passed by (Ding et al.): what goes to the output of ReLU, GELU or swish goes
+goes to z_i; the bias b takes its part as a term would, and keeps it (b and eps as in Bach et al. 2015).
+Functions of one number are passed by (Ding et al.): what goes to the output of ReLU, GELU or swish goes
 to its input. An SSRU's forget gates are constants like attention weights, so its state is a sum over
 positions, c_t = sum_s a_ts v_s for every number of it alone: attention of D heads of width 1. Letters: C rows
 of seeds of a sentence (its generation steps, or one for all of them), B sentences, L positions of queries, S
@@ -25,7 +19,7 @@ front.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -94,39 +88,6 @@ def passed(carried: Tensor, account: Account) -> Tensor:
     return carried
 
 
-class Rule(Protocol):
-    """Each method takes the values of one step and returns the way back through it.
-
-    Unless a rule says otherwise, layer norms and activations hand relevance on, and what is carried back is
-    the relevance itself."""
-
-    def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
-        """y (B, L) = sum over D of x weight, (B, L, D) each, + bias (B, L): one number a position.
-
-        The way back begins with relevance (C, B, L)."""
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
-        """y (B, L, O) = weight (O, I) x (B, L, I) + bias (O,)."""
-
-    def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
-        """z (B, H, L, K) = weights (B, H, L, S) v (B, H, S, K), weights >= 0."""
-
-    def add(self, x: Tensor, y: Tensor) -> BackTwo:
-        """x + y, (B, L, D) each."""
-
-    def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
-        """y = module(x), (B, L, D) each."""
-        return passed
-
-    def activation(self, slope: Tensor) -> Back:
-        """y = slope x, (B, L, O) each, where the slope is a function of x: ReLU, GELU, swish."""
-        return passed
-
-    def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
-        """The relevance of the values x, where the way back carries `carried`."""
-        return carried
-
-
 def to_keys(weights: Tensor, s: Tensor) -> Tensor:
     """Return the sum over queries of weights (B, H, L, S) times s (C, B, H, L, K): (C, B, H, S, K)."""
     return torch.einsum("bhls,cbhlk->cbhsk", weights, s)
@@ -144,11 +105,14 @@ def minus_mean(s: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Ratio(Rule):
-    """R_i = sum_o R_o z_oi / (y_o + eps sign(y_o)), with sign(0) = 1.
+class Ratio:
+    """Each method takes the values of one step and returns the way back through it. Activations hand
+    relevance on; what is carried back is the relevance itself.
+
+    R_i = sum_o R_o z_oi / (y_o + eps sign(y_o)), with sign(0) = 1.
 
     As eps goes to 0 the relevance of a number becomes its gradient times itself over the logit (Ancona et al.
-    2018), the rule Gradient. A layer norm is the sum that it is once sigma is constant, y_o = gamma_o / sigma
+    2018). A layer norm is the sum that it is once sigma is constant, y_o = gamma_o / sigma
     (x_o - sum_i x_i / D) + beta_o. Handing R_o on to x_o, as the first version of Voita et al.'s later code
     did, gave heads up to 3e6
     for a seed of 1 on a trained
@@ -159,7 +123,7 @@ class Ratio(Rule):
     def __post_init__(self) -> None:
         if not self.eps > 0:
             raise ValueError(
-                f"the ratio rule needs eps > 0, got {self.eps}; its limit at 0 is the rule 'gradient'"
+                f"the ratio rule needs eps > 0, got {self.eps}; its limit at 0 is the gate's gradient"
             )
 
     def stabilised(self, y: Tensor) -> dict[str, Tensor]:
@@ -168,60 +132,34 @@ class Ratio(Rule):
         return {"factor": (y + lost).reciprocal_(), "lost": lost}
 
     def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        """y (B, L) = sum over D of x weight, (B, L, D) each, + bias (B, L): one number a position.
+
+        The way back begins with relevance (C, B, L)."""
         return way_back(lambda s: s.unsqueeze(-1) * (x * weight), bias=bias, **self.stabilised(y))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
+        """y (B, L, O) = weight (O, I) x (B, L, I) + bias (O,)."""
         return way_back(lambda s: (s @ weight).mul_(x), bias=bias, **self.stabilised(y))
 
     def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
+        """z (B, H, L, K) = weights (B, H, L, S) v (B, H, S, K), weights >= 0."""
         return way_back(lambda s: to_keys(weights, s).mul_(v), **self.stabilised(z))
 
     def add(self, x: Tensor, y: Tensor) -> BackTwo:
+        """x + y, (B, L, D) each."""
         return way_back(lambda s: (s * x, s * y), **self.stabilised(x + y))
 
     def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
+        """y = module(x), (B, L, D) each."""
         scale = norm_scale(module, x)
         return way_back(
             lambda s: minus_mean(s.mul_(scale)).mul_(x), bias=module.bias.to(x.dtype), **self.stabilised(y)
         )
 
-
-@dataclass(frozen=True)
-class Gradient(Rule):
-    """Gradient times input, with the sign and size of the seed: R_i = x_i (dlogit/dx_i) seed / logit. What is
-    carried is the gradient.
-
-    sigma is constant in a layer norm; its mean is not, being a sum like any other, so what a head writes
-    alike into all numbers of the residual stream, which the norm takes away, has no relevance (Ali et al.
-    2022, whose code keeps the mean
-    in the gradient too)."""
-
-    def top(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
-        nothing = y == 0
-        factor = torch.where(nothing, 0.0, 1 / y)
-        start = way_back(lambda s: s.unsqueeze(-1) * weight, factor=factor, bias=bias)
-
-        def back(R: Tensor, account: Account) -> Tensor:
-            account.eps += booked(R, nothing.to(y))
-            return start(R, account)
-
-        return back
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Back:
-        return way_back(lambda g: g @ weight, bias=bias)
-
-    def mix(self, weights: Tensor, v: Tensor, z: Tensor) -> Back:
-        return way_back(lambda g: to_keys(weights, g))
-
-    def add(self, x: Tensor, y: Tensor) -> BackTwo:
-        return way_back(lambda g: (g, g))
-
-    def norm(self, module: nn.LayerNorm, x: Tensor, y: Tensor) -> Back:
-        scale = norm_scale(module, x)
-        return way_back(lambda g: minus_mean(g * scale), bias=module.bias.to(x.dtype))
-
     def activation(self, slope: Tensor) -> Back:
-        return way_back(lambda g: g * slope)
+        """y = slope x, (B, L, O) each, where the slope is a function of x: ReLU, GELU, swish."""
+        return passed
 
     def relevance(self, carried: Tensor, x: Tensor) -> Tensor:
-        return carried * x
+        """The relevance of the values x, where the way back carries `carried`."""
+        return carried

@@ -1,0 +1,138 @@
+"""What a score asks of a model and one of its batches: the loss, the query positions, the largest logits.
+
+Two kinds of batches are known, others bring functions of their own. A mapping of keyword arguments, as Hugging
+Face's models take them: `model(**batch)` returns `logits` and, where the batch has `labels`, their mean loss.
+And a pair of texts with the attributes source (B, S), target_in and target_out (B, T), of a model
+`model(source, target_in)` with `source_specials.padding` and `target_specials.padding`.
+Letters: B sentences, L query positions, S source and T target positions, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headgates.gates import HeadSite, find_sites
+from headgates.gates.gram import Ranks
+
+Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> a scalar, summed over the batch's sentences
+Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: positions that count
+Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets sampled from the model
+TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
+IGNORED = -100  # the label of a position without a loss
+Item = TypeVar("Item")
+
+
+def on_device(batch: Any, device: torch.device) -> Any:
+    if isinstance(batch, dict):
+        return {name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()}
+    return batch.to(device)
+
+
+def shared(items: Iterable[Item], ranks: Ranks | None) -> Iterable[Item]:
+    """The items of this rank, one of `world` in turns; all where there is one process."""
+    return items if ranks is None else islice(items, ranks.rank(), None, ranks.world())
+
+
+def summed(tensor: Tensor, ranks: Ranks | None) -> Tensor:
+    """The sum of all ranks' tensors."""
+    return tensor if ranks is None else ranks.all_sum(tensor)
+
+
+def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
+    """(B, L) bool, True at the query positions that are not padding."""
+    if not isinstance(batch, Mapping):
+        if site.kind == "enc-self":
+            return batch.source != model.source_specials.padding
+        return batch.target_out != model.target_specials.padding
+    if site.kind != "enc-self" and is_encoder_decoder(model):
+        mask, ids = batch.get("decoder_attention_mask"), batch.get("decoder_input_ids", batch.get("labels"))
+        if mask is None and "decoder_input_ids" not in batch and ids is not None:
+            return ids != IGNORED
+    else:
+        mask, ids = batch.get("attention_mask"), next((batch[name] for name in INPUTS if name in batch), None)
+    if mask is not None:
+        return mask.bool()
+    if ids is None:
+        raise ValueError(
+            f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
+            "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
+        )
+    return torch.ones(ids.shape[:2], dtype=torch.bool, device=ids.device)
+
+
+INPUTS = ("input_ids", "inputs_embeds")
+
+
+def batch_loss(model: Any, batch: Any) -> Tensor:
+    """-log p of the batch's targets, summed over all that have a loss."""
+    if not isinstance(batch, Mapping):
+        logits = model(batch.source, batch.target_in)
+        padding = model.target_specials.padding
+        return F.cross_entropy(
+            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
+        )
+    output = model(**batch)
+    loss = getattr(output, "loss", None)
+    if loss is None:
+        raise ValueError(
+            f"{type(model).__name__} gave no loss for a batch of {sorted(batch)}; add labels to the batch, "
+            "or give loss=, a function (model, batch) -> scalar"
+        )
+    return loss * (predicted(model, batch["labels"]) != IGNORED).sum()
+
+
+def predicted(model: Any, labels: Tensor) -> Tensor:
+    """The labels that have a loss: a causal model, at each position but the last, predicts the next."""
+    return labels[:, 1:] if labels.dim() > 1 and is_causal(model) else labels
+
+
+def is_encoder_decoder(model: Any) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def is_causal(model: Any) -> bool:
+    """Whether the model is a decoder alone."""
+    kinds = {site.kind for site in find_sites(model)}
+    return "dec-self" in kinds and "enc-self" not in kinds and not is_encoder_decoder(model)
+
+
+@torch.no_grad()
+def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
+    """The batch with each target sampled from the model's own distribution, after the given ones before it."""
+    if not isinstance(batch, Mapping):
+        padding = model.target_specials.padding
+        logits = model(batch.source, batch.target_in)
+        logits[..., padding] = -torch.inf
+        return replace(
+            batch, target_out=batch.target_out.where(batch.target_out == padding, sampled(logits, generator))
+        )
+    labels, own = batch["labels"], sampled(model(**batch).logits, generator)
+    if labels.dim() > 1 and is_causal(model):
+        own = own.roll(1, 1)
+    return {**batch, "labels": labels.where(labels == IGNORED, own)}
+
+
+def sampled(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """A class for each row of logits (.., V). The generator is the CPU's, so that devices sample alike."""
+    rows = logits.float().softmax(-1).flatten(0, -2).cpu()
+    return torch.multinomial(rows, 1, generator=generator).view(logits.shape[:-1]).to(logits.device)
+
+
+def top_logits(model: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    """The largest logit of every target position, 0 at padding, and (B, T) bool: which positions there are."""
+    if not isinstance(batch, Mapping):
+        logits, real = model(batch.source, batch.target_in), batch.target_out != model.target_specials.padding
+    else:
+        logits = model(**batch).logits
+        if logits.dim() == 2:  # a class for a sentence
+            logits = logits[:, None]
+        kind = "dec-self" if is_encoder_decoder(model) else "enc-self"
+        site = next(iter(find_sites(model)))
+        real = query_tokens(model, HeadSite.at(kind, 0, site.heads), batch)
+        real = real if logits.shape[1] == real.shape[1] else real.new_ones(logits.shape[:2])
+    return logits.max(-1).values * real, real
