@@ -1,4 +1,5 @@
-"""Which precision trains faster on this machine: measured, since a CPU that has bf16 may still be slower in it."""
+"""Which precision trains faster on this machine: measured, since a CPU that has bf16 may still be slower in
+it."""
 
 import time
 from functools import cache
@@ -12,7 +13,8 @@ MARGIN = 1.2  # a training step is more than products, so bf16 must win these cl
 
 
 def resolve_precision(precision: str) -> str:
-    """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs whose bf16 products were timed faster here.
+    """'32' or 'bf16'. auto: bf16 on GPUs from Ampere on, and on CPUs whose bf16 products were timed faster
+    here.
     Every process of a run takes what the first one measured."""
     if precision != "auto":
         return precision
@@ -23,7 +25,8 @@ def resolve_precision(precision: str) -> str:
 
 @cache
 def bf16_gain() -> float:
-    """How many times as fast as in fp32 a product and its two gradients are in bf16, at a small model's sizes."""
+    """How many times as fast as in fp32 a product and its two gradients are in bf16, at a small model's
+    sizes."""
     small = product_seconds(torch.float32, 128) / product_seconds(torch.bfloat16, 128)
     if small < 0.2:  # emulated: the sizes below would take seconds
         return small

@@ -1,4 +1,5 @@
-"""The law of the house: imports only go down, without circles; files say what they hold; nothing names a machine."""
+"""The law of the house: imports only go down, without circles; files say what they hold; nothing names a
+machine."""
 
 import ast
 import os
@@ -60,7 +61,8 @@ def shown(path: Path) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports anywhere, inside functions and under TYPE_CHECKING too, by their absolute names."""
+    """The modules that a file imports anywhere, inside functions and under TYPE_CHECKING too, by their
+    absolute names."""
     package = ["headgates", *Path(shown(path)).parent.parts] if shown(path).split("/")[0] in ALLOWED else []
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -74,7 +76,8 @@ def imported(path: Path) -> set[str]:
 
 
 def rooms_of(modules: set[str]) -> set[str]:
-    """The rooms among modules: of headgates.gates.bank it is gates, of headgates.commands the package itself."""
+    """The rooms among modules: of headgates.gates.bank it is gates, of headgates.commands the package
+    itself."""
     parts = [module.split(".") for module in modules]
     inside = {words[1] for words in parts if words[0] == "headgates" and len(words) > 1}
     return {"headgates" if name == "commands" else name for name in inside} | {
