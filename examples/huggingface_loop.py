@@ -60,7 +60,7 @@ def train(steps: int = 60, lam: float = 0.02) -> MarianMTModel:
             print(
                 f"step {step}: loss {loss.item():.3f}, {bank.open().count()} of {bank.open().heads_total} heads open"
             )
-    removed = remove(model, bank.closed(), leave_one=True)
+    removed = remove(model, bank.closed())
     print(f"{removed.heads.count()} heads and {removed.parameters} parameters went")
     return model.eval()
 

@@ -60,7 +60,7 @@ def train(folder: str | Path, steps: int = 60, lam: float = 0.02) -> Path:
         ),  # the gates learn faster than the weights
     )
     trainer.train()
-    remove(model, bank.closed(), leave_one=True)
+    remove(model, bank.closed())
     return save_pruned(model, Path(folder) / "pruned")
 
 

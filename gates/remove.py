@@ -1,8 +1,7 @@
 """Closed heads leave the weights for good: rows of W_Q, W_K and W_V (and of their biases), columns of W_O.
 The bias of W_O stays.
 
-    removed = remove(model, bank.closed())   # in place; the outputs are those of the model with these heads
-    closed
+    removed = remove(model, bank)   # in place; the outputs are those of the model with its gates at 0 or 1
 
 Sites may keep different numbers of heads; where none is left, the attention's output is the bias of W_O.
 Heads are numbered as the model has them now. Each attention remembers which of its first heads are left, so
@@ -11,6 +10,7 @@ Heads are numbered as the model has them now. Each attention remembers which of 
 model width.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .bank import GateBank
 from .headmap import KINDS, HeadMap, HeadSite
 from .hold import SiteRule, attribute, check_columns, group_of, hold_of, plain_projection
 from .position_bias import share_out_bias
@@ -44,35 +45,40 @@ Change = tuple[
 
 def remove(
     model: nn.Module,
-    closed: HeadMap,
+    closed: HeadMap | GateBank,
     *,
     fold: HeadMap | None = None,
     original: bool = False,
-    leave_one: bool = False,
 ) -> Removed:
-    """Take the heads where `closed` is True out of the model, in place. Sites that a map lacks keep their
-    heads.
+    """Take the heads where `closed` is True out of the model, in place; of a bank, those that its gates close.
+    Sites that a map lacks keep their heads.
 
     fold: gates xi in (0, 1] of the heads that stay, multiplied into their columns of W_O. original: both maps
-    number the heads as before any removal, and heads that are gone already may be named again. leave_one:
-    where all heads of an attention are to go and its class cannot run without any, its first stays, with
-    zeros for its columns of W_O: the outputs are the same. Heads that share one key head go together.
-    Attached gates are taken off. The weights are new parameters: make the optimiser afterwards. Raises
-    ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of heads
-    that the model does not have,
-    `closed` that is not bool, `fold`
-    outside (0, 1], or an attention
-    whose weights do not fit its
-    rule."""
+    number the heads as before any removal, and heads that are gone already may be named again. Where all
+    heads of an attention are to go and its class cannot run without any, its first stays, with zeros for its
+    columns of W_O: the outputs are the same, and a warning names the site. Heads that share one key head go
+    together. Attached gates are taken off. The weights are new parameters: make the optimiser afterwards.
+    Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of
+    heads that the model does not have, `closed` that is not bool, `fold` outside (0, 1], or an attention whose
+    weights do not fit its rule."""
+    if isinstance(closed, GateBank):
+        closed = closed.closed()
     bank = getattr(model, BANK, None)
     detach(model)
     try:
         sites = find_sites(model)
-        gone, changes = planned(sites, closed, fold, original, leave_one)
+        gone, changes, stay = planned(sites, closed, fold, original)
     except ValueError:
         if bank is not None:
             reattach(model, bank)
         raise
+    if stay:
+        names = ", ".join(f"{site.name} ({type(sites[site]).__name__})" for site in stay)
+        warnings.warn(
+            f"a head stays at {names}, which cannot run without any; its columns of W_O are zero, so the outputs "
+            "are the same",
+            stacklevel=2,
+        )
     before = {module: left_of(site, module) for site, module in sites.items()}
     parameters = make(changes)
     without_nested_tensors(model)
@@ -94,9 +100,9 @@ def planned(
     closed: HeadMap,
     fold: HeadMap | None,
     original: bool,
-    leave_one: bool,
-) -> tuple[HeadMap, list[Change]]:
-    """True where a head goes, numbered as before any removal, and what changes. Raises what `remove` does."""
+) -> tuple[HeadMap, list[Change], list[HeadSite]]:
+    """True where a head goes, numbered as before any removal; what changes; and the sites that keep a head as
+    they cannot run without any. Raises what `remove` does."""
     if any(hold_of(module) is not None for module in sites.values()):
         raise ValueError(
             "a model inside this one has gates; take closed = bank.closed() and detach that model first, then remove"
@@ -111,14 +117,16 @@ def planned(
     xi = {} if fold is None else rows_now(sites, fold, "fold", original)
     changes: list[Change] = []
     gone: dict[HeadSite, Tensor] = {}
+    stay: list[HeadSite] = []
     for site, module in sites.items():
         row = closed_rows.get(site, torch.zeros(site.heads, dtype=torch.bool))
         if site in xi:
             check_xi(site, xi[site], row)
         factors = xi.get(site)
-        if leave_one and site.heads and row.all() and not rule_of(module).zero_heads:
+        if site.heads and row.all() and not rule_of(module).zero_heads:
             row, factors = row.clone(), torch.zeros(site.heads)
             row[: group_of(module, rule_of(module))] = False
+            stay.append(site)
         if site.heads and (row.any() or factors is not None):
             changes += cut(site, module, ~row, factors)
         left = torch.tensor(left_of(site, module), dtype=torch.bool)
@@ -128,7 +136,7 @@ def planned(
             changes.append((module, LEFT, tuple((left & ~went).tolist())))
         gone[HeadSite.at(site.kind, site.layer, len(left))] = went
     check_apart(changes)
-    return HeadMap(gone), changes
+    return HeadMap(gone), changes, stay
 
 
 def make(changes: list[Change]) -> int:
@@ -228,11 +236,6 @@ def check_xi(site: HeadSite, xi: Tensor, closed: Tensor) -> None:
 def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> list[Change]:
     """What one attention changes into. keep: (H,) bool; xi: (H,) or None."""
     rule, class_name, group = rule_of(module), type(module).__name__, group_of(module, rule_of(module))
-    if not keep.any() and not rule.zero_heads:
-        raise ValueError(
-            f"closed takes all heads of {site.name}, and the rule of {class_name} does not say that its forward works without any: "
-            "give leave_one=True, which leaves one that adds nothing, or set zero_heads in its SiteRule"
-        )
     if keep.all() and xi is not None:  # the gates are folded, nothing else: its forward stays its own
         out = plain_projection(module, rule.out)
         check_columns(module, rule, out, site.heads)

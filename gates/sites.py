@@ -97,14 +97,14 @@ def attach(
     gate: str = "l0",
     kinds: Iterable[str] | None = None,
     *,
-    share: str = "head",
+    share: str | None = None,
     **options: Any,
 ) -> GateBank:
     """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one
     bank.
 
-    share: "head", a gate a head, or "group", one for all heads that share a key head (such heads can only be
-    removed together). `options` go to the gate's class; one that is a HeadMap gives each site its own row,
+    share: "head", a gate a head, or "group", one for all heads that share a key head, as such heads can only be
+    removed together. The default is "group" for learned gates and "head" for masks. `options` go to the gate's class; one that is a HeadMap gives each site its own row,
     and one by kind, such as {"enc-self": 4, "cross": 12}, each kind its own value: gates of different kinds
     are then drawn apart. The bank becomes a submodule of the model. Raises ValueError, and leaves the model
     as it was, at an unknown gate or kind, an option the gate does not have or cannot be told, gates already
@@ -113,7 +113,7 @@ def attach(
     attention."""
     if gate not in GATES:
         raise ValueError(f"unknown gate {gate!r}{nearest(gate, list(GATES))}")
-    if share not in ("head", "group"):
+    if share not in ("head", "group", None):
         raise ValueError(
             f"expected share='head', a gate for each head, or share='group', one for those of one key head; got {share!r}"
         )
@@ -121,6 +121,7 @@ def attach(
         hold_of(module) is not None for module in model.modules()
     ):
         raise ValueError("the model already has gates; detach(model) takes them off")
+    by_group = share == "group" or (share is None and not GATES[gate].given)
     chosen = check_kinds(kinds)
     modules = {
         site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads > 0
@@ -144,7 +145,7 @@ def attach(
         own = {name: of_site(value, site) for name, value in options.items()}
         try:
             gates[site] = GATES[gate](
-                site.heads // (group_of(module, rule_of(module)) if share == "group" else 1), **own
+                site.heads // (group_of(module, rule_of(module)) if by_group else 1), **own
             )
         except TypeError as error:
             raise ValueError(

@@ -242,7 +242,7 @@ class Experiment:
             evaluation.repeat(method.removed, method.exact, folder / "best.pt", because="no head is closed")
             return
         detach(predictor.model)
-        remove(predictor.model, ~open_heads, leave_one=True)  # of an attention that cannot run without any
+        remove(predictor.model, ~open_heads)
         weights = folder / f"{method.removed}.pt"
         self.task.save_model(weights, predictor)
         still_open = HeadMap(

@@ -156,7 +156,7 @@ class HeadCurve:
         )
         closed = bank.closed()
         detach(predictor.model)
-        remove(predictor.model, closed, leave_one=True)
+        remove(predictor.model, closed)
         self.task.save_model(self.folder / f"{count}-heads.pt", predictor)
         for name in ("best.pt", "last.pt"):
             (self.folder / f"{count}-{name}").unlink(missing_ok=True)

@@ -153,7 +153,7 @@ def save_point(
     source = dense.source
     predictor = copy.copy(source.predictor)
     predictor.model = copy.deepcopy(source.model)
-    removed = remove(predictor.model, closed, leave_one=True)
+    removed = remove(predictor.model, closed)
     by_kind: dict[str, int] = {}
     for site, there in heads_left(predictor.model).items():
         gone = removed.heads[site]

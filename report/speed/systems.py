@@ -165,7 +165,7 @@ def add_removed(folder: RunFolder, system: str, source: Source) -> None:
     folded into W_O."""
     xi = getattr(source.model, BANK).values()
     detach(source.model)
-    remove(source.model, xi.map(lambda row: row == 0), fold=xi, leave_one=True)
+    remove(source.model, xi.map(lambda row: row == 0), fold=xi)
     source.task.save_model(folder / f"{system}.pt", source.predictor)
     folder.add_system(system, folder / f"{system}.pt", None)
 

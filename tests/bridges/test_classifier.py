@@ -156,7 +156,7 @@ def test_a_model_without_heads_is_that_with_closed_ones_and_comes_back_from_its_
     with torch.no_grad():
         masked = model(source)
     detach(model)
-    remove(model, closed, leave_one=True)
+    remove(model, closed)
     save_classifier(tmp_path / "a.pt", model)
     again = load_classifier(tmp_path / "a.pt")
     assert heads_left(again) == heads_left(model)

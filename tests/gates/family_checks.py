@@ -191,7 +191,7 @@ def heads_removed(family: Family) -> str:
     assert torch.equal(family.output(steps, batch), family.output(model, batch))
     layer = closing(whole, lambda number, layer, head: layer == 0)
     expected = masked(family, whole, layer)
-    remove(whole, layer, leave_one=True)
+    remove(whole, layer)
     close(family.output(whole, batch), expected)
     return "by key head" if groups(model) > 1 else "yes"
 

@@ -162,12 +162,13 @@ def test_removing_heads_is_zeroing_their_columns_of_W_O(attention_class, closed,
 
 @pytest.mark.parametrize("attention_class", RULES)
 def test_a_class_that_needs_a_head_is_not_left_without_any(attention_class, monkeypatch):
-    model = model_of(attention_class, monkeypatch)
-    with pytest.raises(
-        ValueError, match=r"takes all heads of encoder\.0\.enc-self.*zero_heads in its SiteRule"
-    ):
+    model, x = model_of(attention_class, monkeypatch), torch.randn(B, L, D)
+    with pytest.warns(UserWarning, match=f"a head stays at encoder.0.enc-self .{attention_class.__name__}."):
         remove(model, closing(True, True, True))
-    only(model)(torch.randn(B, L, D))
+    assert heads_left(model).flat().tolist() == [True, False, False]
+    bias = only(model).get_submodule(RULES[attention_class].out).bias
+    out = only(model)(x)
+    torch.testing.assert_close(out, torch.zeros_like(out) if bias is None else bias.expand_as(out))
 
 
 @pytest.mark.parametrize(
