@@ -155,7 +155,7 @@ def ctranslate2_search(folder: Path, compute_type: str) -> Search:
 def make_searches(width: int) -> dict[str, Search]:
     """Ours and the peers', with the same weights."""
     from benchmarks.marian_peer import our_marian
-    from headgates.bridges.formats.ctranslate2_model import write
+    from headgates.bridges.ct2 import write
     from headgates.models.translator import Translator
 
     theirs = drawn(width)

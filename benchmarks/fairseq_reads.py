@@ -148,7 +148,7 @@ def measure(run: str, options: argparse.Namespace) -> dict[str, Any]:
     where they are too far apart."""
     from headgates.bridges.fairseq import SEARCH
     from headgates.bridges.formats import export
-    from headgates.bridges.formats.parity import parity
+    from headgates.bridges.parity import parity
     from headgates.configs.source import SourceOptions
     from headgates.models.translator import Translator
     from headgates.workbench.source import open_source

@@ -41,8 +41,8 @@ READERS = (
     ),
     *(
         "headgates.bridges.fairseq",
-        "headgates.bridges.formats.parity",
-        "headgates.bridges.huggingface",
+        "headgates.bridges.parity",
+        "headgates.bridges.hf",
         "headgates.bridges.marian",
         "headgates.report.fill",
         "headgates.report.head_figures",

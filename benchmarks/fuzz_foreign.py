@@ -60,8 +60,8 @@ def exported(kind: str, folder: Path) -> Path:
 def marian_folder(like: Any, folder: Path) -> Path:
     """An untrained model of Marian's kind, of the size of another, with its pieces: `export` writes only
     those that have Marian's."""
-    from headgates.bridges.formats.marian_npz import MODEL, arrays, settings
-    from headgates.bridges.marian_file import write_npz
+    from headgates.bridges.marian import MODEL, arrays, settings
+    from headgates.bridges.marian import write_npz
     from headgates.models.transformer import Transformer
 
     config = replace(
@@ -136,7 +136,7 @@ def binary_marian(whole: Path, rng: random.Random, inside: Path) -> tuple[Action
     done = damage(rng, path, marker(inside))
 
     def read() -> None:
-        from headgates.bridges.marian_file import load
+        from headgates.bridges.marian import load
 
         load(path)
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.torch_peer import PADDING, PlainLoop
-from headgates.bridges.huggingface import FAMILIES, architecture, our_tensor
+from headgates.bridges.hf import FAMILIES, architecture, our_tensor
 from headgates.configs.schema import ModelConfig
 from headgates.data.batch import Batch
 from headgates.models.transformer import Transformer

@@ -50,7 +50,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.product_step import product_step
     from headgates.lightning_modules.memory import EVERY, release_memory
     from headgates.lightning_modules.precision import resolve_precision
-    from headgates.models.linear import bound_caches
+    from headgates.models.cpu_kernels import bound_caches
 
     if options.worker == BOUNDED:
         bound_caches()

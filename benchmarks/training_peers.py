@@ -126,7 +126,7 @@ def measure(width: int, batches: "list[Batch]", *, precision: str, rounds: int) 
 
 def answer(options: argparse.Namespace) -> Answer:
     from headgates.lightning_modules.precision import resolve_precision
-    from headgates.models.linear import bound_caches
+    from headgates.models.cpu_kernels import bound_caches
 
     bound_caches()
     precision, batches = resolve_precision(options.precision), make_batches(options.steps)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab
-from headgates.bridges.huggingface_vocab import library, quiet
+from headgates.bridges.hf_vocab import library, quiet
 from headgates.data.batch import pad
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, find_sites, heads_left, remove

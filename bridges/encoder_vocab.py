@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgates.bridges.huggingface_vocab import library
+from headgates.bridges.hf_vocab import library
 from headgates.data.atomic_file import atomic_file
 from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens

@@ -66,7 +66,8 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
-    flags = _positionals(words, settings) + _flags(words, settings)
+    flagged = {name: setting for name, setting in settings.items() if setting.help}
+    flags = _positionals(words, flagged) + _flags(words, flagged)
     given = {name for name, _ in flags}
     for name in sorted(given):
         if (other := settings[name].instead_of if name in settings else None) in given:
@@ -144,7 +145,9 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
         raise ConfigError("--completion needs shtab: pip install shtab") from None
     if shell not in shtab.SUPPORTED_SHELLS:
         raise ConfigError(f"--completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
-    return str(shtab.complete(_parser(all_settings(config_class), prog=prog), shell))
+    return str(
+        shtab.complete(_parser([each for each in all_settings(config_class) if each.help], prog=prog), shell)
+    )
 
 
 def help_text(config_class: type, *, prog: str, description: str = "", everything: bool = True) -> str:
@@ -155,7 +158,7 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     examples = [line for line in (config_class.__doc__ or "").splitlines() if "python " in line]
     about += "\n\n" + "".join(f"{line}\n" for line in [*examples, ""][bool(not examples) :])
     about += "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
-    settings = list(all_settings(config_class))
+    settings = [setting for setting in all_settings(config_class) if setting.help]
     named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
     usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
     listed = [setting for setting in settings if not setting.positional and (everything or not setting.group)]

@@ -8,7 +8,7 @@ from headgates.configs.schema import REQUIRED, check_ranges, setting
 from headgates.configs.source import SourceOptions
 
 ABOUT = "export.json"  # the file that makes a folder an exported one
-# What models/formats/__init__.py can write, a line for each there too.
+# What bridges/formats.py can write, a line for each there too.
 EXPORT_FORMATS = {
     "torch": "torch.export programs, run by torch alone",
     "onnx": "ONNX graphs, run by onnxruntime",

@@ -44,7 +44,29 @@ LARGEST_SEED = 2**32 - 1  # NumPy takes no larger one
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class Architecture:
+    """What models of other libraries have and none of ours: a converted model brings it, config.yaml and the
+    checkpoints of its runs keep it, and no flag sets it (a setting without a help text has none)."""
+
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "")  # of the feed-forward layers
+    decoder_heads: int = setting(0, "", at_least=0)  # 0: as many as `heads`
+    decoder_ffn: int = setting(0, "", at_least=0)  # 0: as wide as `ffn`
+    decoder_norm: Literal["same", "pre", "post"] = setting("same", "")  # same: as `norm`
+    final_norm: Literal["both", "encoder", "decoder", "none"] = setting(
+        "both", ""
+    )  # pre-norm stacks that end in one
+    norm_eps: float = setting(1e-5, "", above=0)  # added to the variance in layer norms
+    first_position: int = setting(0, "", at_least=0)  # its number in sinusoids
+    embedding_scale: bool = setting(True, "")  # by sqrt(d_model)
+    embedding_norm: bool = setting(False, "")  # of the sum of embedding and position
+    output_bias: bool = setting(False, "")  # on the logits
+    decoder_mixer: Literal["attention", "ssru"] = setting(
+        "attention", ""
+    )  # SSRU: Kim et al. 2019, without heads
+
+
+@dataclass(frozen=True)
+class ModelConfig(Architecture):
     """The encoder-decoder Transformer."""
 
     d_model: int = setting(128, "model width D", at_least=1)
@@ -67,28 +89,6 @@ class ModelConfig:
     )
     attention_dropout: float = setting(
         0.0, "probability of dropping an attention weight", at_least=0, below=1
-    )
-    activation: Literal["relu", "gelu", "swish"] = setting("relu", "activation of the feed-forward layers")
-    decoder_heads: int = setting(
-        0, "attention heads of the decoder's sites, 0 for as many as `heads`", at_least=0
-    )
-    decoder_ffn: int = setting(
-        0, "width of the decoder's feed-forward layers, 0 for as wide as `ffn`", at_least=0
-    )
-    decoder_norm: Literal["same", "pre", "post"] = setting(
-        "same", "layer norms of the decoder, where they are not as `norm`"
-    )
-    final_norm: Literal["both", "encoder", "decoder", "none"] = setting(
-        "both", "pre-norm stacks with a norm at their end"
-    )
-    norm_eps: float = setting(1e-5, "added to the variance in layer norms", above=0)
-    first_position: int = setting(0, "number of the first position in sinusoids", at_least=0)
-    embedding_scale: bool = setting(True, "multiply embeddings by sqrt(d_model)")
-    embedding_norm: bool = setting(False, "layer norm of the sum of embedding and position")
-    output_bias: bool = setting(False, "a bias on the logits")
-    decoder_mixer: Literal["attention", "ssru"] = setting(
-        "attention",
-        "what mixes the decoder's own positions: self-attention, or an SSRU, which has no heads (Kim et al. 2019)",
     )
 
     @property
@@ -316,10 +316,6 @@ class FitConfig(ForeignOptions):
             cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
             raise ValueError(
                 f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; take {cure}"
-            )
-        if model.d_model % model.heads_of_decoder:
-            raise ValueError(
-                f"--model.decoder-heads: expected a divisor of --model.d-model {model.d_model}, got {model.decoder_heads}"
             )
         if model.positions != "learned" and model.d_model % 2:
             raise ValueError(

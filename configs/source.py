@@ -9,7 +9,7 @@ from headgates.configs.fields import setting
 # prefix -> "module:function" of what reads PLACE: f(place, options) -> models.foreign.ForeignModel
 SOURCES: dict[str, str] = {
     "fairseq": "headgates.bridges.fairseq:read",
-    "hf": "headgates.bridges.huggingface:read",
+    "hf": "headgates.bridges.hf:read",
     "marian": "headgates.bridges.marian:read",
 }
 

@@ -32,7 +32,7 @@ ABOUT = "vocab.json"
 VOCABULARIES: dict[str, str] = {
     "encoder": "headgates.bridges.encoder_vocab:load",
     "fairseq": "headgates.bridges.fairseq_vocab:load",
-    "huggingface": "headgates.bridges.huggingface_vocab:load",
+    "huggingface": "headgates.bridges.hf_vocab:load",
     "marian": "headgates.bridges.marian_vocab:load",
 }
 

@@ -7,16 +7,10 @@ Letters: B batch, H heads, K head width, D model width, L query positions, S key
 
 import warnings
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headgates.gates import HeadGate, gate_heads
-from headgates.models.dropout import Dropout
-from headgates.models.linear import Linear, product
-
-VECTOR = 16  # numbers that a CPU of today adds at once
-SMALL_PRODUCT = 400  # multiply-adds below which torch takes plain loops for each of a batch of products
+from headgates.models.cpu_kernels import Dropout, Linear, attend, attention_weights, product
 
 
 class MultiHeadAttention(nn.Module):
@@ -77,15 +71,7 @@ class MultiHeadAttention(nn.Module):
             weights = x.new_empty(x.shape[0], 0, x.shape[1], keys.shape[2]) if need_weights else None
             return self.out_proj.bias.expand_as(x), weights
         q = self.split(self.q_proj(x))  # (B, H, L, K)
-        weights = None
-        if need_weights or written_out(q):
-            weights = attention_weights(q * self.head_width**-0.5, keys, bias)  # (B, H, L, S)
-            z = mixture(self.dropout(weights), values)  # (B, H, L, K)
-        else:
-            p = self.dropout.p if self.training else 0.0
-            z = F.scaled_dot_product_attention(
-                q, keys, values, None if bias is None else bias.to(q.dtype), dropout_p=p
-            )
+        z, weights = attend(q, keys, values, bias, self.dropout, need_weights)
         xi = None if self.gate is None else self.gate(rows, span)
         if xi is not None and xi.dim() > 1:
             z = gate_heads(z, xi)
@@ -98,7 +84,7 @@ class MultiHeadAttention(nn.Module):
             out = product(flat, columns, self.out_proj.bias)
         else:
             out = self.out_proj(flat)
-        return out, weights if need_weights else None
+        return out, weights
 
 
 def linear(inputs: int, outputs: int) -> Linear:
@@ -112,43 +98,3 @@ def linear(inputs: int, outputs: int) -> Linear:
     for parameter in empty.parameters():
         parameter.requires_grad_(parameter.numel() > 0)
     return empty
-
-
-def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-    """Return softmax(q k^T + bias) over the keys, (B, H, L, S)."""
-    if q.device.type != "cpu" or keys.shape[2] >= VECTOR:
-        scores = torch.matmul(q, keys.transpose(-1, -2))
-        return torch.softmax(scores if bias is None else scores + bias, dim=-1)
-    if q.shape[2] == 1 and bias is None:  # in a step of search
-        scores = torch.matmul(q, keys.transpose(-1, -2)).flatten(0, 2).t().contiguous()  # (S, B * H)
-        return torch.softmax(scores, dim=0).t().view(*q.shape[:3], -1)
-    scores = torch.matmul(keys, q.transpose(-1, -2))  # (B, H, S, L)
-    if bias is not None:
-        scores = scores + bias.transpose(-1, -2).to(scores.dtype)
-    # a softmax over a last dimension shorter than a vector goes number by number, over another one it goes
-    # over many columns at once;
-    # under autocast it would copy bf16 scores to fp32 and back, though its sums are fp32 anyway
-    with torch.autocast(q.device.type, enabled=False):
-        return torch.softmax(scores, dim=-2).transpose(-1, -2)
-
-
-def mixture(weights: Tensor, values: Tensor) -> Tensor:
-    """Return the sum (B, H, L, K) of values (B, H, S, K) by attention weights (B, H, L, S)."""
-    if (
-        weights.device.type == "cpu"
-        and weights.shape[2] == 1
-        and values.shape[2] * values.shape[3] < SMALL_PRODUCT
-    ):
-        return (weights.transpose(2, 3) * values).sum(2, keepdim=True)
-    return torch.matmul(weights, values)
-
-
-def written_out(q: Tensor) -> bool:
-    """Return whether two batched products and a softmax are faster than the fused kernel for queries q (B, H,
-    L, K).
-
-    They are on a CPU for sentences, where the fused kernel's backward pass is slow; the fused kernel is
-    faster on a GPU, and on long inputs, where it also saves memory. Measured with both ways in turns, at
-    lengths 8 to 512 and equal tokens
-    a batch."""
-    return q.device.type == "cpu" and q.shape[2] <= 512

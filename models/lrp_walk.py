@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from headgates.data.batch import Batch
 from headgates.gates import gate_heads
-from headgates.models.attention import MultiHeadAttention, attention_weights
+from headgates.models.attention import MultiHeadAttention
+from headgates.models.cpu_kernels import attention_weights
 from headgates.models.lrp_rules import Account, Back, Ratio, passed
 from headgates.models.ssru import SSRU, decays
 from headgates.models.transformer import (

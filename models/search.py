@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
-from headgates.models.top import top
+from headgates.models.cpu_kernels import top
 
 
 class State(Protocol):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headgates.models.linear import Linear
+from headgates.models.cpu_kernels import Linear
 
 
 class SSRU(nn.Module):

@@ -19,9 +19,8 @@ from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import find_sites
 from headgates.models.attention import MultiHeadAttention
+from headgates.models.cpu_kernels import Dropout, Linear
 from headgates.models.decoder_state import DecoderState, KeysValues
-from headgates.models.dropout import Dropout
-from headgates.models.linear import Linear
 from headgates.models.positions import sinusoids
 from headgates.models.ssru import SSRU
 

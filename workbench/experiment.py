@@ -31,8 +31,8 @@ from headgates.lightning_modules.stage import (
     run_stage,
 )
 from headgates.lightning_modules.tracker import make_tracker
-from headgates.models.dropout import change_dropout
-from headgates.models.linear import bound_caches
+from headgates.models.cpu_kernels import change_dropout
+from headgates.models.cpu_kernels import bound_caches
 from headgates.models.progress import minutes, say
 from headgates.report.fill import PAGE, update_pages
 from headgates.tasks.base import Predictor

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import headgates.models.attention
+import headgates.models.cpu_kernels
 from headgates.analysis.lrp import Relevance, relevance
 from headgates.data.batch import collate
 from headgates.gates import HeadMap, find_sites, remove
@@ -83,7 +83,7 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
         sigma = (x.var(-1, unbiased=False, keepdim=True) + self.eps).sqrt().detach()
         return self.weight * (x - x.mean(-1, keepdim=True)) / sigma + self.bias
 
-    real = headgates.models.attention.attention_weights
+    real = headgates.models.cpu_kernels.attention_weights
 
     def states(self: SSRU, x: Tensor, newest: None = None) -> tuple[Tensor, Tensor]:
         f, w = torch.sigmoid(self.forget(x)).detach(), self.update(x)
@@ -102,7 +102,7 @@ def by_autograd(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> Steps:
     monkeypatch.setattr(SSRU, "keys_values", states)
     monkeypatch.setattr(nn.LayerNorm, "forward", norm)
     monkeypatch.setattr(
-        headgates.models.attention, "attention_weights", lambda q, keys, bias: real(q, keys, bias).detach()
+        headgates.models.cpu_kernels, "attention_weights", lambda q, keys, bias: real(q, keys, bias).detach()
     )
     sites = {site: module for site, module in find_sites(model).items() if site.heads}
     seen: dict[str, Tensor] = {}

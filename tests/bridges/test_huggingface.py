@@ -23,7 +23,7 @@ transformers = pytest.importorskip(
 import huggingface_hub  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from headgates.bridges.huggingface import FAMILIES, read  # noqa: E402
+from headgates.bridges.hf import FAMILIES, read  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.data.parallel import DataError  # noqa: E402
 from headgates.data.vocab import load_vocabs  # noqa: E402

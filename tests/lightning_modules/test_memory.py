@@ -29,7 +29,7 @@ from benchmarks.repair_cost import kilobytes
 from headgates.configs.schema import ModelConfig, StageConfig
 from headgates.data.batch import collate
 from headgates.lightning_modules.memory import EVERY, release_memory
-from headgates.models.linear import bound_caches
+from headgates.models.cpu_kernels import bound_caches
 from headgates.models.transformer import Transformer
 
 bound_caches()

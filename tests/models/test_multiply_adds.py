@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-import headgates.models.attention
+import headgates.models.cpu_kernels
 from headgates.gates import KINDS, HeadMap, attach, find_sites, remove
 from headgates.models.multiply_adds import PARTS, decoding, saved_share, scoring
 from headgates.models.search import beam_search
@@ -26,7 +26,7 @@ CLOSED = {
 @pytest.fixture(autouse=True)
 def products_only(monkeypatch):
     """torch's counter does not see the sums that stand in for small products."""
-    monkeypatch.setattr(headgates.models.attention, "SMALL_PRODUCT", 0)
+    monkeypatch.setattr(headgates.models.cpu_kernels, "SMALL_PRODUCT", 0)
 
 
 @pytest.fixture(params=CLOSED)

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from headgates.bridges.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.checkpoint import architecture, build, load_model, save_model
 from headgates.models.loss import linear_cross_entropy

@@ -5,7 +5,7 @@ import sentencepiece
 import torch
 
 from headgates.bridges.formats import export, open_exported
-from headgates.bridges.formats.steps import step_translator
+from headgates.bridges.steps import step_translator
 from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import Vocab

@@ -14,7 +14,8 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed; pip install on
 pytest.importorskip("onnxscript", reason="onnxscript is not installed; pip install onnxscript")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed; pip install onnxruntime")
 
-from headgates.bridges.formats import ABOUT, onnx_graph, open_exported, read_about  # noqa: E402
+from headgates.bridges import onnx as onnx_graph  # noqa: E402
+from headgates.bridges.formats import ABOUT, open_exported, read_about  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = ["uneven", "empty layers", "all", "ssru"]

@@ -27,7 +27,7 @@ from tests.worlds.translators import settled
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2"
 )
-from headgates.bridges.formats import ctranslate2_model as ct2  # noqa: E402
+from headgates.bridges import ct2  # noqa: E402
 
 PAD, BOS, EOS, UNK = (
     SpecialTokens().padding,

@@ -9,7 +9,7 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed; pip ins
 pytest.importorskip("transformers", reason="transformers is not installed; it is in the extra hf")
 
 from headgates.bridges.formats import export, open_exported
-from headgates.bridges.huggingface import read
+from headgates.bridges.hf import read
 from headgates.configs.schema import SearchConfig
 from headgates.workbench.foreign_run import foreign_run
 from headgates.workbench.source import open_source

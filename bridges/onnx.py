@@ -14,7 +14,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from headgates.bridges.formats.steps import Program, StepTranslator, step_translator, trace, without_warnings
+from headgates.bridges.steps import Program, StepTranslator, step_translator, trace, without_warnings
 from headgates.models.translator import Translator
 
 ERRORS_ONLY = 3  # onnxruntime's severity: what it warns of, its users cannot change

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headgates.bridges.formats import open_exported, torch_program
+from headgates.bridges import torch_export
+from headgates.bridges.formats import open_exported
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = ["uneven", "empty layers", "all", "ssru"]
@@ -23,7 +24,7 @@ def test_the_parity_check_found_rounding_alone(exported, name):
 @pytest.mark.parametrize("name", CASES)
 def test_one_line_or_many_with_any_beam_are_translated_as_by_the_model(exported, pairs, name):
     case = exported("torch", name)
-    opened = torch_program.open(case.folder)
+    opened = torch_export.open(case.folder)
     for lines in (pairs[0], pairs[0][:1], ["a"], []):
         for beam in (1, 5):
             expected = case.translator.translate_n_best(lines, beam=beam, length_penalty=0.6)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from headgates.bridges.formats import parity as parity_module
-from headgates.bridges.formats.parity import NEAR_TIE, TOLERANCE, parity
+from headgates.bridges import parity as parity_module
+from headgates.bridges.parity import NEAR_TIE, TOLERANCE, parity
 from headgates.models.translator import Translation
 
 

@@ -12,7 +12,7 @@ transformers = pytest.importorskip(
 )
 
 from headgates.bridges.formats import export, open_exported  # noqa: E402
-from headgates.bridges.huggingface import read  # noqa: E402
+from headgates.bridges.hf import read  # noqa: E402
 from headgates.configs.schema import SearchConfig  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
 from headgates.gates import HeadMap, find_sites, heads_left, load_pruned, remove  # noqa: E402

@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from headgates.bridges.formats.parity import (
+from headgates.bridges.parity import (
     parity as compare,  # under another name: `models.formats.parity` stays the module
 )
 from headgates.configs.did_you_mean import did_you_mean
@@ -69,16 +69,14 @@ def imported_format(
     to_open: tuple[str, ...] = (),
     trusted: bool = True,
 ) -> Format:
-    """Return the format of this name, whose `write` and `open` are those of a module in this folder.
+    """Return the format of this name, whose `write` and `open` are those of a module in this room.
 
     The module and the packages that it needs are imported only when one of the two is called."""
 
     def imported_when_called(function: str, packages: tuple[str, ...]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             require_packages(packages)
-            return getattr(import_module(f"headgates.bridges.formats.{module}"), function)(
-                *arguments, **options
-            )
+            return getattr(import_module(f"headgates.bridges.{module}"), function)(*arguments, **options)
 
         return call
 
@@ -94,12 +92,12 @@ def imported_format(
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
 FORMATS: dict[str, Format] = {
-    "torch": imported_format("torch", "torch_program", trusted=False),
-    "onnx": imported_format("onnx", "onnx_graph", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
-    "ct2": imported_format("ct2", "ctranslate2_model", to_write=("ctranslate2",), to_open=("ctranslate2",)),
-    "hf": imported_format("hf", "huggingface_folder", to_write=HF_PACKAGES, to_open=HF_PACKAGES),
-    "fairseq": imported_format("fairseq", "fairseq_checkpoint"),
-    "marian": imported_format("marian", "marian_npz"),
+    "torch": imported_format("torch", "torch_export", trusted=False),
+    "onnx": imported_format("onnx", "onnx", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
+    "ct2": imported_format("ct2", "ct2", to_write=("ctranslate2",), to_open=("ctranslate2",)),
+    "hf": imported_format("hf", "hf", to_write=HF_PACKAGES, to_open=HF_PACKAGES),
+    "fairseq": imported_format("fairseq", "fairseq"),
+    "marian": imported_format("marian", "marian"),
 }
 
 

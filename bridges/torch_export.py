@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headgates.bridges.formats.steps import StepTranslator, step_translator, trace, without_warnings
+from headgates.bridges.steps import StepTranslator, step_translator, trace, without_warnings
 from headgates.models.translator import Translator
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headgates.bridges.formats import export, steps
+from headgates.bridges import steps
+from headgates.bridges.formats import export
 from headgates.models.checkpoint import architecture
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -74,7 +75,7 @@ def traced_once() -> Callable[[Transformer], dict[str, steps.Program]]:
 @pytest.fixture(scope="session")
 def exported(make_translator, traced_once, tmp_path_factory) -> Callable[[str, str], Case]:
     """exported("onnx", "uneven"): the case in that format, written once."""
-    modules = {"torch": "torch_program", "onnx": "onnx_graph"}
+    modules = {"torch": "torch_export", "onnx": "onnx"}
     cases: dict[tuple[str, str], Case] = {}
 
     def find(format: str, name: str) -> Case:
@@ -83,7 +84,7 @@ def exported(make_translator, traced_once, tmp_path_factory) -> Callable[[str, s
             folder = tmp_path_factory.mktemp(f"{format}-{name}") / "out"
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(
-                    import_module(f"headgates.bridges.formats.{modules[format]}"), "trace", traced_once
+                    import_module(f"headgates.bridges.{modules[format]}"), "trace", traced_once
                 )
                 about = export(
                     translator,

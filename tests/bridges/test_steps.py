@@ -4,7 +4,7 @@ architecture."""
 import pytest
 import torch
 
-from headgates.bridges.formats.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
 from headgates.models.checkpoint import architecture
 from headgates.models.translator import Translator
 from tests.worlds.small_model import LIBRARIES
