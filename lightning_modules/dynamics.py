@@ -19,6 +19,7 @@ from headgates.data.corpus import TranslationData
 from headgates.data.parallel import digest_lines
 from headgates.gates import HeadMap, attach, detach
 from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.stage_callback import Watcher
 from headgates.models.progress import minutes, say
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.scores import closed_by
@@ -34,13 +35,12 @@ TENTHS = range(10)  # of the heads, closed
 # epoch, empty where that is 0.
 
 
-class Dynamics(pl.Callback):
+class Dynamics(Watcher):
     """Prunes after each of `epochs`, counted from 1: curves/dynamics.csv with its settings in .json, and
     scores/dynamics-EPOCH.json.
 
-    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON. Must
-    stand before AverageWeights, which takes the averaged weights out again when the validation ends. Raises
-    ValueError at an epoch that the training does not have, before it begins."""
+    data: whose training pairs the importance is taken over. facts: what made the numbers, for the JSON.
+    Raises ValueError at an epoch that the training does not have, before it begins."""
 
     def __init__(
         self,
@@ -75,11 +75,10 @@ class Dynamics(pl.Callback):
         if len(kept) < len(rows):
             write_table(self.folder, TABLE, kept)
 
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_validated(self, trainer: pl.Trainer, module: StageModule) -> None:
         epoch = trainer.current_epoch + 1
-        if epoch not in self.epochs or trainer.sanity_checking:
+        if epoch not in self.epochs:
             return
-        assert isinstance(module, StageModule)
         begin = time.perf_counter()
         scores = importance(
             module.model, self.data.batches("train", BATCH_TOKENS), loss=module.task.loss, ranks=ranks

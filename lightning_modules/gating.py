@@ -150,6 +150,6 @@ class Gating:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if isinstance(self.budget, TargetBudget):
             self.budget.load_state_dict(state["budget"])
-        self.watch.load_state_dict(state.get("watch", {}))  # checkpoints of earlier versions have none
+        self.watch.load_state_dict(state["watch"])
         for name in FOLLOWED:
-            setattr(self, name, state.get(name))
+            setattr(self, name, state[name])

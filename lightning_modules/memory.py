@@ -9,11 +9,9 @@ shape of a product, up to 1,024 of each, which no trim returns: 13 MB with each 
 
 import ctypes
 import sys
-from typing import Any
 
-import pytorch_lightning as pl
-
-# batches. To give back and to get anew costs about half of a small step, which is 2% of so many (LOG.md)
+# batches between two releases; giving back and getting anew costs half of a small step, 2% of so many
+# (LOG.md)
 EVERY = 30
 
 
@@ -24,18 +22,3 @@ def release_memory() -> bool:
         return False
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(0))
-
-
-class ReleaseMemory(pl.Callback):
-    """Returns freed memory to the system every EVERY batches and after each validation. On a GPU, tensors are
-    not in this memory."""
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int
-    ) -> None:
-        if (index + 1) % EVERY == 0 and module.device.type == "cpu":
-            release_memory()
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if module.device.type == "cpu":
-            release_memory()

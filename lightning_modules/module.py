@@ -93,11 +93,6 @@ class StageModule(pl.LightningModule):
         return self.gating is None or self.gating.eligible(self.current_epoch)
 
     @property
-    def average_begins(self) -> bool:
-        """Whether the running average of the weights begins anew with the next step."""
-        return self.gating is not None and self.gating.binarised_step == self.global_step
-
-    @property
     def stopped(self) -> str | None:
         """Why the stage ended before its last epoch."""
         return None if self.gating is None else self.gating.stopped

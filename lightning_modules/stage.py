@@ -4,7 +4,7 @@ base-continued all go through here."""
 import logging
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,15 +15,14 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from headgates.configs.schema import StageConfig
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import wait
-from headgates.lightning_modules.averaging import AverageWeights
-from headgates.lightning_modules.callbacks import GateHistory, SettleGates, StageLog
-from headgates.lightning_modules.checkpoints import Checkpoints, WholeFiles
+from headgates.lightning_modules.checkpoints import WholeFiles, checkpoint_to_resume
 from headgates.lightning_modules.held_signals import HeldSignals
 from headgates.lightning_modules.loggers import make_loggers
-from headgates.lightning_modules.memory import ReleaseMemory
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.sharding import Sharded
 from headgates.lightning_modules.stage_bar import stage_bar
+from headgates.lightning_modules.stage_callback import StageCallback, Watcher
+from headgates.lightning_modules.stage_log import StageLog
 from headgates.models.checkpoint import load_file
 from headgates.workbench.convergence import is_converged
 from headgates.workbench.folder import RunFolder
@@ -70,17 +69,10 @@ class StageResult:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "StageResult":
-        """The result that `to_json` wrote; keys that this version does not know are left out."""
-        known: dict[str, Any] = {field.name: content.get(field.name) for field in fields(cls)}
-        return cls(**known)
+        return cls(**content)
 
     def to_json(self) -> dict[str, Any]:
-        own = {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
-        return (
-            own
-            if self.settled is not None
-            else {name: value for name, value in own.items() if name != "settled"}
-        )
+        return {**self.__dict__, "losses": [round(loss, 5) for loss in self.losses]}
 
 
 def run_stage(
@@ -94,38 +86,33 @@ def run_stage(
     place: str = "stage 1 of 1",
     prefix: str = "",
     resume: bool = False,
-    watchers: Sequence[pl.Callback] = (),
+    watchers: Sequence[Watcher] = (),
     loggers: Sequence[Logger] = (),
 ) -> StageResult:
     """Train, keep the best, and leave the best weights in the module's model.
 
     place: which stage of how many this is, for the terminal. Files in the run folder begin with `prefix`.
-    `resume` goes on from the last checkpoint if there is one. watchers: callbacks that find the weights that
-    are validated in place in their on_validation_end; what they do there is not counted as training time.
-    loggers: where numbers go beside
-    metrics.csv and TensorBoard."""
-    gating = module.gating
-    best, last = f"{prefix}best.pt", f"{prefix}last.pt"
+    `resume` goes on from the last checkpoint if there is one. loggers: where numbers go beside metrics.csv
+    and TensorBoard."""
     signals = HeldSignals()
-    every: Any = {
-        "minutes": machine.checkpoint_minutes,
-        "steps": machine.checkpoint_steps,
-        "signals": signals,
-    }
-    checkpoints = Checkpoints(folder, stage=name, best=best, last=last, monitor=module.monitor, **every)
+    state = StageCallback(
+        folder,
+        module,
+        stage=name,
+        prefix=prefix,
+        minutes=machine.checkpoint_minutes,
+        steps=machine.checkpoint_steps,
+        signals=signals,
+        watchers=watchers,
+    )
     log = StageLog(name, place, data.sampler(world=machine.ranks).steps)
-    callbacks: list[pl.Callback] = [checkpoints, *watchers]
-    if gating is not None:
-        callbacks += [SettleGates(gating), GateHistory(folder / "gates_history.npz")]
-    if stage.average > 0:
-        callbacks.append(AverageWeights(stage.average))
-    callbacks += [ReleaseMemory(), log, *stage_bar(f"{name}, {place}"), signals]
+    callbacks = [state, *watchers, log, *stage_bar(f"{name}, {place}"), signals]
     quiet_lightning()
     trainer = pl.Trainer(
         accelerator="auto",
         devices=machine.devices,
         num_nodes=machine.nodes,
-        strategy=strategy(machine, gated=gating is not None),
+        strategy=strategy(machine, gated=module.gating is not None),
         precision="bf16-mixed" if machine.precision == "bf16" else "32-true",
         max_epochs=stage.epochs,
         accumulate_grad_batches=stage.accumulate,
@@ -140,29 +127,30 @@ def run_stage(
         enable_model_summary=False,
         enable_progress_bar=False,  # StageBar is ours
     )
-    again = checkpoints.to_resume(module) if resume else None
+    again = checkpoint_to_resume(state, module) if resume else None
     module.train()  # a loaded model is in evaluation mode, which would shut dropout and gate noise off
     try:
         trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
     except SystemExit as stop:  # what Lightning makes of an interrupt
         raise KeyboardInterrupt from stop
-    if checkpoints.stopped:
-        warnings.warn(checkpoints.stopped, stacklevel=2)
+    if state.stopped:
+        warnings.warn(state.stopped, stacklevel=2)
+    best = f"{prefix}best.pt"
     wait()  # for the first rank to have written it
     load_best(module, folder, best)
     wait()  # until all have read it: it may be removed next
-    checkpoints.previous.unlink(missing_ok=True)  # of a finished stage the last one is enough
+    state.previous.unlink(missing_ok=True)  # of a finished stage the last one is enough
     return StageResult(
         weights=best,
-        epochs=len(checkpoints.losses),
-        steps=checkpoints.steps,
-        best_epoch=checkpoints.best_epoch,
-        losses=checkpoints.losses,
-        converged=is_converged(checkpoints.eligible_losses),
-        seconds=checkpoints.seconds,
-        tokens_per_second=checkpoints.tokens / max(checkpoints.seconds, 1e-9),
-        stopped=checkpoints.stopped,
-        settled=checkpoints.settled,
+        epochs=len(state.losses),
+        steps=state.steps,
+        best_epoch=state.best_epoch,
+        losses=state.losses,
+        converged=is_converged(state.eligible_losses),
+        seconds=state.seconds,
+        tokens_per_second=state.tokens / max(state.seconds, 1e-9),
+        stopped=state.stopped,
+        settled=state.settled,
     )
 
 

@@ -16,8 +16,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
 from headgates.configs.metrics import HISTORY
-from headgates.lightning_modules.callbacks import bank_of
 from headgates.lightning_modules.loggers import StageNumbers
+from headgates.lightning_modules.stage_callback import Watcher
 from headgates.lightning_modules.wandb_tables import (
     FILES,
     TABLES,
@@ -221,14 +221,14 @@ class StageLogger(StageNumbers):
         self.run.log(self.stage, {name: float(value) for name, value in metrics.items()}, int(step or 0))
 
 
-class GateMaps(pl.Callback):
+class GateMaps(Watcher):
     """Logs the gates after every epoch; epochs count from 1."""
 
     def __init__(self, run: WandbRun):
         self.run = run
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
         if trainer.is_global_zero:
             epoch = trainer.current_epoch + 1
             # Lightning numbers steps from 0: the picture stands at the step of the epoch's validation
-            self.run.log_gates(heads(bank_of(module), epoch), epoch=epoch, step=trainer.global_step - 1)
+            self.run.log_gates(heads(module.gate_bank, epoch), epoch=epoch, step=trainer.global_step - 1)

@@ -3,24 +3,17 @@
 from dataclasses import replace
 
 import pytest
-import pytorch_lightning as pl
 import torch
 
-from headgates.configs.schema import GateConfig, StageConfig
-from headgates.gates import LambdaBudget, attach
-from headgates.lightning_modules.averaging import AverageWeights
-from headgates.lightning_modules.gating import Gating
-from headgates.lightning_modules.module import StageModule
-from headgates.tasks.translation import Translation
-
-STAGE = StageConfig(epochs=2, lr=0.01, warmup_steps=3, bleu_sentences=0)
+from headgates.lightning_modules.stage_callback import StageCallback, Watcher
+from tests.lightning_modules.stages import GATES, STAGE, train
 
 
-class Trace(pl.Callback):
-    """Copies of the weights after every optimiser step, in validation and after it."""
+class Trace(Watcher):
+    """Copies of the weights after every optimiser step, while they are validated and after."""
 
     def __init__(self):
-        self.steps, self.validated, self.after = [], [], []
+        self.steps, self.validated, self.after, self.watched = [], [], [], []
 
     @staticmethod
     def copy(module):
@@ -28,6 +21,8 @@ class Trace(pl.Callback):
 
     def on_train_start(self, trainer, module):
         self.start = self.copy(module)
+        (callback,) = (each for each in trainer.callbacks if isinstance(each, StageCallback))
+        self.average = callback.average
 
     def on_train_batch_end(self, trainer, module, *_):
         if trainer.global_step > len(self.steps):
@@ -37,22 +32,19 @@ class Trace(pl.Callback):
         if index == 0:
             self.validated.append(self.copy(module))
 
+    def on_validated(self, trainer, module):
+        self.watched.append(self.copy(module))
+
     def on_train_epoch_end(self, trainer, module):
         self.after.append(self.copy(module))
 
 
 @pytest.fixture(params=[1, 3], ids=["one batch a step", "three batches a step"])
-def traced(request, translator, data, quiet_trainer):
-    bank = attach(translator.model, gate="l0")
-    gating = Gating(GateConfig(settle=0.0), LambdaBudget(0.1), epochs=STAGE.epochs)
-    module = StageModule(
-        Translation(), translator, replace(STAGE, accumulate=request.param), seed=1, gating=gating
-    )
-    data.accumulate = request.param
-    trace, average = Trace(), AverageWeights(0.8)
-    trainer = quiet_trainer(trace, average, max_epochs=2, accumulate_grad_batches=request.param)
-    trainer.fit(module.train(), datamodule=data)
-    return trace, average, bank, data.sampler().steps
+def traced(request, translator, data, tmp_path):
+    trace = Trace()
+    stage = replace(STAGE, epochs=2, accumulate=request.param)
+    train(translator, data, tmp_path, gates=replace(GATES, settle=0.0), stage=stage, watchers=[trace])
+    return trace, data.sampler().steps
 
 
 def loop(trace, upto):
@@ -63,48 +55,28 @@ def loop(trace, upto):
     return average
 
 
-def test_the_average_equals_a_slow_loop_over_the_optimiser_steps(traced):
-    trace, average, _, steps = traced
+def test_the_average_is_that_of_a_slow_loop_and_what_is_validated_and_watched(traced):
+    trace, steps = traced
     assert len(trace.steps) == 2 * steps
-    expected = loop(trace, 2 * steps)
-    for name, value in average.average.items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
-
-
-def test_the_average_is_what_is_validated(traced):
-    trace, average, _, steps = traced
     for epoch in (0, 1):
         expected = loop(trace, (epoch + 1) * steps)
-        for name in average.average:
-            torch.testing.assert_close(trace.validated[epoch][name], expected[name], rtol=1e-5, atol=1e-6)
+        for name in trace.average.average:
+            for seen in (trace.validated, trace.watched):
+                torch.testing.assert_close(seen[epoch][name], expected[name], rtol=1e-5, atol=1e-6)
 
 
 def test_training_goes_on_from_the_weights_and_not_from_the_average(traced):
-    trace, average, _, steps = traced
-    for name in average.average:
-        assert torch.equal(trace.after[0][name], trace.steps[steps - 1][name])
-    assert not all(torch.equal(trace.after[1][name], average.average[name]) for name in average.average)
+    trace, steps = traced
+    average = trace.average.average
+    assert all(torch.equal(trace.after[0][name], trace.steps[steps - 1][name]) for name in average)
+    assert not all(torch.equal(trace.after[1][name], average[name]) for name in average)
 
 
 def test_gates_are_never_averaged(traced):
-    trace, average, bank, steps = traced
-    gates = [name for name in trace.start if name.startswith("head_gates.")]
-    assert len(gates) == len(bank.sites) == 3
-    assert not set(gates) & set(average.average)
+    trace, steps = traced
+    gates = {name for name in trace.start if name.startswith("head_gates.")}
+    assert len(gates) == 3
+    assert not gates & set(trace.average.average)
     for name in gates:
         assert torch.equal(trace.validated[0][name], trace.steps[steps - 1][name])
         assert not torch.equal(trace.steps[-1][name], trace.start[name])
-
-
-def test_the_state_survives_a_checkpoint(traced):
-    _, average, _, _ = traced
-    again = AverageWeights(0.8)
-    again.load_state_dict(average.state_dict())
-    assert again.step == average.step
-    assert all(torch.equal(again.average[name], value) for name, value in average.average.items())
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.0])
-def test_a_decay_outside_its_range_is_refused(decay):
-    with pytest.raises(ValueError, match=r"expected an averaging decay in \[0, 1\), got"):
-        AverageWeights(decay)

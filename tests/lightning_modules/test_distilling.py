@@ -2,28 +2,26 @@
 checkpoint."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from headgates.configs.schema import DistillConfig, StageConfig
+from headgates.configs.schema import DistillConfig
 from headgates.lightning_modules.distilling import Distilling
-from headgates.lightning_modules.module import StageModule
-from headgates.lightning_modules.stage import Machine, run_stage
 from headgates.models.checkpoint import load_file
 from headgates.tasks.classification import Classification
 from headgates.tasks.translation import Translation
+from tests.lightning_modules.stages import STAGE, train
 from tests.tasks.bag_of_words import BagOfWords
 
-MACHINE = Machine(devices=1, precision="32", logger="csv")
-STAGE = StageConfig(epochs=1, lr=0.003, warmup_steps=3, bleu_sentences=0, label_smoothing=0.1)
+SOFT = DistillConfig(weight=0.3, temperature=2.0)
 
 
 @pytest.fixture
 def batch(data):
-    data.setup("fit")
     return next(iter(data.train_dataloader()))
 
 
@@ -40,31 +38,32 @@ def teacher(translator):
     return model.train()
 
 
+def by_hand(own, teacher, labels):
+    """0.7 cross-entropy + 0.3 * 4 KL at temperature 2, of whole logits."""
+    q, log_s = (teacher / 2).softmax(1), (own / 2).log_softmax(1)
+    cross_entropy = F.cross_entropy(own, labels, label_smoothing=0.1, reduction="sum")
+    return 0.7 * cross_entropy + 0.3 * 4 * (q * (q.log() - log_s)).sum()
+
+
 def test_the_loss_of_translation_is_that_of_the_whole_logits(translator, teacher, batch):
     model = translator.model.eval()
-    distilling = Distilling(teacher, DistillConfig(weight=0.3, temperature=2.0))
-    got = distilling.loss(Translation(), model, batch, smoothing=0.1)
+    got = Distilling(teacher, SOFT).loss(Translation(), model, batch, smoothing=0.1)
     real = batch.target_out != model.target_specials.padding
-    logits, dense = (each(batch.source, batch.target_in)[real] for each in (model, teacher.eval()))
-    own = F.cross_entropy(logits, batch.target_out[real], label_smoothing=0.1, reduction="sum")
-    soft = F.kl_div((logits / 2).log_softmax(1), (dense / 2).softmax(1), reduction="sum")
-    torch.testing.assert_close(got, 0.7 * own + 0.3 * 4 * soft)
+    own, dense = (each(batch.source, batch.target_in)[real] for each in (model, teacher.eval()))
+    torch.testing.assert_close(got, by_hand(own, dense, batch.target_out[real]))
 
 
-def test_the_teacher_is_neither_trained_nor_kept(translator, teacher, data, folder):
-    before = copy.deepcopy(teacher.state_dict())
-    distilling = Distilling(teacher, DistillConfig(weight=1.0))
-    module = StageModule(Translation(), translator, STAGE, seed=1, distilling=distilling)
-    names = set(module.state_dict())
-    run_stage("base-continued", module, data, folder, MACHINE, STAGE)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
-    assert not teacher.training
-    assert set(load_file(folder / "last.pt")["state_dict"]) == names
-    assert not any("teacher" in name for name in names)
+def test_the_loss_of_classification_is_that_of_the_whole_logits():
+    torch.manual_seed(0)
+    source, labels = torch.randn(5, 3, dtype=torch.float64), torch.tensor([[1], [0], [3], [3], [2]])
+    model, teacher = (torch.nn.Linear(3, 4, dtype=torch.float64) for _ in range(2))
+    batch = SimpleNamespace(source=source, target_out=labels)
+    got = Distilling(teacher, SOFT).loss(Classification(), model, batch, smoothing=0.1)
+    torch.testing.assert_close(got, by_hand(model(source), teacher(source), labels[:, 0]))
 
 
-def test_a_student_that_learns_from_the_teacher_alone_comes_nearer_to_it(
-    translator, teacher, data, folder, batch
+def test_a_student_comes_nearer_to_its_teacher_which_is_neither_trained_nor_kept(
+    translator, teacher, data, tmp_path, batch
 ):
     teacher.eval()
 
@@ -74,29 +73,16 @@ def test_a_student_that_learns_from_the_teacher_alone_comes_nearer_to_it(
             dense, own = (each(batch.source, batch.target_in).log_softmax(-1) for each in (teacher, model))
         return float(F.kl_div(own, dense, log_target=True, reduction="sum"))
 
-    before = divergence()
-    module = StageModule(
-        Translation(), translator, STAGE, seed=1, distilling=Distilling(teacher, DistillConfig(weight=1.0))
-    )
-    run_stage("base-continued", module, data, folder, MACHINE, STAGE)
+    before, weights = divergence(), copy.deepcopy(teacher.state_dict())
+    distilling = Distilling(teacher.train(), DistillConfig(weight=1.0))
+    stage = replace(STAGE, epochs=1, lr=0.003, warmup_steps=3, average=0.0)
+    train(translator, data, tmp_path, stage=stage, distilling=distilling)
     assert divergence() < 0.7 * before
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in teacher.state_dict().items())
+    assert not teacher.training
+    assert not any("teacher" in name for name in load_file(tmp_path / "last.pt")["state_dict"])
 
 
 def test_a_task_without_distillation_says_so(translator, teacher, batch):
     with pytest.raises(ValueError, match=r"BagOfWords has no distillation; leave --distill\.weight at 0"):
-        Distilling(teacher, DistillConfig(weight=0.5)).loss(
-            BagOfWords(), translator.model, batch, smoothing=0.0
-        )
-
-
-def test_the_loss_of_classification_is_that_of_the_whole_logits():
-    torch.manual_seed(0)
-    source, labels = torch.randn(5, 3, dtype=torch.float64), torch.tensor([[1], [0], [3], [3], [2]])
-    model, teacher = (torch.nn.Linear(3, 4, dtype=torch.float64) for _ in range(2))
-    batch = SimpleNamespace(source=source, target_out=labels)
-    got = Distilling(teacher, DistillConfig(weight=0.3, temperature=2.0)).loss(
-        Classification(), model, batch, smoothing=0.1
-    )
-    own = F.cross_entropy(model(source), labels[:, 0], label_smoothing=0.1, reduction="sum")
-    q, log_s = (teacher(source) / 2).softmax(1), (model(source) / 2).log_softmax(1)
-    torch.testing.assert_close(got, 0.7 * own + 0.3 * 4 * (q * (q.log() - log_s)).sum())
+        Distilling(teacher, SOFT).loss(BagOfWords(), translator.model, batch, smoothing=0.0)

@@ -5,16 +5,14 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headgates.configs.schema import StageConfig
 from headgates.lightning_modules import memory
-from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.precision import resolve_precision
-from headgates.lightning_modules.stage import Machine, run_stage
-from headgates.tasks.translation import Translation
+from tests.lightning_modules.stages import STAGE, train
 
 ROOT = Path(__file__).resolve().parents[2]
 glibc = pytest.mark.skipif(
@@ -83,15 +81,12 @@ def test_another_system_has_nothing_to_release(monkeypatch):
     assert memory.release_memory() is False
 
 
-def test_a_stage_releases_memory_as_it_goes_and_after_validations(translator, data, folder, monkeypatch):
+def test_a_stage_releases_memory_as_it_goes_and_after_validations(translator, data, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "release_memory", lambda: asked.append(1))
     monkeypatch.setattr(memory, "EVERY", 3)
-    module = StageModule(Translation(), translator, StageConfig(epochs=2, bleu_sentences=0), seed=1)
-    run_stage("base", module, data, folder, Machine(1, "32", "csv"), module.stage)
-    per_epoch = data.sampler().steps
-    assert per_epoch > 3
-    assert len(asked) == 2 * (per_epoch // 3 + 1)
+    train(translator, data, tmp_path, stage=replace(STAGE, epochs=2))
+    assert len(asked) == 2 * (data.sampler().steps // 3 + 1)
 
 
 @glibc

@@ -6,6 +6,7 @@ import torch
 from headgates.configs.schema import StageConfig
 from headgates.gates import attach
 from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
+from headgates.lightning_modules.stage_log import StageLog
 from headgates.workbench.experiment import Experiment
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
@@ -73,9 +74,7 @@ def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, mon
     flags = ["--gate", "none", "--train.optimizer", "muon"]
     whole = Experiment(configure(*flags, "--name", "whole", "--runs", str(configure().runs) + "-whole")).run()
 
-    import headgates.lightning_modules.callbacks as callbacks
-
-    real = callbacks.StageLog.on_train_epoch_end
+    real = StageLog.on_train_epoch_end
 
     def cut(self, trainer, module):
         real(self, trainer, module)
@@ -83,7 +82,7 @@ def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, mon
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.StageLog, "on_train_epoch_end", cut)
+        patch.setattr(StageLog, "on_train_epoch_end", cut)
         with pytest.raises(KeyboardInterrupt):
             Experiment(configure(*flags)).run()
     resumed = Experiment(configure(*flags, "--resume")).run()

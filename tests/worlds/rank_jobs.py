@@ -19,10 +19,10 @@ from headgates.configs.schema import GateConfig, ModelConfig, SearchConfig, Stag
 from headgates.data import load_corpus, ranks
 from headgates.data.corpus import TranslationData, make_vocabs
 from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, repair
-from headgates.lightning_modules.averaging import AverageWeights
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import Machine, run_stage
+from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
@@ -52,7 +52,7 @@ def world_of(text: str, vocab: str) -> tuple[Translator, TranslationData]:
     )
 
 
-class Held(pl.Callback):
+class Held(Watcher):
     """What this process holds between steps, in bytes, and the norm of each whole gradient; and the
     checkpoint of step 8 is kept, in the middle of the second epoch."""
 
@@ -62,9 +62,7 @@ class Held(pl.Callback):
         self.norms: list[float] = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
-        (average,) = (
-            callback.average for callback in trainer.callbacks if isinstance(callback, AverageWeights)
-        )
+        (average,) = (each.average.average for each in trainer.callbacks if isinstance(each, StageCallback))
         states = [value for state in trainer.optimizers[0].state.values() for value in state.values()]
         weights = list(module.trained.parameters())
         grads = [weight.grad for weight in weights if weight.grad is not None]
@@ -137,7 +135,7 @@ def trained(
         "best": result.best_epoch,
         "weights": {name: tensor.clone() for name, tensor in module.model.state_dict().items()},
         "last": last["state_dict"],
-        "average": last["callbacks"]["AverageWeights"]["average"],
+        "average": last["callbacks"]["StageCallback"]["average"]["average"],
         "metrics": (path / "metrics.csv").read_text(),
         "world": len(last["ranks"]),
         "held": held.bytes,

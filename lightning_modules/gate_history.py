@@ -1,0 +1,34 @@
+"""Where every gate stood from step to step, as a file."""
+
+from pathlib import Path
+
+import numpy as np
+
+from headgates.data.atomic_file import atomic_file
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.remembers import Remembers
+
+
+class GateHistory(Remembers):
+    """gates_history.npz: steps (n,), log_alpha (n, heads) and the names of the heads (heads,), with a row
+    every `every` steps. Another kind of gate than Hard Concrete has its own position in place of
+    log_alpha."""
+
+    remembered = ("steps", "values")
+
+    def __init__(self, path: Path, every: int = 20):
+        self.path, self.every = path, every
+        self.steps: list[int] = []
+        self.values: list[list[float]] = []
+
+    def add(self, module: StageModule, step: int) -> None:
+        """Add a row where one is due and not there yet."""
+        if step % self.every == 0 and step not in self.steps[-1:]:
+            self.steps.append(step)
+            self.values.append([x for _, gate in module.gate_bank.items() for x in gate.position().tolist()])
+
+    def write(self, module: StageModule) -> None:
+        heads = [f"{site.name}.{head}" for site in module.gate_bank.sites for head in range(site.heads)]
+        log_alpha = np.array(self.values, dtype=np.float32)
+        with atomic_file(self.path) as file:
+            np.savez_compressed(file, steps=np.array(self.steps), log_alpha=log_alpha, heads=np.array(heads))
