@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from headgates.analysis.closing import close_to
 from headgates.analysis.significance import Scored, compare
 from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import ParallelText, digest_lines
@@ -89,7 +90,8 @@ def measure_points(
         scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
         scores = scores.select(config.kinds)
         for count in sorted(config.heads, reverse=True):
-            closed = scores.lowest(total - count, at_least=config.at_least)
+            keep = scores.heads_total - (total - count)  # of the kinds that may close
+            closed = close_to(scores, keep, at_least=config.at_least)
             closed = closed if config.at_least else refined(order, closed, request)  # which knows no floor
             with closed_heads(source.model, closed, config.close, calibration):
                 found = scorer.score_now()

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from torch import Generator, Tensor
 
+from headgates.analysis.closing import close_to
 from headgates.configs.heads_per_kind import check_budget
 from headgates.configs.registry import imported
 from headgates.configs.scores import SCORES, Score
 from headgates.data import ranks
 from headgates.data.ranks import first
-from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
+from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.lrp_walk import top_logits
 from headgates.models.progress import Report, say
 from headgates.models.translator import Translator
@@ -154,23 +155,10 @@ def closed_by(
     if (keep is None) == (per_kind is None):
         raise ValueError("expected a number of heads to keep: in all, or for each kind, and not both")
     lowest_first = ranked(name, scores)
-    if per_kind is None:
-        assert keep is not None
-        if not 0 <= keep <= scores.heads_total:
-            raise ValueError(
-                f"cannot keep {keep} of {scores.heads_total} heads; expected 0 to {scores.heads_total}"
-            )
-        closed = lowest_first.lowest(scores.heads_total - keep)
-    else:
-        check_budget(
-            per_kind,
-            {kind: lowest_first.select([kind]).heads_total for kind in {site.kind for site in scores}},
-        )
-        chosen: dict[HeadSite, Tensor] = {}
-        for kind in {site.kind for site in scores}:
-            of_kind = lowest_first.select([kind])
-            chosen.update(of_kind.lowest(of_kind.heads_total - per_kind.get(kind, of_kind.heads_total)))
-        closed = HeadMap(chosen)
+    if per_kind is not None:
+        totals = {kind: scores.select([kind]).heads_total for kind in {site.kind for site in scores}}
+        check_budget(per_kind, totals)
+    closed = close_to(lowest_first, per_kind if keep is None else keep)  # type: ignore[arg-type]
     return closed if request is None else refined(name, closed, request, by_kind=per_kind is not None)
 
 

@@ -143,10 +143,12 @@ def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dens
     config = replace(CONFIG, recompute=True, step=0.4)
     name, rows = draw(dense, "gradient", config)
     model = dense.translator.model
-    scores = importance(model, dense.train_batches())
+    scores = importance(model, dense.train_batches(), loss=dense.source.task.loss)
     closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
     for count in (6, 12, 15):
-        again = importance(model, dense.train_batches(), closed=closed).l2_per_layer()
+        again = importance(
+            model, dense.train_batches(), loss=dense.source.task.loss, closed=closed
+        ).l2_per_layer()
         flat = closed.flat()
         flat[again.closing_order(count, closed=closed)] = True
         closed = closed.like(flat)

@@ -179,7 +179,7 @@ def test_scores_have_every_head_and_are_the_same_twice_and_leave_the_model_as_it
 
 def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
     model = dense.translator.model
-    by_hand = importance(model, dense.train_batches())
+    by_hand = importance(model, dense.train_batches(), loss=dense.source.task.loss)
     assert head_scores("gradient", request_) == by_hand
     assert head_scores("reverse", replace(request_, fresh=True)) == by_hand
     assert head_scores("weight-norm", request_) == weight_norm(model)
@@ -197,9 +197,9 @@ def test_random_scores_lie_between_0_and_1(dense):
 def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, request_):
     model = dense.translator.model
     found = head_scores("gradient", replace(request_, absolute="token", sentences=7))
-    assert found == importance(model, dense.train_batches(7), absolute="token")
-    assert found != importance(model, dense.train_batches(), absolute="token")
-    assert found != importance(model, dense.train_batches(7))
+    assert found == importance(model, dense.train_batches(7), loss=dense.source.task.loss, absolute="token")
+    assert found != importance(model, dense.train_batches(), loss=dense.source.task.loss, absolute="token")
+    assert found != importance(model, dense.train_batches(7), loss=dense.source.task.loss)
 
 
 def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
@@ -219,7 +219,9 @@ def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_
     whole = head_scores("gradient", request_)
     shut = whole.lowest(4)
     again = head_scores(name, replace(request_, closed=shut))
-    assert again == importance(dense.translator.model, dense.train_batches(), closed=shut)
+    assert again == importance(
+        dense.translator.model, dense.train_batches(), loss=dense.source.task.loss, closed=shut
+    )
     assert (again.flat()[shut.flat()] == 0).all()
     assert HeadMap.load(dense.folder / "scores/gradient.json") == whole != again
 

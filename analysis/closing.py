@@ -1,0 +1,67 @@
+"""Which heads to close by a score: the lowest first, down to a number of open heads.
+
+scores = importance(model, batches)
+remove(model, close_to(scores, keep=24))
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import nn
+
+from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates.hold import group_of, nearest
+from headgates.gates.rules import rule_of
+
+
+def close_to(
+    scores: HeadMap,
+    keep: int | Mapping[str, int],
+    *,
+    at_least: int = 0,
+    protect: Iterable[str] = (),
+    model: nn.Module | None = None,
+) -> HeadMap:
+    """The map (True: closed) that leaves `keep` of the scored heads open, the highest.
+
+    keep: how many in all, or how many of each kind; a kind without a number keeps all. at_least: open heads
+    that each site keeps; then more may stay open than `keep`. protect: names of sites that keep all heads,
+    such as "encoder.0.enc-self"; they count among those that are kept. model: where heads share key heads, the
+    heads of one close together, by the sum of their scores; of a number between two groups the larger stays.
+    Raises ValueError at a number that cannot be kept, an unknown kind or site, or scores that are not
+    finite."""
+    names = [site.name for site in scores]
+    for name in (protected := set(protect)) - set(names):
+        raise ValueError(f"protect: the scores have no site {name!r}{nearest(name, names)}")
+    parts = [scores]
+    if isinstance(keep, Mapping):
+        kinds = dict.fromkeys(site.kind for site in scores)
+        for kind in keep.keys() - kinds.keys():
+            raise ValueError(f"keep: the scores have no heads of kind {kind!r}{nearest(kind, list(kinds))}")
+        parts = [scores.select([kind]) for kind in kinds]
+    group = 1 if model is None else shared_by(model)
+    closed = {site: torch.zeros(site.heads, dtype=torch.bool) for site in scores}
+    for part in parts:
+        number = keep if isinstance(keep, int) else keep.get(next(iter(part)).kind, part.heads_total)
+        free = HeadMap({site: row for site, row in part.items() if site.name not in protected})
+        fixed = part.heads_total - free.heads_total
+        if not fixed <= number <= part.heads_total:
+            raise ValueError(
+                f"cannot keep {number} of {part.heads_total} heads; expected {fixed} to {part.heads_total}"
+            )
+        grouped = {HeadSite.at(s.kind, s.layer, s.heads // group): row for s, row in free.items()}
+        sums = HeadMap({site: row.view(-1, group).sum(1) for site, row in grouped.items()})
+        chosen = sums.lowest((part.heads_total - number) // group, at_least=-(-at_least // group))
+        for site, row in zip(free, chosen.values(), strict=True):
+            closed[site] = row.repeat_interleave(group)
+    return HeadMap(closed)
+
+
+def shared_by(model: nn.Module) -> int:
+    """How many heads share one key head, the same at every site. Raises ValueError where sites differ."""
+    groups = {group_of(module, rule_of(module)) for module in find_sites(model).values()}
+    if len(groups) > 1:
+        raise ValueError(
+            f"sites of {type(model).__name__} have {sorted(groups)} heads to a key head; close each site apart"
+        )
+    return groups.pop()

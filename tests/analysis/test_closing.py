@@ -1,0 +1,67 @@
+"""`close_to`: the lowest scores close, down to exactly the number asked for."""
+
+import pytest
+import torch
+
+from headgates.analysis.closing import close_to
+from headgates.gates import HeadMap, HeadSite, attach, remove
+
+ENC, DEC = HeadSite.at("enc-self", 0, 3), HeadSite.at("dec-self", 0, 4)
+SCORES = HeadMap({ENC: [0.1, 0.9, 0.2], DEC: [0.5, 0.3, 0.8, 0.05]})
+
+
+@pytest.mark.parametrize("keep", range(8))
+def test_the_lowest_close_in_all(keep):
+    closed = close_to(SCORES, keep)
+    assert (~closed).count() == keep
+    values = SCORES.flat()
+    if 0 < keep < 7:
+        assert values[closed.flat()].max() < values[~closed.flat()].min()
+
+
+def test_a_budget_by_kind_closes_the_lowest_of_each_kind_and_leaves_the_others():
+    closed = close_to(SCORES, {"dec-self": 1})
+    assert closed.to_json() == {
+        "encoder.0.enc-self": [False] * 3,
+        "decoder.0.dec-self": [True, True, False, True],
+    }
+
+
+def test_protected_sites_and_a_floor_keep_their_heads():
+    assert close_to(SCORES, 3, protect=["encoder.0.enc-self"])[ENC].tolist() == [False] * 3
+    assert close_to(SCORES, 0, at_least=1).to_json() == {
+        "encoder.0.enc-self": [True, False, True],
+        "decoder.0.dec-self": [True, True, False, True],
+    }
+
+
+def test_heads_of_one_key_head_close_together():
+    transformers = pytest.importorskip("transformers")
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            hidden_size=24, num_hidden_layers=1, num_attention_heads=6, num_key_value_heads=3,
+            intermediate_size=11, vocab_size=31,
+        )
+    )  # fmt: skip
+    bank = attach(model, gate="mask")
+    scores = HeadMap({bank.sites[0]: [0.0, 9.0, 1.0, 2.0, 0.0, 5.0]})  # sums 9, 3, 5
+    closed = close_to(scores, 3, model=model)
+    assert closed.flat().tolist() == [False, False, True, True, False, False]
+    remove(model, closed)
+    assert model(input_ids=torch.ones(1, 3, dtype=torch.long)).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("keep", "options", "message"),
+    [
+        (8, {}, "cannot keep 8 of 7 heads; expected 0 to 7"),
+        (-1, {}, "cannot keep -1"),
+        (2, {"protect": ["encoder.0.enc-self"]}, "cannot keep 2 of 7 heads; expected 3 to 7"),
+        (2, {"protect": ["encoder.0.enc-slf"]}, "did you mean 'encoder.0.enc-self'"),
+        ({"cross": 1}, {}, "no heads of kind 'cross'"),
+        ({"dec-self": 5}, {}, "cannot keep 5 of 4 heads"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(keep, options, message):
+    with pytest.raises(ValueError, match=message):
+        close_to(SCORES, keep, **options)
