@@ -15,17 +15,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
+    "headgates",
     "gates",
+    "analysis",
     "data",
     "configs",
     "models",
+    "bridges",
     "tasks",
-    "runfolder",
-    "analysis",
-    "pruning",
-    "report",
     "lightning_modules",
-    "protocol",
+    "workbench",
+    "report",
 )
 SCRIPTS = ("fit.py", "prune.py", "analyze.py", "translate.py")
 
@@ -53,7 +53,7 @@ class TopHeads(HeadGate):
         lowest = torch.cat([gate.score.detach() for gate in self.peers]).topk(self.open_heads).values.min()
         return (self.score.detach() >= lowest).float()
 ''',
-    "analysis/value_norm.py": '''
+    "analysis/scores/value_norm.py": '''
 """The norm of a head's values: a score of weights alone."""
 
 from headgates.gates import HeadMap, find_sites
@@ -101,7 +101,7 @@ class Reversal(Translation):
         logits = model(batch.source, batch.target_in)
         return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, reduction="sum")
 ''',
-    "models/folder_source.py": '''
+    "bridges/folder_source.py": '''
 """A model that lies in a plain folder: model.pt and vocab.model."""
 
 from pathlib import Path
@@ -143,10 +143,10 @@ METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_
         )
     ],
     "configs/scores.py": [
-        ('SCORES["value-norm"] = Score("headgates.analysis.value_norm:value_norm", "value-norm", 8)\n', None)
+        ('SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", "value-norm", 8)\n', None)
     ],
     "configs/tasks.py": [('TASKS["reversal"] = "headgates.tasks.reversal:Reversal"\n', None)],
-    "configs/source.py": [('SOURCES["folder"] = "headgates.models.folder_source:read"\n', None)],
+    "configs/source.py": [('SOURCES["folder"] = "headgates.bridges.folder_source:read"\n', None)],
 }
 TINY = ("--config", "configs/toy_tiny.yaml", "--threads", "1")
 
