@@ -33,7 +33,7 @@ __all__ = [
     "setting",
 ]
 
-GATES = [*METHODS, "none"]
+GATES = [*METHODS, "scores", "none"]
 POSITIONS = {
     "sinusoidal": "sines and cosines in turns (Vaswani et al. 2017)",
     "sinusoidal-halves": "the same numbers, all sines first",
@@ -193,7 +193,7 @@ class FitConfig(ForeignOptions):
     )
     gate: str = setting(
         "l0",
-        f"method that learns which heads stay, {', '.join(METHODS)}, or none: the base alone",
+        f"method that learns which heads stay, {', '.join(METHODS)}; scores: no gates, rows of scores at --heads; none: the base alone",
         choices=GATES,
     )
     lam: float = setting(
@@ -201,7 +201,7 @@ class FitConfig(ForeignOptions):
     )
     heads: int | None = setting(
         None,
-        "heads kept open in total; with --gate l0 the price is steered to that number, with --gate none the rows of scores have it",
+        "heads kept open in total; with --gate l0 the price is steered to that number, with --gate scores its rows have it",
         at_least=0,
     )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
@@ -351,15 +351,19 @@ class FitConfig(ForeignOptions):
             self._check_curve()
         elif told and self.heads is None:
             raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
-        if self.gate == "none":
+        if self.gate == "scores":
+            self._check_score_rows()
+        elif self.gate == "none":
             if self.heads:
-                self._check_score_rows()
+                raise ValueError(
+                    "--gate none makes a base, which closes no heads; leave --heads out, or take --gate scores"
+                )
         elif self.heads is not None and not told:
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
             raise ValueError(
                 f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate {', '.join(methods[:-1])} or {methods[-1]}"
             )
-        if self.from_scratch and (self.gate == "none" or self.task != "translation"):
+        if self.from_scratch and (self.gate not in METHODS or self.task != "translation"):
             raise ValueError(
                 "--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out"
             )
@@ -408,8 +412,8 @@ class FitConfig(ForeignOptions):
             raise ValueError(
                 f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and --from-scratch out"
             )
-        if self.gate == "none":
-            raise ValueError(f"{flag} trains gates; leave --gate none out")
+        if self.gate not in METHODS:
+            raise ValueError(f"{flag} trains gates; leave --gate {self.gate} out")
         if self.curve != sorted(set(self.curve), reverse=True) or min(self.curve, default=0) < 0:
             raise ValueError(
                 f"--curve: expected numbers of heads from many to few, each once, got {','.join(map(str, self.curve))}"
@@ -422,29 +426,31 @@ class FitConfig(ForeignOptions):
             object.__setattr__(self, "systems", list(BASES))
 
     @property
-    def told_heads(self) -> int | dict[str, int] | None:
+    def target_heads(self) -> int | dict[str, int] | None:
         """How many heads stay open, in all or by kind; None where a price decides."""
         return parse_budget(self.heads_per_kind) or self.heads
 
     @property
     def base_alone(self) -> bool:
         """Whether a base is all that is made: no gates, and no rows of scores at a number of heads."""
-        return self.gate == "none" and not self.heads
+        return self.gate == "none"
 
     @property
     def job(self) -> str:
         """What the run is called beside others: base, scores or gates."""
-        return "base" if self.base_alone else "scores" if self.gate == "none" else "gates"
+        return {"none": "base", "scores": "scores"}.get(self.gate, "gates")
 
     def _check_score_rows(self) -> None:
-        """Of --gate none --heads K."""
+        """Of --gate scores --heads K."""
+        if not self.heads:
+            raise ValueError("--gate scores closes heads by scores: give --heads N, how many stay open")
         if learned := [row for row in self.systems if row in learned_rows()]:
             raise ValueError(
-                f"--gate none learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate"
+                f"--gate scores learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate"
             )
         if not score_rows(self.systems):
             raise ValueError(
-                f"--gate none --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy"
+                f"--gate scores --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy"
             )
 
     def _check_dynamics(self) -> None:

@@ -174,7 +174,7 @@ def untrained(monkeypatch):
     def run_stage(name, *_, **__):
         raise AssertionError(f"trained {name}")
 
-    monkeypatch.setattr("headgates.workbench.experiment.run_stage", run_stage)
+    monkeypatch.setattr("headgates.workbench.lab.run_stage", run_stage)
 
 
 def assert_one_line(error: str, *words: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from headgates.configs.analyze import MOST_EXAMPLES, AnalyzeConfig
+from headgates.configs.methods import method_of
 from headgates.configs.source import SourceOptions
 from headgates.data import Corpus
 from headgates.data.batch import Batch
@@ -89,11 +90,7 @@ class AnalysedModel:
         base = one_base(folders)
         for folder in [base, *folders]:
             folder.check_finished()
-        gated = [
-            folder
-            for folder in folders
-            if folder.config().get("gate", "none") != "none" and not is_curve(folder.config())
-        ]
+        gated = [folder for folder in folders if method_of(folder.config()) and not is_curve(folder.config())]
         if config.siblings:
             gated += siblings(base, besides=gated, report=report)
         local = SourceOptions(data_dir=config.data_dir)

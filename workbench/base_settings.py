@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from headgates.configs.fields import to_dict
+from headgates.configs.methods import method_of
 from headgates.configs.schema import FitConfig, ModelConfig
 from headgates.configs.source import is_foreign
 from headgates.data.ranks import first
@@ -29,7 +30,7 @@ def open_base(config: FitConfig) -> RunFolder:
     folder = first(lambda: find_run(path, config))  # which writes what a foreign model becomes
     folder.check_finished()
     if closes_heads(folder.config()):
-        what = "gates" if folder.config().get("gate", "none") != "none" else "heads closed by scores"
+        what = "gates" if method_of(folder.config()) else "heads closed by scores"
         raise ValueError(
             f"{path} is a run with {what}; --base needs a base run, such as {folder.config().get('base')}"
         )

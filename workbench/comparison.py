@@ -22,12 +22,12 @@ from headgates.gates import find_sites
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.progress import say
 from headgates.workbench.base_settings import open_base, with_base_settings
-from headgates.workbench.experiment import Experiment
+from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import CONTINUED, SCORED, stage_fingerprint
 from headgates.workbench.folder import RunFolder, closes_heads
 from headgates.workbench.scores import ScoreRequest, head_scores
-from headgates.workbench.taught_text import taught_lines
+from headgates.workbench.stages import make_runs
 
 SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, without --heads
 OF_THE_COMMAND = (
@@ -185,7 +185,7 @@ class Comparison:
             "resume": True,
             "unique": True,
         }
-        Experiment(replace(planned.point.config(self.shared), **command), self.text).run()
+        make_runs(replace(planned.point.config(self.shared), **command), self.text)
 
     def keep_scores(self, planned: Sequence[PlannedPoint]) -> None:
         """Compute the scores that these points close by, each once, and keep them in the base's folder, where
@@ -204,7 +204,7 @@ class Comparison:
         """Let the base make the translations that the training of these points learns from, once, in its
         folder."""
         if self.shared.distill.sequences and any(each.point.epochs for each in planned):
-            taught_lines(self.text, self.base)
+            distilled_lines(self.text, self.base)
 
 
 def shared_settings(config: CompareConfig) -> FitConfig:

@@ -28,7 +28,7 @@ class ExperimentText:
         if config.test_sentences:
             self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
         self._data: TranslationData | None = None
-        self.taught: dict[str, TranslationData] = {}  # with translations of a base (protocol/taught_text.py)
+        self.distilled: dict[str, TranslationData] = {}  # with translations of a base (distilled_text.py)
 
     def with_settings(self, config: FitConfig) -> "ExperimentText":
         """The same text for a configuration that reads the same, such as another method's on the same

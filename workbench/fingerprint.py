@@ -13,8 +13,10 @@ from headgates.data import Corpus
 from headgates.data.parallel import digest_lines
 from headgates.tasks import task_named
 
-CONTINUED = "continued"  # in a gate's place: the base trained on without gates
-SCORED = "none"  # in a gate's place: heads closed by scores alone, at a number of heads
+# in a gate's place:
+BASE = "none"  # a base
+CONTINUED = "continued"  # the base trained on without gates
+SCORED = "scores"  # heads closed by scores alone, at a number of heads
 
 
 def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:

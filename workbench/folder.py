@@ -233,7 +233,7 @@ def find_runs(root: str | Path) -> list[RunFolder]:
 def closes_heads(config: Mapping[str, Any]) -> bool:
     """Whether a run with this config.yaml closes heads of its base, by learned gates or, at a number of
     heads, by scores."""
-    return config.get("gate", "none") != "none" or bool(config.get("heads"))
+    return config.get("gate", "none") != "none"
 
 
 def dense_run(folder: RunFolder) -> RunFolder:

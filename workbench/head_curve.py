@@ -8,11 +8,11 @@ Files: `K-heads.pt`, the model with K heads; `K-stage.json`, how it was trained;
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgates.analysis.knee import SLACK, Drop, drop, knee
 from headgates.analysis.significance import Scored, resample_counts, score
-from headgates.configs.methods import GateMethod
+from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
 from headgates.data.ranks import first, wait
 from headgates.gates import detach, heads_left, remove
@@ -20,11 +20,9 @@ from headgates.models.progress import say
 from headgates.tasks.base import Predictor
 from headgates.workbench.evaluation import RESAMPLES
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.gate_stage import train_gates
+from headgates.workbench.lab import Lab, Run
+from headgates.workbench.stages import train_gates
 from headgates.workbench.table import Row, write_table
-
-if TYPE_CHECKING:
-    from headgates.workbench.experiment import Experiment
 
 SHARES = (
     0.75,
@@ -39,34 +37,26 @@ SHARES = (
 KNEE = "knee.json"
 
 
-def head_curve(
-    experiment: "Experiment", base: RunFolder, continued: RunFolder | None, method: GateMethod
-) -> RunFolder:
-    """Return the run of a configuration with `curve` or `fewest`. A finished one is asked again where another
-    drop is accepted.
+def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFolder:
+    """The run of a configuration with `curve` or `fewest`. The knee of a finished one is found again where
+    another drop is accepted.
 
     Raises ValueError at counts that the model does not have."""
-    config = experiment.config
-    words = f"{'fewest' if config.fewest else 'curve'}{experiment.kinds_words}"
-    name = config.name or f"{experiment.text.prefix}-{method.name}-{words}-s{config.seed}"
-    fingerprint = experiment.fingerprint_on(base, method.name) | {"curve": config.curve or "fewest"}
-    counts = counts_of(experiment.text.load(base), config)
-    how: dict[str, Any] = {
-        "gate": method.name,
-        "base": base,
-        "fresh": config.fresh,
-        "strict": not config.unique,
-    }
-    folder, done = experiment.claim_folder(name, fingerprint, **how)
-    if done and folder.read_json(KNEE)["max_drop"] == config.max_drop:
-        say(f"run: {folder.path} (finished, same configuration; --fresh repeats it)")
-        experiment.fill_missing_report(folder)
-        return folder
-    experiment.tracker.open(folder, "gates", base)
-    HeadCurve(experiment, folder, base, method).run(continued, counts)
-    experiment.fill_report(folder)
-    experiment.tracker.finish(experiment.text.test)
-    return folder
+    config = lab.config
+    words = f"{'fewest' if config.fewest else 'curve'}{lab.kinds_words}"
+    name = config.name or f"{lab.text.prefix}-{config.gate}-{words}-s{config.seed}"
+    counts = counts_of(lab.text.load(base), config)
+    with lab.run(
+        name,
+        gate=config.gate,
+        on=base,
+        fresh=config.fresh,
+        strict=not config.unique,
+        curve=config.curve or "fewest",
+    ) as run:
+        if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.max_drop:
+            HeadCurve(run).make(continued, counts)
+    return run.folder
 
 
 def counts_of(predictor: Predictor, config: FitConfig) -> list[int]:
@@ -85,25 +75,20 @@ def counts_of(predictor: Predictor, config: FitConfig) -> list[int]:
 class HeadCurve:
     """The points of one run, and its knee."""
 
-    def __init__(self, experiment: "Experiment", folder: RunFolder, base: RunFolder, method: GateMethod):
-        self.experiment, self.folder, self.base, self.method = experiment, folder, base, method
-        self.config, self.task = experiment.config, experiment.task
-        corpus = experiment.text.corpus
+    def __init__(self, run: Run):
+        self.run, self.folder = run, run.folder
+        self.config, self.task = run.config, run.task
+        self.method = METHODS[run.config.gate]
+        corpus = run.text.corpus
         self.valid = (list(corpus.valid.sources), list(corpus.valid.targets))
         self.resamples = resample_counts(len(self.valid[0]), RESAMPLES)
 
-    def run(self, continued: RunFolder | None, counts: Sequence[int]) -> None:
+    def make(self, continued: RunFolder | None, counts: Sequence[int]) -> None:
         """Train what is not there yet, find the knee, and write the comparison."""
-        experiment, predictor = self.experiment, self.experiment.text.load(self.base)
-        evaluation = experiment.evaluation(self.folder, predictor)
-        for system, run in {"base": self.base, "base-continued": continued}.items():
-            if run is not None:
-                evaluation.borrow(system, run, experiment.text.settings)
-        evaluation.choose_reference()
-        reference_run = (
-            continued if evaluation.reference == "base-continued" and continued is not None else self.base
-        )
-        reference = self.validated("reference", experiment.text.load(reference_run))
+        run, predictor = self.run, self.run.load()
+        evaluation = run.compare_with(continued, predictor)
+        better = continued if evaluation.reference == "base-continued" and continued else run.base
+        reference = self.validated("reference", run.text.load(better))
         rows, drops = [], []
         for count in counts:
             predictor = self.smaller(predictor, count)
@@ -119,7 +104,7 @@ class HeadCurve:
         evaluation.add(
             name, weights, self.load(shown), None, stage=self.folder.read_json(f"{shown}-stage.json")
         )
-        test_counts = resample_counts(len(experiment.text.test[0]), RESAMPLES)
+        test_counts = resample_counts(len(run.text.test[0]), RESAMPLES)
         tested = [
             drop(
                 shown,
@@ -135,8 +120,7 @@ class HeadCurve:
             str(evaluation.reference),
             dict(zip((metric.name for metric in self.task.metrics), tested, strict=True)),
         )
-        self.draw(rows, str(evaluation.reference))
-        experiment.write_result(self.folder, evaluation, system=name)
+        run.finish(name)
 
     # ---------------------------------------------------------------- points
 
@@ -145,12 +129,10 @@ class HeadCurve:
         if first((self.folder / f"{count}-heads.pt").is_file):
             return self.load(count)
         bank, _ = train_gates(
-            self.experiment,
+            self.run,
             self.method,
             predictor,
-            self.folder,
-            self.base,
-            told=count,
+            target=count,
             name=f"{count} heads",
             prefix=f"{count}-",
         )
@@ -164,9 +146,9 @@ class HeadCurve:
 
     def load(self, count: int) -> Predictor:
         predictor = self.task.load_predictor(
-            self.folder.path, self.folder / f"{count}-heads.pt", self.experiment.text.settings
+            self.folder.path, self.folder / f"{count}-heads.pt", self.run.text.settings
         )
-        predictor.model.to(next(self.experiment.text.load(self.base).model.parameters()).device)
+        predictor.model.to(next(self.run.load().model.parameters()).device)
         return predictor
 
     def validated(self, name: str, predictor: Predictor) -> Scored:
@@ -196,7 +178,7 @@ class HeadCurve:
             "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
         }
 
-    # ---------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------- what is said
 
     def say_point(self, row: Row) -> None:
         metric = self.task.metrics[0]
@@ -230,20 +212,4 @@ class HeadCurve:
         smallest = tested[first.name].detectable
         say(
             f"once on the test set, against {reference}: {words}; these lines would show a loss of {smallest:.2f} four times in five"
-        )
-
-    def draw(self, rows: Sequence[Row], reference: str) -> None:
-        from headgates.report.scatter import (
-            draw_knee,  # matplotlib takes a second to import, and few runs need it
-        )
-
-        title = (
-            f"{self.folder.path.name}: {self.task.metrics[0].title} lost on validation against {reference}"
-        )
-        draw_knee(
-            rows,
-            self.folder / "heads-curve",
-            metric=self.task.metrics[0],
-            limit=self.config.max_drop,
-            title=title,
         )

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgates.data.ranks import first
+from headgates.models.progress import say
 from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.configs.schema import FitConfig
     from headgates.workbench.folder import RunFolder
+    from headgates.workbench.lab import Run
 
 
 def main() -> int:
@@ -38,10 +40,40 @@ def fit(config: "FitConfig") -> None:
     config = replace(config, devices=devices, num_nodes=num_nodes)
     check_fit(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    from headgates.workbench.experiment import Experiment
+    from headgates.workbench.stages import make_runs
 
-    run = Experiment(config).run()
+    run = make_runs(config, finished=lambda run: first(lambda: draw(run)))
     first(lambda: show(run))
+
+
+def draw(run: "Run") -> None:
+    """Draw the figures and write the pages of a run that has just finished; of one that was there, the page
+    that it lacks."""
+    from headgates.report.fill import PAGE, update_pages
+
+    if run.made or not (run.folder / PAGE).is_file():
+        draw_figures(run)
+        update_pages(run.folder, say, data_dir=run.config.data_dir, corpus=run.text.corpus)
+
+
+def draw_figures(run: "Run") -> None:
+    """The figures of --dynamics and of --curve."""
+    folder, metric = run.folder, run.task.metrics[0]
+    # matplotlib takes a second to import, and few runs need it
+    if run.job == "base" and run.config.dynamics:
+        from headgates.lightning_modules.dynamics import NAME, read_rows
+        from headgates.report.pruning_figures import draw_dynamics
+
+        title = f"{folder.path.name}: heads pruned while the base trains"
+        draw_dynamics(read_rows(folder), folder / NAME, metric=metric, title=title)
+    if run.job == "gates" and run.config.is_curve:
+        from headgates.report.scatter import draw_knee
+        from headgates.workbench.table import read_table
+
+        reference = folder.read_json("result.json")["reference"]
+        title = f"{folder.path.name}: {metric.title} lost on validation against {reference}"
+        limit, rows = run.config.max_drop, read_table(folder, "curve.csv")
+        draw_knee(rows, folder / "heads-curve", metric=metric, limit=limit, title=title)
 
 
 def show(run: "RunFolder") -> None:

@@ -80,9 +80,9 @@ def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
 
 
 def test_heads_without_gates_are_for_the_rows_of_scores():
-    assert read(FitConfig, ["--gate", "none", "--heads", "5"]).told_heads == 5
+    assert read(FitConfig, ["--gate", "none", "--heads", "5"]).target_heads == 5
     with pytest.raises(
-        ConfigError, match="--gate none --heads 5 closes heads by scores: name at least one in --systems"
+        ConfigError, match="--gate scores --heads 5 closes heads by scores: name at least one in --systems"
     ):
         read(FitConfig, ["--gate", "none", "--heads", "5", "--systems", "base"])
 
@@ -91,7 +91,7 @@ def test_heads_without_gates_are_for_the_rows_of_scores():
 def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
     with pytest.raises(ConfigError, match=f"--gate {gate} is told how many heads stay open: give --heads N"):
         read(FitConfig, ["--gate", gate])
-    assert read(FitConfig, ["--gate", gate, "--heads", "0"]).told_heads == 0
+    assert read(FitConfig, ["--gate", gate, "--heads", "0"]).target_heads == 0
 
 
 def test_a_price_and_a_number_of_heads_are_not_given_together():
@@ -101,7 +101,7 @@ def test_a_price_and_a_number_of_heads_are_not_given_together():
 
 def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
     config = read(FitConfig, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,greedy"])
-    assert (config.gate, config.told_heads) == ("l0-target", 5)
+    assert (config.gate, config.target_heads) == ("l0-target", 5)
     assert config.systems == ["base", "l0-target", "l0-target-removed", "greedy"]
     assert read(FitConfig, ["--gate", "l0", "--heads", "5"]).systems == default_systems("l0-target")
     assert METHODS[config.gate].label(config) == "5 heads"
@@ -109,7 +109,7 @@ def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
 
 def test_numbers_by_kind_add_up_to_the_heads():
     config = read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,cross=12,dec-self=8"])
-    assert (config.heads, config.told_heads) == (24, {"enc-self": 4, "dec-self": 8, "cross": 12})
+    assert (config.heads, config.target_heads) == (24, {"enc-self": 4, "dec-self": 8, "cross": 12})
 
 
 @pytest.mark.parametrize(

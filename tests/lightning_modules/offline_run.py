@@ -15,7 +15,7 @@ import torch
 
 from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
-from headgates.workbench.experiment import Experiment
+from headgates.workbench.stages import make_runs
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def fit(flags, runs, *more):
     """The finished run and what was printed."""
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        run = Experiment(read(FitConfig, [*flags, "--runs", str(runs), *more])).run()
+        run = make_runs(read(FitConfig, [*flags, "--runs", str(runs), *more]))
     return run, out.getvalue()
 
 

@@ -19,9 +19,9 @@ from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.models.checkpoint import load_file, load_model
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.fingerprint import base_fingerprint
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.stages import make_runs
 from tests.lightning_modules import stages
 from tests.lightning_modules.stages import STAGE, PowerCut, equal, rows, untrained
 
@@ -228,7 +228,7 @@ def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(co
 def test_a_base_is_pruned_while_it_trains_and_its_figure_drawn(configure, corpus, capsys):
     sentences = ("--dynamics-sentences", "29", "--dynamics-valid-sentences", "5")
     flags = ("--gate", "none", "--train.epochs", "2", "--dynamics", "1,2", *sentences)
-    folder = Experiment(configure(*flags)).run()
+    folder = make_runs(configure(*flags))
     found = [(row["epoch"], row["heads_closed"]) for row in read_rows(folder)]
     assert found[9:12] == [(1, 19), (2, 0), (2, 3)]
     record = folder.read_json("curves/dynamics.json")
@@ -240,4 +240,4 @@ def test_a_base_is_pruned_while_it_trains_and_its_figure_drawn(configure, corpus
     with pytest.raises(
         ValueError, match=r"--dynamics prunes a base while it trains, and .* was trained without"
     ):
-        Experiment(configure("--base", str(folder.path), "--dynamics", "1")).run()
+        make_runs(configure("--base", str(folder.path), "--dynamics", "1"))

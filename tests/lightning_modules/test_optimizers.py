@@ -7,7 +7,7 @@ from headgates.configs.schema import StageConfig
 from headgates.gates import attach
 from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
 from headgates.lightning_modules.stage_log import StageLog
-from headgates.workbench.experiment import Experiment
+from headgates.workbench.stages import make_runs
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
 
@@ -72,7 +72,7 @@ def test_together_steps_as_the_two_alone_do_also_after_a_scheduler_changed_the_r
 
 def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, monkeypatch):
     flags = ["--gate", "none", "--train.optimizer", "muon"]
-    whole = Experiment(configure(*flags, "--name", "whole", "--runs", str(configure().runs) + "-whole")).run()
+    whole = make_runs(configure(*flags, "--name", "whole", "--runs", str(configure().runs) + "-whole"))
 
     real = StageLog.on_train_epoch_end
 
@@ -84,7 +84,7 @@ def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, mon
     with monkeypatch.context() as patch:
         patch.setattr(StageLog, "on_train_epoch_end", cut)
         with pytest.raises(KeyboardInterrupt):
-            Experiment(configure(*flags)).run()
-    resumed = Experiment(configure(*flags, "--resume")).run()
+            make_runs(configure(*flags))
+    resumed = make_runs(configure(*flags, "--resume"))
     ours, theirs = (torch.load(run / "best.pt", weights_only=True)["model"] for run in (resumed, whole))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

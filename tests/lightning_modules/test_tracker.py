@@ -13,8 +13,8 @@ from headgates.configs.schema import FitConfig
 from headgates.lightning_modules import tracker as trackers
 from headgates.lightning_modules.tracker import AGENT, Tracker, check_name, make_tracker, mode_without_asking
 from headgates.lightning_modules.wandb_run import GateMaps, StageLogger, WandbRun
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import find_runs
+from headgates.workbench.lab import Lab
 from tests.lightning_modules.offline_run import (
     artifacts,
     fit,
@@ -117,7 +117,7 @@ def test_a_name_that_wandb_refuses_is_one_line_before_anything_is_made(
         with monkeypatch.context() as patch:
             patch.setenv(variable, name)
             with pytest.raises(ValueError, match=variable) as error:
-                Experiment(configure("--logger", "wandb"))
+                Lab(configure("--logger", "wandb"))
         text = str(error.value)
         assert "\n" not in text
         assert "letters, digits, '-', '_' and '.', and none of / \\ # ? % :" in text

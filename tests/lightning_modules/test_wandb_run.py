@@ -14,7 +14,7 @@ from headgates.configs.cli import read
 from headgates.configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY
 from headgates.configs.schema import FitConfig
 from headgates.lightning_modules.tracker import make_tracker
-from headgates.workbench import experiment as experiments
+from headgates.workbench import lab as labs
 from headgates.workbench.folder import RunFolder, find_runs
 from tests.lightning_modules.offline_run import (
     artifacts,
@@ -301,7 +301,7 @@ def test_following_a_run_changes_none_of_its_numbers(tracked, tiny_flags, tmp_pa
 def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_path, monkeypatch):
     runs = shutil.copytree(tracked[0].path.parent, tmp_path / "runs")
     flags = [*TRAIN, "--logger", "wandb", "--lambda", "0.2", "--systems", "base,l0,greedy,greedy-finetuned"]
-    run_stage = experiments.run_stage
+    run_stage = labs.run_stage
 
     def interrupted(name, *rest, **options):
         if name == "greedy-finetuned":
@@ -309,7 +309,7 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_pa
         return run_stage(name, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiments, "run_stage", interrupted)
+        patch.setattr(labs, "run_stage", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit(tiny_flags, runs, *flags)
     (folder,) = (run for run in find_runs(runs) if "l0-0.2" in run.path.name)

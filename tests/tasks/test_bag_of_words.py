@@ -14,9 +14,9 @@ from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import Machine, run_stage
 from headgates.tasks import task_named
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 from tests.tasks.bag_of_words import BagOfWords
 
 SYSTEMS = [
@@ -52,7 +52,7 @@ def run(tasks, tiny_flags, tmp_path_factory) -> RunFolder:
         "--logger",
         "csv",
     ]
-    return Experiment(read(FitConfig, [*tiny_flags, *flags])).run()
+    return make_runs(read(FitConfig, [*tiny_flags, *flags]))
 
 
 def test_its_name_is_all_that_the_table_needs(tasks):

@@ -18,9 +18,10 @@ from headgates.gates import HeadMap, attach, detach, find_sites, heads_left
 from headgates.report.speed import peak_memory
 from headgates.tasks import task_named
 from headgates.tasks.base import Task
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.lab import Lab
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 from tests.worlds.tiny_encoder import labelled_sentences, write_encoder, write_tsv
 
 SETTINGS = {"text": {"max_tokens": 61, "max_length": 20, "train_sentences": 0}, "seed": 1}
@@ -206,9 +207,9 @@ def test_an_encoder_without_its_task_is_refused(called, encoder):
 def run(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("classify") / "runs"
-    return Experiment(
+    return make_runs(
         read(FitConfig, [*FLAGS, "--encoder", str(encoder), "--data", str(labelled), "--runs", str(runs)])
-    ).run()
+    )
 
 
 @pytest.fixture
@@ -273,11 +274,11 @@ def test_a_base_is_found_by_its_encoder_and_gives_its_task_to_runs_on_it(
     other = write_encoder(tmp_path / "other")
     (other / "vocab.txt").write_text((other / "vocab.txt").read_text() + "new\n")
     config = read(FitConfig, [*map(str, words), "--encoder", str(other)])
-    again = Experiment(config)
+    again = Lab(config)
     assert again.task.made_of(config) != again.task.made_of(
         read(FitConfig, [*map(str, words), "--encoder", str(moved)])
     )
-    on_base = Experiment(read(FitConfig, ["--base", str(base.path), "--runs", str(base.path.parent)]))
+    on_base = Lab(read(FitConfig, ["--base", str(base.path), "--runs", str(base.path.parent)]))
     assert (on_base.config.task, on_base.config.encoder, on_base.config.data) == (
         "classify",
         str(encoder),

@@ -14,9 +14,9 @@ from headgates.configs.schema import FitConfig
 from headgates.data.labelled import read_labelled
 from headgates.gates import find_sites
 from headgates.workbench.dense_model import DenseModel
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 from headgates.workbench.transfer import transfer
 from tests.worlds.tiny_encoder import labelled_sentences, write_tsv
 
@@ -41,9 +41,9 @@ FLAGS = [
 def trained(encoder, labelled, tmp_path_factory) -> RunFolder:
     torch.set_num_threads(1)
     runs = tmp_path_factory.mktemp("second") / "runs"
-    return Experiment(
+    return make_runs(
         read(FitConfig, [*FLAGS, "--encoder", str(encoder), "--data", str(labelled), "--runs", str(runs)])
-    ).run()
+    )
 
 
 @pytest.fixture

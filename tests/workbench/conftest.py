@@ -7,18 +7,16 @@ import torch
 
 from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
-from headgates.workbench import experiment as experiments
-from headgates.workbench.experiment import Experiment
+from headgates.workbench import lab as labs
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.stages import make_runs
 
 
 @pytest.fixture(scope="session")
 def finished(tiny_flags, tmp_path_factory):
     """A run, with its base and the continued base, in a folder of its own."""
     torch.set_num_threads(1)
-    return Experiment(
-        read(FitConfig, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))])
-    ).run()
+    return make_runs(read(FitConfig, [*tiny_flags, "--runs", str(tmp_path_factory.mktemp("finished"))]))
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def scored(base, tiny_flags):
         "--base",
         str(base.path),
         "--gate",
-        "none",
+        "scores",
     ]
     return lambda *words: read(FitConfig, [*flags, *map(str, words)])
 
@@ -54,11 +52,11 @@ def scored(base, tiny_flags):
 def stages(monkeypatch):
     """The names of the stages that were trained."""
     trained = []
-    run_stage = experiments.run_stage
+    run_stage = labs.run_stage
 
     def record(name, *rest, **options):
         trained.append(name)
         return run_stage(name, *rest, **options)
 
-    monkeypatch.setattr(experiments, "run_stage", record)
+    monkeypatch.setattr(labs, "run_stage", record)
     return trained

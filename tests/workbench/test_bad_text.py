@@ -3,7 +3,7 @@
 import pytest
 
 from headgates.data import DataError
-from headgates.workbench.experiment import Experiment
+from headgates.workbench.stages import make_runs
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from headgates.workbench.experiment import Experiment
 )
 def test_text_that_does_not_fit_its_settings_leaves_no_half_written_run(configure, tmp_path, flags):
     with pytest.raises(DataError):
-        Experiment(configure(*flags)).run()
+        make_runs(configure(*flags))
     assert not list((tmp_path / "runs").glob("*"))
 
 
@@ -22,5 +22,5 @@ def test_bad_text_leaves_the_other_files_of_its_folder_alone(configure, tmp_path
     mine.parent.mkdir(parents=True)
     mine.write_text("years")
     with pytest.raises(DataError):
-        Experiment(configure("--text.vocab-size", "7", "--gate", "none", "--name", "mine")).run()
+        make_runs(configure("--text.vocab-size", "7", "--gate", "none", "--name", "mine"))
     assert [path.name for path in mine.parent.iterdir()] == ["thesis.tex"]

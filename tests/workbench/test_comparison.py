@@ -14,8 +14,8 @@ from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
 from headgates.configs.scores import SCORES
 from headgates.workbench.comparison import PROTOCOL, Comparison, Point, points
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.stages import make_runs
 
 
 def planned(*words: object, heads=(9, 4)) -> list[Point]:
@@ -120,7 +120,7 @@ def test_the_hash_is_that_of_the_run_that_is_made_and_of_the_continued_base(comp
     assert run.run_hash() == plain.run_hash
     assert plain.continued_hash is None
     shared = replace(comparison.shared, runs=comparison.config.runs, unique=True)
-    run = Experiment(trained.point.config(shared)).run()
+    run = make_runs(trained.point.config(shared))
     assert run.run_hash() == trained.run_hash
     continued = next(RunFolder(path) for path in comparison.base.path.parent.glob("*-continued-s1"))
     assert continued.run_hash() == trained.continued_hash

@@ -1,7 +1,7 @@
 """What is done for a run that is finished already: its page, and a base's translations of other
 test lines."""
 
-from headgates.workbench.experiment import Experiment
+from headgates.workbench.stages import make_runs
 
 RUN, BASE = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1"
 
@@ -10,12 +10,11 @@ def name(pattern: str, text_folder) -> str:
     return pattern.format(text_folder.name)
 
 
-def test_a_finished_run_that_lost_its_page_gets_it_again(runs, configure, stages, text_folder):
-    pages = [runs / name(pattern, text_folder) / "report.html" for pattern in (RUN, BASE)]
-    for page in pages:
-        page.unlink()
-    Experiment(configure()).run()
-    assert all(page.is_file() for page in pages)
+def test_a_run_that_is_there_is_handed_on_as_not_made_now(runs, configure, stages, text_folder):
+    """From this the command knows to write its page if that is missing."""
+    seen = []
+    make_runs(configure(), finished=lambda run: seen.append((run.folder.path.name, run.made)))
+    assert seen == [(name(BASE, text_folder), False), (name(RUN, text_folder), False)]
     assert stages == []
 
 
@@ -23,7 +22,7 @@ def test_a_finished_base_is_translated_again_for_other_test_lines_or_another_sea
     runs, configure, stages, text_folder, corpus
 ):
     def row(*flags):
-        run = Experiment(configure("--gate", "none", "--systems", "base", *flags)).run()
+        run = make_runs(configure("--gate", "none", "--systems", "base", *flags))
         assert run.path.name == name(BASE, text_folder)
         (only,) = run.read_json("result.json")["rows"]
         assert len((run / "hypotheses/base.txt").read_text().splitlines()) == only["evaluation"]["sentences"]

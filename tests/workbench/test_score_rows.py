@@ -11,9 +11,9 @@ from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
 from headgates.configs.scores import FINETUNED, SCORES, ScoreRow, all_score_rows, score_rows
 from headgates.gates import HeadMap
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 
 ROWS = "base,l0,random,weight-norm,weight-norm-finetuned"
 
@@ -22,9 +22,9 @@ ROWS = "base,l0,random,weight-norm,weight-norm-finetuned"
 def compared(tiny_flags, tmp_path_factory) -> RunFolder:
     """A finished run whose heads are compared with two other scores."""
     torch.set_num_threads(1)
-    return Experiment(
+    return make_runs(
         read(FitConfig, [*tiny_flags, "--systems", ROWS, "--runs", str(tmp_path_factory.mktemp("compared"))])
-    ).run()
+    )
 
 
 def kept(run: RunFolder, system: str) -> HeadMap:

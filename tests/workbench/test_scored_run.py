@@ -1,4 +1,4 @@
-"""`fit.py --gate none --heads K`: no learned gates, the rows of scores at exactly K heads."""
+"""`fit.py --gate scores --heads K`: no learned gates, the rows of scores at exactly K heads."""
 
 from dataclasses import replace
 
@@ -12,10 +12,11 @@ from headgates.configs.scores import ScoreRow
 from headgates.gates import HeadMap
 from headgates.report.table import comparison_table
 from headgates.workbench.closing import Calibration, close_heads
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.folder import dense_run
+from headgates.workbench.lab import Lab
 from headgates.workbench.related import siblings
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 from headgates.workbench.sweeps.runs import planned_runs
 
 ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
@@ -23,7 +24,7 @@ ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
 
 def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(scored, stages, capsys):
     config = scored("--heads", 4, "--systems", ROWS)
-    run = Experiment(config).run()
+    run = make_runs(config)
     assert run.path.name == "text0-xx-yy-heads-4-s1"
     rows = {row.system: row for row in run.rows()}
     assert list(rows) == ROWS.split(",")
@@ -33,14 +34,14 @@ def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(sc
     assert run.own_system() == "weight-norm-finetuned"
     (plan,) = planned_runs([config])
     assert plan.run_hash == run.run_hash()
-    assert Experiment(config).run().path == run.path
+    assert make_runs(config).path == run.path
     assert stages == ["weight-norm-finetuned"]
     comparison_table(run)
     assert "4/21" in capsys.readouterr().out
 
 
 def test_a_run_of_scores_stands_for_its_base_and_not_beside_learned_gates(scored, base, runs):
-    run = Experiment(scored("--heads", 9, "--systems", "base,random")).run()
+    run = make_runs(scored("--heads", 9, "--systems", "base,random"))
     assert dense_run(run).path.resolve() == base.path.resolve()
     (gated,) = (path for path in runs.iterdir() if "-l0-" in path.name)
     assert [sibling.path.name for sibling in siblings(base, report=print)] == [gated.name]
@@ -54,7 +55,7 @@ def test_a_run_of_scores_stands_for_its_base_and_not_beside_learned_gates(scored
         == 9
     )
     with pytest.raises(ValueError, match=r"is a run with heads closed by scores; --base needs a base run"):
-        Experiment(scored("--base", run.path, "--heads", 9, "--systems", "random"))
+        Lab(scored("--base", run.path, "--heads", 9, "--systems", "random"))
 
 
 def test_what_is_not_trained_is_the_same_run_however_long_others_train(scored):
@@ -72,7 +73,7 @@ def test_what_is_not_trained_is_the_same_run_however_long_others_train(scored):
 
 
 def test_without_a_number_the_base_alone_is_made(scored, base, stages):
-    assert Experiment(scored("--systems", "base,greedy")).run().path == base.path
+    assert make_runs(scored("--systems", "base,greedy")).path == base.path
     assert stages == []
 
 
@@ -80,7 +81,7 @@ def test_without_a_number_the_base_alone_is_made(scored, base, stages):
     ("words", "error"),
     [
         (["--heads", -1, "--systems", "greedy"], "--heads: expected a number at least 0, got -1"),
-        (["--heads", 4, "--systems", "base,l0"], "--gate none learns no gates, so it has no row l0"),
+        (["--heads", 4, "--systems", "base,l0"], "--gate scores learns no gates, so it has no row l0"),
         (["--heads", 4, "--systems", "base"], "name at least one in --systems, such as greedy"),
         (["--heads", 4, "--systems", "base,gredy"], "did you mean 'greedy'"),
     ],
@@ -94,20 +95,20 @@ def test_more_heads_than_there_are_is_refused_before_any_training(scored, tiny_f
     with pytest.raises(
         ValueError, match="cannot keep 22 of 21 heads of enc-self, dec-self, cross; give a smaller number"
     ):
-        Experiment(
+        make_runs(
             scored("--heads", 22, "--systems", "base-continued,greedy-finetuned", "--finetune.epochs", 1)
-        ).run()
+        )
     with pytest.raises(ValueError, match="cannot keep 8 of 7 heads of cross"):
-        Experiment(scored("--heads", 8, "--kinds", "cross", "--systems", "greedy")).run()
+        make_runs(scored("--heads", 8, "--kinds", "cross", "--systems", "greedy"))
     with pytest.raises(ValueError, match="cannot keep 22 of 21 heads"):
-        Experiment(replace(read(FitConfig, tiny_flags), gate="none", heads=22, systems=["greedy"]))
+        Lab(replace(read(FitConfig, tiny_flags), gate="scores", heads=22, systems=["greedy"]))
     assert stages == []
 
 
 @pytest.mark.parametrize("closing", LASTING)
 def test_every_closing_has_rows_with_weights_of_their_own(scored, base, closing, stages):
     plain, trained = (ScoreRow("weight-norm", closing, finetuned).name for finetuned in (False, True))
-    run = Experiment(scored("--heads", 8, "--systems", f"base,{plain},{trained}")).run()
+    run = make_runs(scored("--heads", 8, "--systems", f"base,{plain},{trained}"))
     assert stages == [trained]
     rows = {row.system: row for row in run.rows()}
     assert {rows[name].heads_open for name in (plain, trained)} == {8}

@@ -5,8 +5,8 @@ import pytest
 
 from headgates.gates import HeadMap
 from headgates.workbench.evaluation import Evaluation
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 
 FEW = ("--systems", "base,l0-soft,l0", "--train.epochs", "1", "--lambda", "0.05", "--gates.lr", "0.12")
 
@@ -19,7 +19,7 @@ def again(run, system, corpus):
 
 @pytest.mark.parametrize("settle", ["0", "0.5"])
 def test_soft_gates_translate_again_as_they_did_in_the_run(configure, corpus, settle):
-    run = Experiment(configure(*FEW, "--gates.settle", settle)).run()
+    run = make_runs(configure(*FEW, "--gates.settle", settle))
     rows = {row.system: row for row in run.rows()}
     xi = HeadMap.from_json(run.systems()["l0-soft"]["xi"])
     values = [head["value"] for heads in run.read_json("gates.json")["sites"].values() for head in heads]
@@ -42,7 +42,7 @@ def test_a_run_resumed_after_its_training_evaluates_the_same_soft_gates(configur
     with monkeypatch.context() as patched:
         patched.setattr(Evaluation, "add", cut)
         with pytest.raises(InterruptedError):
-            Experiment(configure(*flags)).run()
-    resumed = (Experiment(configure(*flags, "--resume")).run() / "hypotheses/l0-soft.txt").read_bytes()
-    whole = Experiment(configure(*flags, "--fresh")).run() / "hypotheses/l0-soft.txt"
+            make_runs(configure(*flags))
+    resumed = (make_runs(configure(*flags, "--resume")) / "hypotheses/l0-soft.txt").read_bytes()
+    whole = make_runs(configure(*flags, "--fresh")) / "hypotheses/l0-soft.txt"
     assert whole.read_bytes() == resumed

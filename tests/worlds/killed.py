@@ -78,13 +78,12 @@ def fit(flags: Sequence[str], deadly: int, count: Any) -> None:
 
     from headgates.configs.cli import read
     from headgates.configs.schema import FitConfig
-    from headgates.workbench import experiment
+    from headgates.workbench.stages import make_runs
 
-    experiment.update_pages = lambda *_, **__: None  # drawn from the files that are compared
     torch.set_num_threads(1)
     moments = Moments(deadly)
     with moments.counted():
-        experiment.Experiment(read(FitConfig, list(flags))).run()
+        make_runs(read(FitConfig, list(flags)))
     count.value = moments.seen
 
 

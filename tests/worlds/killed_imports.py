@@ -2,4 +2,4 @@
 
 import headgates.configs.cli  # noqa: F401
 import headgates.lightning_modules.stage  # noqa: F401
-import headgates.workbench.experiment  # noqa: F401
+import headgates.workbench.stages  # noqa: F401

@@ -13,10 +13,11 @@ from headgates.gates import HeadMap, find_sites
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_file, load_model
 from headgates.workbench.evaluation import Evaluation
-from headgates.workbench.experiment import Experiment
 from headgates.workbench.fingerprint import base_fingerprint
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.lab import Lab
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs
 
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
 RUN, BASE, CONTINUED = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1", "{}-xx-yy-continued-s1"
@@ -79,7 +80,7 @@ def test_a_run_knows_its_stages_beforehand(finished, tiny_flags, words, expected
     words = [
         str(finished.path.parent / finished.config()["base"]) if word == "..." else word for word in words
     ]
-    assert Experiment(read(FitConfig, [*tiny_flags, *words])).stages == expected
+    assert Lab(read(FitConfig, [*tiny_flags, *words])).stages == expected
 
 
 def test_greedy_has_exactly_the_number_of_heads_of_l0_and_they_are_the_most_important(finished):
@@ -181,7 +182,7 @@ def test_a_gate_run_names_its_base_and_does_not_copy_it(finished, text_folder, c
 
 def test_a_finished_run_is_shown_and_not_repeated(runs, configure, stages, capsys, text_folder):
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()}
-    assert Experiment(configure()).run().path.name == name(RUN, text_folder)
+    assert make_runs(configure()).path.name == name(RUN, text_folder)
     assert stages == []
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()} == before
     assert "finished, same configuration" in capsys.readouterr().out
@@ -191,14 +192,14 @@ def test_a_name_taken_by_another_configuration_is_refused(runs, configure, stage
     with pytest.raises(
         ValueError, match=r"holds a run with another configuration; give this one a --name of its own"
     ):
-        Experiment(configure("--name", name(RUN, text_folder), "--gates.lr", "0.4")).run()
+        make_runs(configure("--name", name(RUN, text_folder), "--gates.lr", "0.4"))
     with pytest.raises(ValueError, match="holds a run with another configuration"):
-        Experiment(configure("--name", name(BASE, text_folder), "--gate", "none", "--seed", "2")).run()
+        make_runs(configure("--name", name(BASE, text_folder), "--gate", "none", "--seed", "2"))
     assert stages == []
 
 
 def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
-    folder = Experiment(configure("--gate", "none")).run()
+    folder = make_runs(configure("--gate", "none"))
     assert folder.path.name == name(BASE, text_folder)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.path.name]
     assert stages == ["base"]
@@ -208,7 +209,7 @@ def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
 
 
 def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages, text_folder):
-    sibling = Experiment(configure("--lambda", "0.05")).run()
+    sibling = make_runs(configure("--lambda", "0.05"))
     assert stages == ["gates", "greedy-finetuned"]
     assert {path.name for path in runs.iterdir()} == {
         *(name(each, text_folder) for each in (RUN, BASE, CONTINUED)),
@@ -220,7 +221,7 @@ def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages,
 
 
 def test_the_same_seed_gives_the_same_translations_and_heads(finished, configure):
-    again = Experiment(configure()).run()
+    again = make_runs(configure())
     for system in SYSTEMS:
         assert (again / f"hypotheses/{system}.txt").read_bytes() == (
             finished / f"hypotheses/{system}.txt"
@@ -229,7 +230,7 @@ def test_the_same_seed_gives_the_same_translations_and_heads(finished, configure
 
 
 def test_another_seed_gives_another_base(finished, configure, text_folder):
-    other = Experiment(configure("--gate", "none", "--seed", "2")).run()
+    other = make_runs(configure("--gate", "none", "--seed", "2"))
     assert other.path.name.endswith("-s2")
     weights = [
         load_model(folder / "best.pt").output.weight
@@ -239,23 +240,21 @@ def test_another_seed_gives_another_base(finished, configure, text_folder):
 
 
 def test_fresh_repeats_a_finished_run_and_leaves_its_base(runs, configure, stages):
-    Experiment(configure("--fresh")).run()
+    make_runs(configure("--fresh"))
     assert stages == ["gates", "greedy-finetuned"]
 
 
 def test_a_fresh_run_of_another_name_leaves_the_first_alone(runs, configure, text_folder):
-    renamed = Experiment(configure("--fresh", "--name", "again", "--systems", "base,l0")).run()
+    renamed = make_runs(configure("--fresh", "--name", "again", "--systems", "base,l0"))
     assert renamed.path.name == "again"
-    Experiment(configure("--fresh", "--name", "third", "--systems", "base,l0")).run()
+    make_runs(configure("--fresh", "--name", "third", "--systems", "base,l0"))
     assert (runs / "again" / "result.json").is_file()
     assert (runs / "third" / "result.json").is_file()
 
 
 def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, stages, text_folder):
     elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
-    run = Experiment(
-        configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,greedy")
-    ).run()
+    run = make_runs(configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,greedy"))
     assert stages == ["gates"]
     assert [path.name for path in elsewhere.iterdir()] == [run.path.name]
     assert run.config()["base"] == str(base)
@@ -264,18 +263,18 @@ def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, s
 
 def test_a_base_that_is_none_is_refused(runs, configure, text_folder):
     with pytest.raises(ValueError, match="is a run with gates; --base needs a base run"):
-        Experiment(configure("--base", str(runs / name(RUN, text_folder)))).run()
+        make_runs(configure("--base", str(runs / name(RUN, text_folder))))
     (runs / name(BASE, text_folder) / "result.json").unlink()
     with pytest.raises(ValueError, match="is not finished"):
-        Experiment(configure("--base", str(runs / name(BASE, text_folder)))).run()
+        make_runs(configure("--base", str(runs / name(BASE, text_folder))))
     with pytest.raises(ValueError, match=f"no run at .*did you mean .*{name(BASE, text_folder)}"):
-        Experiment(configure("--base", str(runs / name(BASE, text_folder)[:-1]))).run()
+        make_runs(configure("--base", str(runs / name(BASE, text_folder)[:-1])))
 
 
 def test_another_beam_reuses_the_trained_bases_and_translates_anew(runs, configure, stages, text_folder):
-    run = Experiment(
+    run = make_runs(
         configure("--search.beam", "1", "--name", "greedy-search", "--systems", "base,base-continued,l0")
-    ).run()
+    )
     assert stages == ["gates"]
     assert all(row["evaluation"]["search"]["beam"] == 1 for row in run.read_json("result.json")["rows"])
 
@@ -288,14 +287,12 @@ def test_another_test_set_of_the_same_size_is_not_taken_for_the_first(runs, conf
         (other / f"test.{language}").write_text("".join(line + "\n" for line in reversed(lines)))
     before = (runs / name(RUN, text_folder) / "hypotheses/base.txt").read_text().splitlines()
     assert before != before[::-1]
-    run = Experiment(configure("--data", str(other), "--systems", "base,l0", "--name", "other")).run()
+    run = make_runs(configure("--data", str(other), "--systems", "base,l0", "--name", "other"))
     assert (run / "hypotheses/base.txt").read_text().splitlines() == before[::-1]
 
 
 def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
-    run = Experiment(
-        configure("--kinds", "enc-self", "--name", "encoder", "--systems", "base,l0,greedy")
-    ).run()
+    run = make_runs(configure("--kinds", "enc-self", "--name", "encoder", "--systems", "base,l0,greedy"))
     assert set(run.read_json("gates.json")["sites"]) == {"encoder.0.enc-self"}
     rows = {row["system"]: row for row in run.read_json("result.json")["rows"]}
     for system in ("l0", "greedy"):
@@ -312,9 +309,9 @@ def test_freeze_decoder_trains_the_encoder_its_own_embeddings_and_gates_only(
     configure, tmp_path, embeddings, joint, trained
 ):
     systems = ("--systems", "base,l0,greedy-finetuned")
-    run = Experiment(
+    run = make_runs(
         configure("--freeze-decoder", "--model.embeddings", embeddings, "--text.joint", joint, *systems)
-    ).run()
+    )
     base = load_file(next((tmp_path / "runs").glob("*-none-s1")) / "best.pt")["model"]
     for checkpoint in ("best.pt", "greedy-finetuned-best.pt"):
         tuned = load_file(run / checkpoint)["model"]
@@ -352,15 +349,15 @@ def test_an_interrupted_base_asks_for_resume_and_then_ends_as_an_uninterrupted_o
             lambda self, batch, index: (self.current_epoch, index) == (1, 3),
         )
         with pytest.raises(PowerCut):
-            Experiment(configure("--gate", "none")).run()
+            make_runs(configure("--gate", "none"))
     with pytest.raises(
         ValueError,
         match=r"is unfinished: --resume continues it from its last checkpoint, --fresh begins again",
     ):
-        Experiment(configure("--gate", "none")).run()
+        make_runs(configure("--gate", "none"))
     with pytest.raises(ValueError, match="is unfinished: --resume"):
-        Experiment(configure()).run()
-    resumed = Experiment(configure("--gate", "none", "--resume")).run()
+        make_runs(configure())
+    resumed = make_runs(configure("--gate", "none", "--resume"))
     whole = finished.path.parent / name(BASE, text_folder)
     left, right = load_file(whole / "best.pt")["model"], load_file(resumed / "best.pt")["model"]
     assert all(torch.equal(left[key], right[key]) for key in left)
@@ -371,8 +368,8 @@ def test_a_run_cut_before_its_first_epoch_ended_simply_begins_again(configure, m
     with monkeypatch.context() as patched:
         cut_power(patched, StageModule, "training_step", lambda self, batch, index: index == 3)
         with pytest.raises(PowerCut):
-            Experiment(configure("--gate", "none")).run()
-    assert Experiment(configure("--gate", "none")).run().finished()
+            make_runs(configure("--gate", "none"))
+    assert make_runs(configure("--gate", "none")).finished()
 
 
 @pytest.mark.parametrize("system", ["l0-soft", "greedy", "greedy-finetuned"])
@@ -384,12 +381,12 @@ def test_a_run_cut_in_its_evaluation_resumes_without_training_again(
     with monkeypatch.context() as patched:
         cut_power(patched, Evaluation, "add", lambda self, wanted, *_: wanted == system)
         with pytest.raises(PowerCut):
-            Experiment(configure()).run()
+            make_runs(configure())
     trained = ["gates", "greedy-finetuned"] if system == "greedy-finetuned" else ["gates"]
     assert stages == trained
     with pytest.raises(ValueError, match="is unfinished: --resume"):
-        Experiment(configure()).run()
-    run = Experiment(configure("--resume")).run()
+        make_runs(configure())
+    run = make_runs(configure("--resume"))
     assert stages == ["gates", "greedy-finetuned"]
     for each in SYSTEMS:
         assert (run / f"hypotheses/{each}.txt").read_text() == (
@@ -402,7 +399,7 @@ def test_gates_cut_half_way_resume_to_the_same_gates(finished, runs, configure, 
     with monkeypatch.context() as patched:
         cut_power(patched, StageModule, "training_step", lambda self, batch, index: self.current_epoch == 1)
         with pytest.raises(PowerCut):
-            Experiment(configure()).run()
-    run = Experiment(configure("--resume")).run()
+            make_runs(configure())
+    run = make_runs(configure("--resume"))
     assert run.read_json("gates.json") == finished.read_json("gates.json")
     assert (run / "hypotheses/l0.txt").read_text() == (finished / "hypotheses/l0.txt").read_text()

@@ -22,24 +22,25 @@ from headgates.workbench.folder import RunFolder
 CHUNK = 2000  # lines that are translated between two looks at the clock
 
 
-def taught_data(text: ExperimentText, folder: RunFolder, base: RunFolder) -> TranslationData:
+def distilled_data(text: ExperimentText, folder: RunFolder, base: RunFolder) -> TranslationData:
     """Batches of the text of a configuration for stages that start from `base`: with the base's translations
     for the share of the targets that `--distill.sequences` says, which are made where they are not there yet.
     folder: a run, for its
     vocabulary."""
-    key = f"{base.path.resolve()} {taught_file(text)}"
-    if key not in text.taught:
+    key = f"{base.path.resolve()} {distilled_file(text)}"
+    if key not in text.distilled:
         corpus = replace(
-            text.corpus, train=with_targets(training_text(text), taught_pairs(text), taught_lines(text, base))
+            text.corpus,
+            train=with_targets(training_text(text), distilled_pairs(text), distilled_lines(text, base)),
         )
-        text.taught[key] = text.task.data(folder.path, corpus, text.settings)
-    return text.taught[key]
+        text.distilled[key] = text.task.data(folder.path, corpus, text.settings)
+    return text.distilled[key]
 
 
-def taught_lines(text: ExperimentText, base: RunFolder) -> list[str]:
-    """The base's translations of the pairs of `taught_pairs`, in their order, from its folder, or made and
+def distilled_lines(text: ExperimentText, base: RunFolder) -> list[str]:
+    """The base's translations of the pairs of `distilled_pairs`, in their order, from its folder, or made and
     kept there."""
-    file, numbers = base / taught_file(text), taught_pairs(text)
+    file, numbers = base / distilled_file(text), distilled_pairs(text)
     if first(file.is_file):
         lines = first(lambda: read_lines(file))
         if len(lines) == len(numbers):
@@ -55,7 +56,7 @@ def taught_lines(text: ExperimentText, base: RunFolder) -> list[str]:
             places, text.task.outputs(predictor, [sources[place] for place in places]), strict=True
         ):
             lines[place] = line
-    first(lambda: base.write_text(taught_file(text), "".join(f"{line}\n" for line in lines)))
+    first(lambda: base.write_text(distilled_file(text), "".join(f"{line}\n" for line in lines)))
     return lines
 
 
@@ -64,7 +65,7 @@ def training_text(text: ExperimentText) -> ParallelText:
     return text.corpus.train.first(text.config.text.train_sentences)
 
 
-def taught_pairs(text: ExperimentText) -> Sequence[int]:
+def distilled_pairs(text: ExperimentText) -> Sequence[int]:
     """The numbers of the pairs whose target the base writes: all, or a fixed sample of at least one."""
     pairs, share = len(training_text(text)), text.config.distill.sequences
     return (
@@ -74,7 +75,7 @@ def taught_pairs(text: ExperimentText) -> Sequence[int]:
     )
 
 
-def taught_file(text: ExperimentText) -> str:
+def distilled_file(text: ExperimentText) -> str:
     """The name of the file in the base's folder, by all that its lines depend on beside the base."""
     search = {name: value for name, value in asdict(text.config.search).items() if name != "batch_tokens"}
     config = text.config
@@ -83,7 +84,7 @@ def taught_file(text: ExperimentText) -> str:
         "train_sentences": config.text.train_sentences,
         "share": config.distill.sequences,
     }
-    return f"taught/{config_hash(made_of | search)}.txt"
+    return f"distilled/{config_hash(made_of | search)}.txt"
 
 
 def with_targets(text: ParallelText, numbers: Sequence[int], lines: Sequence[str]) -> ParallelText:

@@ -9,7 +9,8 @@ from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
 from headgates.gates import HeadMap
 from headgates.models.checkpoint import load_file
-from headgates.workbench.experiment import Experiment
+from headgates.workbench.lab import Lab
+from headgates.workbench.stages import make_runs
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_more_heads_than_there_are_are_refused_before_anything_is_trained(
     configure, tmp_path, words, message
 ):
     with pytest.raises(ValueError, match=message):
-        Experiment(configure(*words))
+        Lab(configure(*words))
     assert not (tmp_path / "runs").exists()
 
 
@@ -59,9 +60,9 @@ def test_a_run_keeps_the_number_by_kind_and_the_scores_beside_it_too(configure, 
         "--gates.head-start",
         "2",
     )
-    run = Experiment(
+    run = make_runs(
         configure(*FEW, *told, "--systems", "base,subset,subset-removed,greedy", "--gates.anneal-steps", "3")
-    ).run()
+    )
     assert run.path.name == f"{text_folder.name}-xx-yy-subset-8-enc-self=1+dec-self=4+cross=3-s1"
     for system in ("subset", "subset-removed", "greedy"):
         assert rows(run)[system]["heads_by_kind"] == {"enc-self": 1, "dec-self": 4, "cross": 3}
@@ -89,7 +90,7 @@ def test_a_priced_run_keeps_the_number_learns_from_its_base_and_trains_the_heads
         "--from-scratch",
         "true",
     )
-    run = Experiment(configure(*FEW, *told, "--systems", "base,base-continued,l0,greedy-finetuned")).run()
+    run = make_runs(configure(*FEW, *told, "--systems", "base,base-continued,l0,greedy-finetuned"))
     assert run.path.name == f"{text_folder.name}-xx-yy-l0-target-9-s1"
     assert stages == [
         "base",

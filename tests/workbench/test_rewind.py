@@ -11,9 +11,8 @@ from headgates.configs.cli import ConfigError, read
 from headgates.configs.schema import FitConfig
 from headgates.gates import attach
 from headgates.workbench.closing import Calibration, close_heads
-from headgates.workbench.experiment import Experiment
-from headgates.workbench.gate_stage import begin_again
 from headgates.workbench.source import open_source
+from headgates.workbench.stages import make_runs, rewind
 
 
 @pytest.mark.parametrize("how", ["mean", "repair"])
@@ -28,7 +27,7 @@ def test_the_weights_are_those_of_the_base_closed_in_that_way(finished, how):
     closed = bank.closed()
     bank.binarise()
     before = {name: weight.clone() for name, weight in began.model.state_dict().items()}
-    begin_again(trained, began, how, bank)
+    rewind(trained, began, how, bank)
     close_heads(expected.model, closed, how, Calibration(expected))
     state, wanted = trained.state_dict(), expected.model.state_dict()
     assert {name for name in wanted if not torch.equal(state[name], wanted[name])} == set()
@@ -67,7 +66,7 @@ def test_a_stage_that_begins_again_differs_and_is_found_again(finished, tiny_fla
         "2",
     ]
     plain, repaired, again = (
-        Experiment(read(FitConfig, [*flags, *more])).run()
+        make_runs(read(FitConfig, [*flags, *more]))
         for more in (
             ["--name", "plain"],
             ["--gates.close", "repair", "--name", "repaired"],

@@ -9,11 +9,11 @@ from headgates.configs.cli import ConfigError, read
 from headgates.configs.schema import FitConfig
 from headgates.data.parallel import ParallelText
 from headgates.tasks.translation import Translation
-from headgates.workbench import experiment as experiments
-from headgates.workbench.experiment import Experiment
+from headgates.workbench import lab as labs
+from headgates.workbench.distilled_text import distilled_data, distilled_lines, distilled_pairs, with_targets
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.source import open_source
-from headgates.workbench.taught_text import taught_data, taught_lines, taught_pairs, with_targets
+from headgates.workbench.stages import make_runs
 
 ROWS = "base,base-continued,weight-norm,weight-norm-finetuned"
 
@@ -40,7 +40,7 @@ def translated(monkeypatch):
 
 def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypatch):
     trained = {}
-    run_stage = experiments.run_stage
+    run_stage = labs.run_stage
 
     def record(name, module, data, *rest, **how):
         trained[name] = [
@@ -50,8 +50,8 @@ def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypa
         assert [len(pair[1]) for pair in data.train_pairs[:3]]
         return run_stage(name, module, data, *rest, **how)
 
-    monkeypatch.setattr(experiments, "run_stage", record)
-    Experiment(told("--distill.sequences", 1)).run()
+    monkeypatch.setattr(labs, "run_stage", record)
+    make_runs(told("--distill.sequences", 1))
     assert set(trained) == {"base-continued", "weight-norm-finetuned"}
     source = open_source(base.path, device="cpu")
     written = source.corpus.train
@@ -70,11 +70,11 @@ def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypa
 
 def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
     text = ExperimentText(told("--distill.sequences", 0.25))
-    numbers, lines = taught_pairs(text), taught_lines(text, base)
+    numbers, lines = distilled_pairs(text), distilled_lines(text, base)
     assert len(numbers) == len(lines) == round(0.25 * len(text.corpus.train))
-    assert numbers == taught_pairs(ExperimentText(told("--distill.sequences", 0.25, "--seed", 2)))
-    data = taught_data(text, base, base)
-    assert data is taught_data(text, base, base)
+    assert numbers == distilled_pairs(ExperimentText(told("--distill.sequences", 0.25, "--seed", 2)))
+    data = distilled_data(text, base, base)
+    assert data is distilled_data(text, base, base)
     other = {
         i
         for i, pair in enumerate(zip(data.corpus.train.targets, text.corpus.train.targets, strict=True))
@@ -88,24 +88,24 @@ def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
 
 def test_the_base_translates_once_and_a_short_file_is_made_again(told, base, translated, capsys):
     config = told("--distill.sequences", 0.5)
-    first = taught_lines(ExperimentText(config), base)
+    first = distilled_lines(ExperimentText(config), base)
     assert len(translated) == len(first)
-    (file,) = (base / "taught").iterdir()
-    assert taught_lines(ExperimentText(config), base) == first
+    (file,) = (base / "distilled").iterdir()
+    assert distilled_lines(ExperimentText(config), base) == first
     assert len(translated) == len(first)
     file.write_text("torn\n", encoding="utf-8")
-    assert taught_lines(ExperimentText(config), base) == first
+    assert distilled_lines(ExperimentText(config), base) == first
     assert len(translated) == 2 * len(first)
     assert f"1 lines, expected {len(first)}; it is made again" in capsys.readouterr().out
     other = ExperimentText(replace(config, search=replace(config.search, beam=config.search.beam + 1)))
-    taught_lines(other, base)
-    assert len(list((base / "taught").iterdir())) == 2
+    distilled_lines(other, base)
+    assert len(list((base / "distilled").iterdir())) == 2
 
 
 def test_a_line_without_words_leaves_the_written_target():
     text = ParallelText(["a", "b", "c"], ["A", "B", "C"], {"empty": 1})
-    taught = with_targets(text, [0, 2], ["", "new"])
-    assert (taught.sources, taught.targets, taught.skipped) == (
+    distilled = with_targets(text, [0, 2], ["", "new"])
+    assert (distilled.sources, distilled.targets, distilled.skipped) == (
         ["a", "b", "c"],
         ["A", "B", "new"],
         {"empty": 1},

@@ -1,0 +1,371 @@
+"""The context around a run: its folder is claimed or found finished, stages are trained in it, rows are added,
+and its result is written.
+
+    with lab.run("toy-en-de-l0-0.01-s1", gate="l0", on=base) as run:
+        if not run.done:
+            run.train("gates", module)
+            run.evaluation.add("l0", weights, predictor, open_heads)
+            run.finish("l0")
+
+Every stage ends with its files in the folder, so a crash loses no finished stage, and `--resume` continues.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from headgates.configs.heads_per_kind import check_budget, parse_budget
+from headgates.configs.methods import METHODS
+from headgates.configs.schema import FitConfig, StageConfig
+from headgates.configs.scores import FINETUNED, score_rows
+from headgates.data.ranks import first, is_first
+from headgates.gates import KINDS
+from headgates.lightning_modules.distilling import Distilling
+from headgates.lightning_modules.gating import Gating
+from headgates.lightning_modules.module import StageModule
+from headgates.lightning_modules.precision import resolve_precision
+from headgates.lightning_modules.stage import (
+    Machine,
+    StageResult,
+    freeze_decoder,
+    load_best,
+    run_stage,
+)
+from headgates.lightning_modules.tracker import make_tracker
+from headgates.models.cpu_kernels import bound_caches, change_dropout
+from headgates.models.progress import minutes, say
+from headgates.tasks.base import Predictor, Task
+from headgates.workbench.base_settings import open_base, with_base_settings
+from headgates.workbench.distilled_text import distilled_data
+from headgates.workbench.evaluation import Evaluation
+from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.fingerprint import BASE, CONTINUED, base_fingerprint, stage_fingerprint
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.provenance import device_name, provenance
+from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run
+from headgates.workbench.scores import ScoreRequest
+from headgates.workbench.source import Source, best_device
+
+SALT = 262_072_178  # the stages base, base-continued and gates have 0, 1 and 2, as in recorded results
+
+
+def stage_seed(seed: int, stage: str) -> int:
+    """The seed of a stage: of its optimiser, batches and noise."""
+    return seed * 10 + zlib.crc32(f"{SALT} {stage}".encode()) % 1000
+
+
+class Lab:
+    """What all runs of one configuration share: text, machine, tracker and locks. finished: called on every
+    run that is found or made; the commands write pages there."""
+
+    def __init__(
+        self, config: FitConfig, text: ExperimentText | None = None, finished: "Finished" = lambda run: None
+    ):
+        """text: that of the configuration, where it has been read already. Raises ValueError where --base is
+        no finished base, or a setting contradicts it."""
+        self.named_base = None if config.base is None else open_base(config)
+        if self.named_base is not None:
+            config = with_base_settings(config, self.named_base)
+        self.config, self.finished = config, finished
+        self.precision = resolve_precision(config.precision)
+        self.machine = Machine(
+            config.devices,
+            self.precision,
+            config.logger,
+            nodes=config.num_nodes,
+            strategy=config.strategy,
+            checkpoint_minutes=config.checkpoint_minutes,
+            checkpoint_steps=config.checkpoint_steps,
+        )
+        bound_caches()
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        # of the code that runs, whatever is checked out later
+        self.provenance = provenance(device_name(), self.precision, config.seed)
+        self.tracker = make_tracker(config, self.provenance)
+        self.text = ExperimentText(config) if text is None else text.with_settings(config)
+        self.task = self.text.task
+        check_target_heads(config, self.task)
+        self.locks = RunLocks()
+
+    @contextmanager
+    def run(
+        self,
+        name: str,
+        *,
+        gate: str,
+        on: RunFolder | None = None,
+        job: str = "gates",
+        fresh: bool = False,
+        strict: bool = False,
+        **cache_key: Any,
+    ) -> Iterator["Run"]:
+        """The run of this configuration that `gate` makes: BASE, CONTINUED, SCORED or a method's name. on: its
+        base. job: what the tracker calls it. fresh, strict: see `claim_run`. cache_key: what it depends on
+        beside the fingerprint.
+
+        A run that fails before anything was trained leaves no folder that would block the corrected
+        command."""
+        run = self.claim(name, gate, on, job, fresh=fresh, strict=strict, cache_key=cache_key)
+        try:
+            yield run
+        except ValueError:
+            if not run.done and is_first():
+                abandon_run(run.folder, self.task.tokenizer_files)
+            raise
+        if run.done or run.made:
+            self.locks.release()  # others may now build on it
+            if job in ("base", "gates"):  # the others have no page
+                self.finished(run)
+        if run.made and run.tracked:
+            self.tracker.finish(self.text.test)
+
+    def claim(
+        self,
+        name: str,
+        gate: str,
+        base: RunFolder | None,
+        job: str,
+        *,
+        fresh: bool,
+        strict: bool,
+        cache_key: dict[str, Any],
+    ) -> "Run":
+        config, corpus = self.config, self.text.corpus
+        if base is None:
+            made_of = base_fingerprint(config, corpus, self.precision)
+        else:
+            made_of = stage_fingerprint(
+                config, corpus, self.precision, base_hash=str(base.run_hash()), gate=gate, test=self.text.test
+            )
+        settings = config
+        if gate in (BASE, CONTINUED):  # which have no settings of how heads are closed
+            settings = replace(
+                config,
+                gate="none",
+                systems=config.systems,
+                heads=None,
+                heads_per_kind=[],
+                from_scratch=False,
+                curve=[],
+                fewest=False,
+            )
+        folder, done = first(
+            lambda: claim_run(
+                config,
+                settings,
+                name,
+                made_of | cache_key,
+                facts=self.provenance,
+                locks=self.locks,
+                files=self.task.tokenizer_files,
+                base=base,
+                fresh=fresh,
+                strict=strict,
+            )
+        )
+        what = {BASE: "base", CONTINUED: "base-continued"}.get(gate, "run")
+        again = "; --fresh repeats it" if what == "run" else ""
+        say(
+            f"{what}: {folder.path} (finished, same configuration{again})"
+            if done
+            else f"{what}: {folder.path}"
+        )
+        return Run(self, folder, base, job, done)
+
+    def close(self) -> None:
+        self.tracker.close()
+        self.locks.release()
+
+    @property
+    def kinds_words(self) -> str:
+        """The gated kinds in a run's name; nothing for all."""
+        chosen = [kind for kind in KINDS if kind in self.config.kinds]
+        return "" if len(chosen) == len(KINDS) else "-" + "+".join(chosen)
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages in their order, finished ones too; a base that --base names is none."""
+        config, method = self.config, METHODS.get(self.config.gate)
+        names = [] if self.named_base is not None else ["base"]
+        if config.base_alone:
+            return names
+        names += ["base-continued"] if "base-continued" in config.systems else []
+        if config.is_curve:
+            return [*names, *(f"{count} heads" for count in config.curve)]
+        names += ["gates"] if method else []
+        names += [
+            row for rows in score_rows(config.systems).values() for row in rows if row.endswith(FINETUNED)
+        ]
+        scratch = method is not None and method.scratch in config.systems
+        return [*names, method.scratch, f"{method.scratch}, on"] if method and scratch else names
+
+    def score_request(self, source: Source) -> ScoreRequest:
+        sentences = self.config.greedy_sentences
+        return ScoreRequest(source, valid=source.lines("valid"), seed=self.config.seed, sentences=sentences)
+
+
+class Run:
+    """A run in its folder. base: what it starts from; done: found finished; made: finished just now."""
+
+    def __init__(self, lab: Lab, folder: RunFolder, base: RunFolder | None, job: str, done: bool):
+        self.lab, self.folder, self.job, self.done = lab, folder, job, done
+        self.config, self.task, self.text, self._base = lab.config, lab.task, lab.text, base
+        self.made = self.tracked = False
+
+    @property
+    def base(self) -> RunFolder:
+        assert self._base is not None  # a base itself has none
+        return self._base
+
+    # ---------------------------------------------------------------- models
+
+    def load(self) -> Predictor:
+        """A fresh copy of the base."""
+        return self.text.load(self.base)
+
+    def track(self) -> None:
+        """Let the tracker follow the run from here on."""
+        if not self.tracked:
+            self.lab.tracker.open(self.folder, self.job, self._base)
+            self.tracked = True
+
+    def train(
+        self,
+        name: str,
+        predictor: Predictor,
+        stage: StageConfig,
+        *,
+        prefix: str = "",
+        seeded_as: str = "",
+        distilled: bool = False,
+        watchers: Sequence[pl.Callback] = (),
+        **beside: Any,
+    ) -> StageResult:
+        """Train a stage and return its result; a stage whose result is on disk is not run again.
+
+        seeded_as: the stage whose seed it has, its own by default. distilled: on the base's translations, if
+        the configuration says so. beside: gating and distilling of the module."""
+        seed = stage_seed(self.config.seed, seeded_as or name)
+        module = StageModule(self.task, predictor, stage, seed=seed, sample=self.text.sample(stage), **beside)
+        record = f"{prefix}stage.json"
+        if first((self.folder / record).is_file):
+            result = StageResult.from_json(self.folder.read_json(record))
+            load_best(module, self.folder, result.weights)
+            module.model.to(best_device())
+            return result
+        self.track()
+        data = self.text.data(self.folder)
+        if distilled and self.config.distill.sequences:
+            data = distilled_data(self.text, self.folder, self.base)
+        data.accumulate = stage.accumulate
+        data.seed = seed  # a new order of batches: the seed of the stage, not of the base again
+        stages = self.lab.stages  # those of --fewest are known once the model's heads are counted
+        result = run_stage(
+            name,
+            module,
+            data,
+            self.folder,
+            self.lab.machine,
+            stage,
+            prefix=prefix,
+            resume=self.config.resume,
+            place=f"stage {stages.index(name) + 1} of {len(stages)}" if name in stages else "",
+            loggers=self.lab.tracker.loggers(name),
+            watchers=[*watchers, *self.lab.tracker.watchers(name)],
+        )
+        module.model.to(best_device())  # the trainer leaves it on the CPU
+        self.folder.write_json(record, result.to_json())
+        end = {True: " (converged)", False: " (not converged)", None: ""}[result.converged]
+        say(
+            f"{name}: best epoch {result.best_epoch + 1} of {result.epochs}, "
+            f"validation loss {result.losses[result.best_epoch]:.4f}{end}, "
+            f"{minutes(result.seconds)} of training, {result.tokens_per_second:,.0f} {self.task.unit}/s"
+        )
+        return result
+
+    def train_on(
+        self,
+        name: str,
+        predictor: Predictor,
+        *,
+        prefix: str = "",
+        seeded_as: str = "",
+        gating: Gating | None = None,
+        whole: bool = False,
+    ) -> StageResult:
+        """Train on from the base, helped alike whatever was done to the base's heads. whole: the decoder too,
+        whatever --freeze-decoder says."""
+        config = self.config
+        if config.freeze_decoder and not whole:
+            freeze_decoder(predictor.model)
+        if config.finetune.dropout is not None:
+            change_dropout(predictor.model, config.finetune.dropout)
+        distilling = Distilling(self.load().model, config.distill) if config.distill.weight else None
+        return self.train(
+            name,
+            predictor,
+            config.finetune,
+            prefix=prefix,
+            seeded_as=seeded_as,
+            distilled=True,
+            gating=gating,
+            distilling=distilling,
+        )
+
+    # ---------------------------------------------------------------- rows
+
+    def begin_rows(self, predictor: Predictor) -> Evaluation:
+        """The rows of the run, none as yet. predictor: whose settings of prediction all rows have."""
+        settings = self.task.prediction_settings(predictor)
+        self.evaluation = Evaluation(self.folder, self.task, self.text.test, settings)
+        return self.evaluation
+
+    def compare_with(self, continued: RunFolder | None, predictor: Predictor) -> Evaluation:
+        """Begin the rows with those of the bases, the better of which is the reference."""
+        self.track()
+        evaluation = self.begin_rows(predictor)
+        evaluation.borrow("base", self.base, self.text.settings)
+        if continued is not None:
+            evaluation.borrow("base-continued", continued, self.text.settings)
+        evaluation.choose_reference()
+        return evaluation
+
+    def finish(self, system: str) -> None:
+        """Write the result. system: the run's own."""
+        self.folder.write_json(
+            "result.json",
+            {
+                "rows": [row.to_json() for row in self.evaluation.rows],
+                "system": system,
+                "reference": self.evaluation.reference,
+                "finished": True,
+                **self.lab.provenance,
+                "data": self.text.about(self.folder),
+            },
+        )
+        self.made = True
+
+
+Finished = Callable[[Run], None]
+
+
+def check_target_heads(config: FitConfig, task: Task) -> None:
+    """Raises ValueError where more heads are to stay open than the gated kinds have, unless only the model
+    itself will tell."""
+    totals = task.heads_by_kind(config)
+    if config.heads is None or totals is None:
+        return
+    gated = {kind: totals[kind] for kind in config.kinds}
+    if config.heads_per_kind:
+        check_budget(parse_budget(config.heads_per_kind), gated)
+    if config.heads > sum(gated.values()):
+        raise ValueError(
+            f"--heads: cannot keep {config.heads} of {sum(gated.values())} heads of {', '.join(gated)}; "
+            "give a smaller number"
+        )

@@ -1,0 +1,406 @@
+"""The runs of `fit.py`: a base, the base trained on, gates on its heads, rows of scores at a number of heads, and
+the open heads from random weights."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import Any, cast
+
+import pytorch_lightning as pl
+import torch
+
+from headgates.configs.methods import METHODS, GateMethod
+from headgates.configs.schema import FitConfig, StageConfig
+from headgates.configs.scores import FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
+from headgates.data.ranks import first, is_first
+from headgates.gates import GateBank, HeadMap, attach, detach, find_sites, heads_left, remove
+from headgates.lightning_modules.dynamics import Dynamics
+from headgates.lightning_modules.gating import Gating, budget_of
+from headgates.lightning_modules.stage import StageResult
+from headgates.models.progress import say
+from headgates.tasks.base import Predictor
+from headgates.workbench.closing import Calibration, close_heads
+from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.lab import Finished, Lab, Run
+from headgates.workbench.scores import closed_by, compute_scores, head_scores, ranked
+from headgates.workbench.source import Source
+
+
+def make_runs(
+    config: FitConfig, text: ExperimentText | None = None, finished: Finished = lambda run: None
+) -> RunFolder:
+    """The finished run of the configuration, trained now unless it is there already. text, finished: see
+    `Lab`."""
+    from headgates.workbench.head_curve import curve_run
+
+    lab = Lab(config, text, finished)
+    config = lab.config
+    try:
+        base = base_run(lab)
+        if config.base_alone:
+            lab.tracker.complete(base, "base", None, lab.text.test)
+            return base
+        if config.gate == SCORED:
+            check_heads(lab, base)
+        continued = continued_run(lab, base) if "base-continued" in config.systems else None
+        make: Callable[[Lab, RunFolder, RunFolder | None], RunFolder] = gated_run
+        if config.gate == SCORED:
+            make = scored_run
+        elif config.is_curve:
+            make = curve_run
+        folder = make(lab, base, continued)
+        lab.tracker.complete(folder, config.job, base, lab.text.test)
+        return folder
+    finally:
+        lab.close()
+
+
+# ---------------------------------------------------------------- bases
+
+
+def base_run(lab: Lab) -> RunFolder:
+    """A finished base: the one named by --base, one in --runs with the same configuration, or one that is
+    trained now."""
+    config, text = lab.config, lab.text
+    if lab.named_base is not None:
+        return lab.named_base
+    name = config.name if config.name and config.base_alone else f"{text.prefix}-none-s{config.seed}"
+    with lab.run(name, gate=BASE, job="base", fresh=config.fresh and config.base_alone) as run:
+        if run.done:
+            if config.base_alone:
+                evaluate_again(run)
+            return run.folder
+        first(lambda: lab.task.prepare_folder(run.folder.path, text.corpus, config))
+        text.data(run.folder)
+        pl.seed_everything(config.seed, verbose=False)
+        predictor = lab.task.new_predictor(run.folder.path, config)
+        result = run.train("base", predictor, config.train, watchers=dynamics(run))
+        add_ungated(run, "base", predictor, result)
+    return run.folder
+
+
+def continued_run(lab: Lab, base: RunFolder) -> RunFolder:
+    """The base trained on without gates for as many epochs as the gates get. All gate runs with this
+    fine-tuning share it."""
+    name = f"{lab.text.prefix}-continued-s{lab.config.seed}"
+    with lab.run(name, gate=CONTINUED, on=base, job="base-continued") as run:
+        if not run.done:
+            predictor = run.load()
+            add_ungated(run, "base-continued", predictor, run.train_on("base-continued", predictor))
+    return run.folder
+
+
+def add_ungated(run: Run, system: str, predictor: Predictor, result: StageResult) -> None:
+    """Evaluate a model without gates, the only row of its run."""
+    evaluation = run.begin_rows(predictor)
+    evaluation.add(system, run.folder / "best.pt", predictor, None, stage=result.to_json())
+    evaluation.choose_reference()
+    run.finish(system)
+
+
+def evaluate_again(run: Run) -> None:
+    """Translate the test set of this configuration, where the finished base was evaluated on another or with
+    another search."""
+    row = next(iter(run.folder.rows()), None)  # a base that others trained has none
+    if row is None:
+        return
+    predictor = run.text.load(run.folder)
+    evaluation = run.begin_rows(predictor)
+    if row.evaluation == evaluation.fingerprint:
+        return
+    say(
+        "base: its result is of other test lines or another search; "
+        f"the {len(run.text.test[0])} lines are translated now"
+    )
+    evaluation.add("base", run.folder / "best.pt", predictor, None, stage=row.stage)
+    evaluation.choose_reference()
+    run.finish("base")
+
+
+def dynamics(run: Run) -> list[pl.Callback]:
+    """The callback that prunes the base while it trains, or nothing without --dynamics."""
+    config, text = run.config, run.text
+    if not config.dynamics:
+        return []
+    data = run.task.data(
+        run.folder.path, text.corpus, text.settings, train_sentences=config.dynamics_sentences
+    )
+    validated = data.split("valid").numbers[: config.dynamics_valid_sentences or None]
+    valid = (
+        [text.corpus.valid.sources[number] for number in validated],
+        [text.corpus.valid.targets[number] for number in validated],
+    )
+    facts = {
+        "train_sentences": len(data.train_pairs),
+        "text_digest": text.corpus.digest(),
+        **run.lab.provenance,
+    }
+    return [Dynamics(run.folder, config.dynamics, data=data, valid=valid, facts=facts)]
+
+
+# ---------------------------------------------------------------- learned gates
+
+
+def gated_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFolder:
+    """Gates trained on the base, made exactly 0 or 1, and compared with closing by scores at the same number
+    of heads."""
+    config, method = lab.config, METHODS[lab.config.gate]
+    kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else lab.kinds_words
+    steering = f"{method.steering(config):g}"
+    name = config.name or f"{lab.text.prefix}-{method.name}-{steering}{kinds}-s{config.seed}"
+    with lab.run(name, gate=method.name, on=base, fresh=config.fresh, strict=not config.unique) as run:
+        if run.done:
+            return run.folder
+        predictor = run.load()
+        run.compare_with(continued, predictor)
+        open_heads = learn_gates(run, method, predictor)
+        if method.removed in config.systems:
+            add_removed(run, method, predictor, open_heads)
+        add_score_rows(run, continued, keep=open_heads.count(), total=open_heads.heads_total)
+        if method.scratch in config.systems:
+            train_from_scratch(run, method.scratch, open_heads)
+        run.finish(method.exact)
+    return run.folder
+
+
+def learn_gates(run: Run, method: GateMethod, predictor: Predictor) -> HeadMap:
+    """Train the gates, make them exactly 0 or 1, evaluate the model before and after, and return the open
+    heads (bool)."""
+    config, model, weights, evaluation = run.config, predictor.model, run.folder / "best.pt", run.evaluation
+    bank, result = train_gates(run, method, predictor, target=config.target_heads)
+    if is_first():
+        bank.save(run.folder / "gates.json")
+    bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
+    open_heads, soft = bank.open(), bank.values()
+    exact, expected, stage = (
+        open_heads.map(lambda row: row.double()),
+        bank.open_prob().sum(),
+        result.to_json(),
+    )
+    if method.soft in config.systems:
+        evaluation.add(
+            method.soft,
+            weights,
+            predictor,
+            soft.map(lambda row: row > 0),
+            xi=soft,
+            expected_open_heads=expected,
+            stage=stage,
+        )
+    detach(model)
+    attach(model, gate="mask", kinds=config.kinds, xi=open_heads)
+    if method.soft in config.systems and soft.map(lambda row: row.double()) == exact:
+        evaluation.repeat(method.exact, method.soft, weights, exact, because="all gates are exactly 0 or 1")
+    else:
+        evaluation.add(
+            method.exact, weights, predictor, open_heads, xi=exact, expected_open_heads=expected, stage=stage
+        )
+    evaluation.warn_about_binarising(method)
+    return open_heads
+
+
+def train_gates(
+    run: Run,
+    method: GateMethod,
+    predictor: Predictor,
+    *,
+    target: int | dict[str, int] | None,
+    name: str = "gates",
+    prefix: str = "",
+) -> tuple[GateBank, StageResult]:
+    """Train gates on the predictor's heads as they are now, and return them, exact where the stage made them
+    so, with how it went.
+
+    target: how many stay open, for methods that have a number. name, prefix: of the stage, and of its files
+    in the folder."""
+    config, model = run.config, predictor.model
+    start = run.text.source(run.base)
+    if config.gates.close != "zero" or not is_whole(model):
+        start = replace(start, predictor=with_model(predictor, copy.deepcopy(model)))
+        start.corpus = run.text.corpus  # read already
+    options = method.gate_options(config.gates) | head_start(run, method, start, target)
+    by_number = method.steered_by == "heads"
+    if by_number:
+        options["open_heads"] = target
+    bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
+    gating = Gating(
+        config.gates,
+        budget_of(method, config, target),
+        epochs=config.finetune.epochs,
+        told=by_number,
+        at_settling=None
+        if config.gates.close == "zero"
+        else partial(rewind, model, start, config.gates.close),
+    )
+    return bank, run.train_on(name, predictor, prefix=prefix, gating=gating)
+
+
+def rewind(model: Any, start: Source, how: str, bank: GateBank) -> None:
+    """Once the heads are decided: the weights become those that the stage began with, closed as `how` says.
+    What they learned under noise is given up for a refit towards the whole model."""
+    whole = {name: weight.clone() for name, weight in start.model.state_dict().items()}
+    close_heads(start.model, bank.closed(), how, Calibration(start))
+    state = model.state_dict()
+    with torch.no_grad():
+        for name, weight in start.model.state_dict().items():
+            state[name].copy_(weight)
+    start.model.load_state_dict(whole)
+
+
+def with_model(predictor: Predictor, model: Any) -> Predictor:
+    other: Any = copy.copy(predictor)
+    other.model = model
+    return cast(Predictor, other)
+
+
+def is_whole(model: Any) -> bool:
+    left = heads_left(model)
+    return left.count() == left.heads_total
+
+
+def head_start(
+    run: Run, method: GateMethod, start: Source, target: int | dict[str, int] | None
+) -> dict[str, HeadMap]:
+    """Where the gates start: `head_start` above or below the middle at the ends of the order by a score, and
+    0 where, of gates that have a number, as many are above; nothing where all start alike. Scores of the base
+    are kept in its folder, those of a model with fewer heads are not."""
+    gates = run.config.gates
+    if not gates.head_start:
+        return {}
+    by, request = gates.head_start_by, run.lab.score_request(start)
+    scores = head_scores(by, request) if is_whole(start.model) else compute_scores(SCORES[by], request)
+    scores = HeadMap({site: row for site, row in scores.select(run.config.kinds).items() if site.heads})
+    # each layer scaled as pruning by it does: a raw order would empty whole layers
+    flat = ranked(by, scores).flat()
+    ranks = flat.argsort(stable=True).argsort() + 0.5  # 0.5 for the head that closes first
+    keep = sum(target.values()) if isinstance(target, dict) else target
+    border = len(flat) / 2 if keep is None else len(flat) - keep
+    starts = gates.head_start * (ranks - border) / (len(flat) / 2)
+    if keep is None:  # a price has yet to close any
+        starts = starts + getattr(gates, method.starts)
+    return {method.starts: scores.like(starts)}
+
+
+def add_removed(run: Run, method: GateMethod, predictor: Predictor, open_heads: HeadMap) -> None:
+    """Remove the closed heads from the gated model, save and evaluate it, and count the lines it translates
+    differently."""
+    evaluation = run.evaluation
+    if open_heads.count() == open_heads.heads_total:
+        evaluation.repeat(method.removed, method.exact, run.folder / "best.pt", because="no head is closed")
+        return
+    detach(predictor.model)
+    remove(predictor.model, ~open_heads)
+    weights = run.folder / f"{method.removed}.pt"
+    run.task.save_model(weights, predictor)
+    # what stays in the weights may be closed
+    still_open = HeadMap(dict(heads_left(predictor.model)) | dict(open_heads))
+    row = evaluation.add(method.removed, weights, predictor, still_open)
+    row.lines_unlike_masked = evaluation.count_different_lines(method.removed, method.exact)
+    if row.lines_unlike_masked:
+        say(
+            f"{method.removed}: {row.lines_unlike_masked} of {len(run.text.test[0])} lines are not those of "
+            f"{method.exact}: sums in another order, at near ties"
+        )
+
+
+def train_from_scratch(run: Run, row: str, open_heads: HeadMap) -> None:
+    """Train and evaluate the open heads from random weights, with the base's seed: as the base was trained,
+    then as long as the gates (Voita et al. 2019, table 2)."""
+    config, folder = run.config, run.folder
+    pl.seed_everything(config.seed, verbose=False)
+    predictor = run.task.new_predictor(run.base.path, config)
+    attach(predictor.model, gate="mask", kinds=config.kinds, xi=open_heads)
+    as_base, after = f"{row}-base-", f"{row}-"
+    if not first((folder / f"{after}stage.json").is_file):
+        schedule = as_many_batches(run.base, run.lab.machine.ranks)
+        run.train(row, predictor, schedule, prefix=as_base, seeded_as="base")
+    result = run.train_on(f"{row}, on", predictor, prefix=after, seeded_as="base-continued", whole=True)
+    for name in (f"{as_base}best.pt", f"{as_base}last.pt", f"{after}last.pt"):
+        (folder / name).unlink(missing_ok=True)
+    xi = open_heads.map(lambda row: row.double())
+    run.evaluation.add(row, folder / result.weights, predictor, open_heads, xi=xi, stage=result.to_json())
+
+
+def as_many_batches(base: RunFolder, ranks: int) -> StageConfig:
+    """How a base was trained, with as many batches a step as it had, by so many ranks."""
+    settings = base.config()
+    schedule = StageConfig(**settings["train"])
+    its_ranks = settings.get("devices", 1) * settings.get("num_nodes", 1)
+    return replace(schedule, accumulate=max(1, schedule.accumulate * its_ranks // ranks))
+
+
+# ---------------------------------------------------------------- scores
+
+
+def check_heads(lab: Lab, base: RunFolder) -> None:
+    """Raises ValueError where the base has fewer heads than --heads."""
+    kinds, heads = lab.config.kinds, lab.config.heads or 0
+    total = sum(site.heads for site in find_sites(lab.text.source(base).model) if site.kind in kinds)
+    if heads > total:
+        raise ValueError(
+            f"--heads: cannot keep {heads} of {total} heads of {', '.join(kinds)}; give a smaller number"
+        )
+
+
+def scored_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFolder:
+    """The run of `--gate scores --heads K`: rows of scores at exactly K heads. Its own system is the last."""
+    config = lab.config
+    assert config.heads is not None
+    name = config.name or f"{lab.text.prefix}-heads-{config.heads}-s{config.seed}"
+    how = {"fresh": config.fresh, "strict": not config.unique}
+    with lab.run(name, gate=SCORED, on=base, job="scores", **how) as run:
+        if not run.done:
+            predictor = run.load()
+            evaluation = run.compare_with(continued, predictor)
+            total = sum(site.heads for site in find_sites(predictor.model) if site.kind in config.kinds)
+            add_score_rows(run, continued, keep=config.heads, total=total)
+            run.finish(evaluation.rows[-1].system)
+    return run.folder
+
+
+def add_score_rows(run: Run, continued: RunFolder | None, *, keep: int, total: int) -> None:
+    """Add every row of a score that the configuration names, with `keep` of the `total` heads of its kinds
+    open. Where none is closed, the rows are those of the bases."""
+    for score, names in score_rows(run.config.systems).items():
+        if continued is None or keep != total:
+            add_rows_of(run, score, names, keep=keep)
+            continue
+        for name in names:
+            trained = name.endswith(FINETUNED)
+            other, weights = ("base-continued", continued) if trained else ("base", run.base)
+            run.evaluation.repeat(name, other, weights / "best.pt", because="no head is closed")
+
+
+def add_rows_of(run: Run, score: str, names: list[str], *, keep: int) -> None:
+    """Close all but `keep` of the gated kinds' heads on the base, lowest scores first, in each of the ways
+    that the rows name; then fine-tune as long as the gates were."""
+    config, folder, rows = run.config, run.folder, all_score_rows()
+    source = run.text.source(run.base)
+    request = run.lab.score_request(source)
+    scores = head_scores(score, request).select(config.kinds)
+    per_kind = config.target_heads if isinstance(config.target_heads, dict) else None
+    closed = closed_by(
+        score, scores, request=request, per_kind=per_kind, keep=None if per_kind is not None else keep
+    )
+    folder.write_json(f"scores/{SCORES[score].family or score}.json", scores.to_json())
+    xi = (~closed).map(lambda row: row.double())
+    for closing, of_closing in groupby(names, key=lambda name: rows[name].closing):
+        source, weights = run.text.source(run.base), run.base / "best.pt"
+        predictor = source.predictor
+        if closing != ZERO:  # refitted on a sample of the run's own training text
+            close_heads(source.model, closed, closing, Calibration(source))
+            weights = folder / f"{ScoreRow(score, closing).name}.pt"
+            run.task.save_model(weights, predictor)
+        attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
+        for name in of_closing:
+            if not rows[name].finetuned:
+                run.evaluation.add(name, weights, predictor, ~closed, xi=xi)
+                continue
+            result = run.train_on(name, predictor, prefix=f"{name}-")
+            (folder / f"{name}-last.pt").unlink(missing_ok=True)
+            stage = result.to_json()
+            run.evaluation.add(name, folder / result.weights, predictor, ~closed, xi=xi, stage=stage)
