@@ -1,2 +1,2 @@
-"""Measurements behind the README's claims, a script each: `python -m benchmarks.gate_overhead`. Records go to
-results/."""
+"""Measurements, a question each: `python -m benchmarks.costs` prints a table and adds a line to results/.
+`python -m benchmarks.records` fills the tables of the pages from these files."""

@@ -118,9 +118,8 @@ class Benchmark:
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         threads = " and ".join(map(str, answer.threads or [made_by["threads"]]))
-        print(
-            f"{made_by['device']}; threads: {threads}; torch {made_by['versions']['torch']}; one line added to {out}"
-        )
+        torch = made_by["versions"]["torch"]
+        print(f"{made_by['device']}; threads: {threads}; torch {torch}; one line added to {out}")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -47,7 +47,7 @@ def fairseq_checkpoints() -> Any:
     except Exception as error:  # on a Python too new for it, its dataclasses raise ValueError
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"fairseq cannot be imported here ({reason}); run this where it can, docs/sources-fairseq.md says what it needs"
+            f"fairseq cannot be imported here ({reason}); docs/sources-fairseq.md says what it needs"
         ) from error
     return checkpoint_utils
 
@@ -190,7 +190,7 @@ def answer(options: argparse.Namespace) -> Answer:
 
 main = Benchmark(
     "fairseq_reads",
-    "fairseq itself on the checkpoints that export.py --to fairseq writes, against the models: log-probabilities and translations",
+    "fairseq on the checkpoints that export.py --to fairseq writes: log-probabilities and translations",
     __doc__,
     FLAGS,
     answer,

@@ -141,13 +141,25 @@ def student() -> Cells:
     ]
 
 
+def lines_of(name: str) -> list[dict[str, Any]]:
+    text = (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def measured() -> Cells:
-    """question, against, answer, file of each benchmark: its newest line."""
-    return [
-        [question, against, answer(json.loads(lines[-1])), f"[{name}](../results/{name}.jsonl)"]
-        for name, question, against, answer in QUESTIONS
-        if (lines := (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+    """question, against, answer, file of each benchmark: its newest line, for costs each pass's newest."""
+    newest = {}
+    for record in lines_of("costs"):
+        newest |= {each["what"]: each["ratio"] for each in record["measured"]}
+    rows = [
+        (text, "a plain pass", "; ".join(f"{name}: {spread(ratio)}" for name, ratio in newest[what].items()))
+        for what, text in COSTS.items()
     ]
+    answers = [
+        [question, against, answer(lines_of(name)[-1]), f"[{name}](../results/{name}.jsonl)"]
+        for name, question, against, answer in QUESTIONS
+    ]
+    return [*answers, *([*row, "[costs](../results/costs.jsonl)"] for row in rows)]
 
 
 def spread(ratio: dict[str, Any]) -> str:
@@ -174,26 +186,24 @@ def decoding(record: dict[str, Any]) -> str:
     return "; ".join(texts)
 
 
+COSTS = {
+    "gates": "a training step with gates: times as long",
+    "importance": "importance of all heads: times as long",
+    "relevance": "relevance of all heads: times as long",
+    "refit": "a refit with half of the heads closed: times as long",
+}
 MEMORY = ("bounded", "as torch leaves it")
 QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
     ("training_peers", "training: times as fast", "Hugging Face's Marian in bf16, same weights and batches",
      lambda record: each(record["measurements"], "d_model", "ratio")),
     ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
      "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding),
-    ("gate_overhead", "a training step with gates: times as long", "the step without",
-     lambda record: each(record["sizes"], "size", "ratio")),
     ("memory", "training in bf16 on a CPU: CPU time of bounded memory", "memory as torch leaves it",
      lambda record: f"{spread(record['ratio'])}; peak "
      + " against ".join(f"{record['measured'][each]['peak_mb']:,} MB" for each in MEMORY)),
     ("big_corpus", "steps on a corpus of 10 million pairs: times as long", "text in memory",
      lambda record: f"{spread(record['throughput']['slower'])}; "
      f"{record['private_mb_above_model']['second']:.0f} MB above the model"),
-    ("importance_cost", "importance of all heads: times as long", "a plain forward and backward pass",
-     lambda record: each(record["measured"], "size", "ratio", "sentence")),
-    ("repair_cost", "refit of W_O in every layer: times as long", "a forward pass over the same text",
-     lambda record: each(record["measured"], "size", "ratio", "repair")),
-    ("lrp_cost", "relevance of all heads (ratio rule): times as long", "a training step on the same text",
-     lambda record: each(record["measured"], "size", "ratio", "ratio sum")),
     ("fuzz", "damaged and hostile files that our readers are given", "one clear error each",
      lambda record: "; ".join(f"{name}: {count:,}" for name, count in record["all"].items())),
 ]  # fmt: skip

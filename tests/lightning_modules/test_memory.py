@@ -22,8 +22,8 @@ native_bf16 = pytest.mark.skipif(resolve_precision("auto") != "bf16", reason="fp
 
 VARIED_SHAPES = """
 import random, sys
+from benchmarks.memory import kilobytes
 from benchmarks.product_step import product_step
-from benchmarks.repair_cost import kilobytes
 from headgates.configs.schema import ModelConfig, StageConfig
 from headgates.data.batch import collate
 from headgates.lightning_modules.memory import EVERY, release_memory

@@ -1,0 +1,177 @@
+"""What do our own passes cost beside a plain one over the same sentences?
+
+    gates       a training step with a Hard Concrete gate on every head   beside the step without
+    importance  importance of all heads, in its three forms               beside a forward and backward pass
+    relevance   LRP of all heads, by each rule, summed over steps         beside a training step in fp32
+    refit       refits with every second head closed                      beside a forward pass
+
+An untrained model of fit.py's default size (`toy`) or of configs/multi30k.yaml takes the same batches of real
+text in turns with the plain pass. In fp32, but for `gates`, which takes fit.py's own precision.
+"""
+
+import argparse
+import copy
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
+from headgates.report.speed.measure import alternate, median_text, range_text, ratio_by_round
+
+if TYPE_CHECKING:
+    from headgates.configs.schema import FitConfig
+    from headgates.data.batch import Batch
+    from headgates.data.corpus import TranslationData
+    from headgates.models.transformer import Transformer
+
+SEED = 1
+PLAIN = "plain"
+Blocks = dict[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
+
+
+def untrained(
+    size: str, data_dir: str | None, *, sentences: int = 0
+) -> "tuple[FitConfig, TranslationData, Transformer]":
+    """The settings, the first `sentences` training pairs (0: all), and a model in evaluation mode."""
+    import torch
+
+    from headgates.configs.cli import from_dict
+    from headgates.configs.schema import FitConfig
+    from headgates.configs.yaml_file import load_yaml
+    from headgates.data import load_corpus
+    from headgates.data.corpus import TranslationData, make_vocabs
+    from headgates.models.transformer import Transformer
+    from headgates.workbench.source import best_device
+
+    settings = {} if size == "toy" else load_yaml(str(ROOT / f"configs/{size}.yaml"))
+    config = from_dict(FitConfig, settings)
+    corpus, text = load_corpus(config.data, data_dir=data_dir, src=config.src, tgt=config.tgt), config.text
+    with tempfile.TemporaryDirectory() as folder:
+        vocabs = make_vocabs(corpus, folder, size=text.vocab_size, joint=text.joint)
+    data = TranslationData(
+        corpus=corpus,
+        source_vocab=vocabs[0],
+        target_vocab=vocabs[1],
+        max_tokens=text.max_tokens,
+        max_length=text.max_length,
+        train_sentences=sentences,
+        seed=SEED,
+    )
+    torch.manual_seed(SEED)
+    model = Transformer(config.model, len(vocabs[0]), len(vocabs[1])).to(best_device())
+    return config, data, model.eval()
+
+
+def gates(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
+    from benchmarks.product_step import gated_step, product_step
+    from headgates.lightning_modules.precision import resolve_precision
+
+    precision = resolve_precision("auto")
+    plain = product_step(copy.deepcopy(model), config.finetune, precision)
+    gated = gated_step(
+        model, config.finetune, config.gates, lam=config.lam, kinds=config.kinds, precision=precision
+    )
+    return {PLAIN: lambda: plain.block(batches), "with gates": lambda: gated.block(batches)}
+
+
+def importance(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
+    import torch
+
+    from headgates.analysis.batches import batch_loss
+    from headgates.analysis.scores.importance import importance
+
+    def plain() -> None:
+        for batch in batches:
+            torch.autograd.grad(batch_loss(model, batch), list(model.parameters()))
+
+    return {
+        PLAIN: plain,
+        "per sentence": lambda: importance(model, batches, absolute="sentence"),
+        "per token": lambda: importance(model, batches, absolute="token"),
+        "per batch": lambda: importance(model, batches, absolute="batch"),
+    }
+
+
+def relevances(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
+    from benchmarks.product_step import product_step
+    from headgates.analysis.lrp import relevance
+    from headgates.models.lrp_walk import Walk
+
+    plain = product_step(copy.deepcopy(model), config.train, "32")
+    return {
+        PLAIN: lambda: plain.block(batches),
+        "gate-gradient": lambda: relevance(model, batches, walk=None, aggregation="sum"),
+        "ratio": lambda: relevance(model, batches, walk=Walk, aggregation="sum"),
+    }
+
+
+def refits(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
+    import torch
+
+    from headgates.gates import HeadMap, find_sites
+    from headgates.workbench.closing import WAYS, real_positions
+
+    closed = HeadMap({site: torch.arange(site.heads) % 2 == 1 for site in find_sites(model)})
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    def forward(model: "Transformer", batch: "Batch") -> object:
+        return model(batch.source, batch.target_in)
+
+    def plain() -> None:
+        with torch.no_grad():
+            for batch in batches:
+                forward(model, batch)
+
+    def refit(way: str) -> None:
+        WAYS[way](model, closed, batches, forward, positions=real_positions)
+        model.load_state_dict(before)
+
+    blocks: Blocks = {PLAIN: plain}
+    for way in ("repair", "stream", "values"):
+        blocks[way] = lambda way=way: refit(way)  # type: ignore[misc]
+    return blocks
+
+
+WHAT = {"gates": gates, "importance": importance, "relevance": relevances, "refit": refits}
+
+
+def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The ratio of each block's seconds to the plain pass's, round by round."""
+    config, data, model = untrained(size, options.data_dir, sentences=options.sentences)
+    batches = [batch.to(model.output.weight.device) for batch in data.batches("train", options.max_tokens)]
+    seconds = alternate(WHAT[what](config, model, batches), rounds=options.rounds)
+    plain = seconds.pop(PLAIN)
+    ratio = {name: ratio_by_round(each, plain) for name, each in seconds.items()}
+    return {"what": what, "size": size, "batches": len(batches), "ratio": ratio}
+
+
+def answer(options: argparse.Namespace) -> Answer:
+    measured = [measure(what, size, options) for what in options.what for size in options.sizes]
+    rows = [
+        [each["what"], each["size"], name, median_text(ratio, 3), range_text(ratio, 3)]
+        for each in measured
+        for name, ratio in each["ratio"].items()
+    ]
+    header = ["what", "size", "", "times as long as plain", "lowest to highest"]
+    return Answer({"measured": measured, "rounds": options.rounds}, header, rows, seed=SEED)
+
+
+main = Benchmark(
+    "costs",
+    "seconds of our passes over those of a plain pass on the same sentences",
+    __doc__,
+    [
+        ("--what", {"nargs": "+", "choices": list(WHAT), "default": list(WHAT), "help": "(default: all)"}),
+        ("--sizes", {"nargs": "+", "choices": ["toy", "multi30k"], "default": ["toy"]}),
+        ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
+        count_flag("--sentences", 500, "training pairs of a pass"),
+        count_flag("--max-tokens", 4000, "of a batch, padding counted"),
+        count_flag("--rounds", 5, "timed blocks of each"),
+    ],
+    answer,
+    peers=["pytorch-lightning"],
+).main
+
+if __name__ == "__main__":
+    sys.exit(main())
