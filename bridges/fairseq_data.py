@@ -74,6 +74,11 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
     )
 
 
+def read_pieces(place: str, *, src: str | None, tgt: str | None) -> Corpus:
+    """`read_binarised` whose lines keep the pieces of BPE apart."""
+    return read_binarised(place, src=src, tgt=tgt, whole_words=False)
+
+
 def language_pairs(folder: Path) -> set[tuple[str, str]]:
     """The (source, target) languages in the names of a folder's index files."""
     found = (NAME.fullmatch(path.name) for path in folder.glob("*.idx"))

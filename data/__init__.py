@@ -4,10 +4,10 @@ every --help answers at once; batches are in data.batching and data.corpus, voca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.registry import imported
 from headgates.data.named import multi30k
 from headgates.data.parallel import Corpus, folder_files, read_files, read_folder
 from headgates.data.text import DataError
@@ -23,27 +23,15 @@ def _toy(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed:
     return toy_corpus(src=src, tgt=tgt, data_dir=data_dir, seed=seed)
 
 
-def _binarised(place: str, *, src: str | None, tgt: str | None, whole_words: bool = True) -> Corpus:
-    from headgates.bridges.fairseq_data import read_binarised  # here, because a tokenizer comes with it
-
-    return read_binarised(place, src=src, tgt=tgt, whole_words=whole_words)
-
-
-def _hub(place: str, *, src: str | None, tgt: str | None) -> Corpus:
-    from headgates.data.hub import read_hub
-
-    return read_hub(place, src=src, tgt=tgt)
-
-
 # name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default;
 # a loader ignores what it has
 # no use for.
 CORPORA: dict[str, Callable[..., Corpus]] = {"toy": _toy, "multi30k": multi30k}
-# prefix -> loader(place, src=, tgt=) -> Corpus of other programs' files: --data PREFIX:PLACE
-CORPUS_FILES: dict[str, Callable[..., Corpus]] = {
-    "fairseq": _binarised,
-    "fairseq-pieces": partial(_binarised, whole_words=False),
-    "hf": _hub,
+# prefix -> "module:loader(place, src=, tgt=) -> Corpus" of other programs' files: --data PREFIX:PLACE
+CORPUS_FILES = {
+    "fairseq": "headgates.bridges.fairseq_data:read_binarised",
+    "fairseq-pieces": "headgates.bridges.fairseq_data:read_pieces",
+    "hf": "headgates.data.hub:read_hub",
 }
 
 
@@ -78,7 +66,7 @@ def load_corpus(
         return CORPORA[str(data)](src=src, tgt=tgt, data_dir=data_dir, seed=seed)
     prefix, colon, place = str(data).partition(":")
     if colon and prefix in CORPUS_FILES:
-        return CORPUS_FILES[prefix](place, src=src, tgt=tgt)
+        return imported(CORPUS_FILES[prefix])(place, src=src, tgt=tgt)
     return read_folder(corpus_folder(data, data_dir), src=src, tgt=tgt)
 
 
