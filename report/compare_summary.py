@@ -6,7 +6,7 @@ of several methods is chosen on the lines that it is measured on, which flatters
 sentence says so.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
 from headgates.configs.scores import ZERO
@@ -70,7 +70,7 @@ def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
     best, *others = compared.at(epochs, heads)
     reference = compared.reference(epochs)
     against = f"{gap(best.minus(reference))} against {reference.label}"
-    text = f"At {heads} heads {trained(epochs)} {best.label} has the highest score, {score(best, metric)}, {against}"
+    text = f"At {heads} heads {trained(epochs)} {best.label} is the best, {score(best, metric)}, {against}"
     if not others:
         return text + "."
     difference = best.minus(others[0])
@@ -156,22 +156,17 @@ def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
     gains = [difference.value for difference in differences]
     if len(gains) == 1:
         (group, _), (one,) = pairs[0], differences
-        return f"{one.value:+.2f} {metric} ({interval_text(one.interval)}; {group.label} at {group.asked} heads, {called(one)})"
-    counted = counts_of(called(difference) for difference in differences)
-    return f"{mean(gains):+.2f} {metric} on average over {len(gains)} pairs of points ({min(gains):+.2f} to {max(gains):+.2f}; {counted})"
+        at = f"{group.label} at {group.asked} heads, {called(one)}"
+        return f"{one.value:+.2f} {metric} ({interval_text(one.interval)}; {at})"
+    found = [called(difference) for difference in differences]
+    names = [name for name in ("better", "a tie", "worse") if name in found]
+    counted = ", ".join(f"{found.count(name)} {name.removeprefix('a ')}" for name in names)
+    gained = f"{mean(gains):+.2f} {metric} on average over {len(gains)} pairs of points"
+    return f"{gained} ({min(gains):+.2f} to {max(gains):+.2f}; {counted})"
 
 
 def called(difference: Difference) -> str:
     return {"ahead": "better", "behind": "worse", "tie": "a tie"}[difference.verdict]
-
-
-def counts_of(names: Iterable[str]) -> str:
-    found = list(names)
-    return ", ".join(
-        f"{found.count(name)} {name.removeprefix('a ')}"
-        for name in ("better", "a tie", "worse")
-        if name in found
-    )
 
 
 def caution(compared: Compared) -> str:

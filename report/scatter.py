@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 from matplotlib.transforms import Bbox
 
 from headgates.analysis.knee import SLACK
@@ -65,10 +65,12 @@ def draw_scatter(
     xlabel: str,
     ylabel: str,
     fewer: bool = True,
+    logarithmic: bool = False,
     beside: Callable[[Axes], None] | None = None,
 ) -> None:
-    """Write the panels to `path`.png and `path`.svg. fewer: heads fall to the right; beside: draws one more
-    panel at the right. Raises ValueError without a point."""
+    """Write the panels to `path`.png and `path`.svg. fewer: heads fall to the right; logarithmic: both
+    axes are, with a tick at every x; beside: draws one more panel at the right. Raises ValueError without a
+    point."""
     panels = [panel for row in grid for panel in row]
     if not any(len(series.heads) for panel in panels for series in panel.series):
         raise no_rows("point")
@@ -87,7 +89,15 @@ def draw_scatter(
             axes_row[0].set_ylabel(ylabel)
         for axes in axes_grid[-1]:
             axes.set_xlabel(xlabel)
-        if fewer:
+        if logarithmic:
+            ticks = panels[0].series[0].heads
+            for axes in axes_grid.flat:
+                axes.loglog(base=2)
+                axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+                axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+                axes.yaxis.set_major_formatter("{x:,g}")
+                axes.minorticks_off()
+        elif fewer:
             axes_grid[0, 0].invert_xaxis()
         for part in right:
             assert beside is not None

@@ -225,10 +225,10 @@ def test_a_report_of_nothing_is_refused(run, export_here, words):
 
 
 def test_the_report_gets_the_settings(run, export_here, monkeypatch):
-    from headgates.report.speed import report as speed_report
+    from headgates.report.speed import speed
 
     asked = []
-    monkeypatch.setattr(speed_report, "report", asked.append)
+    monkeypatch.setattr(speed, "report", asked.append)
     code, _, error = export_here(run.path, "--report", "speed", "--beams", "1", "--quick")
     assert code == 0, error
     (config,) = asked

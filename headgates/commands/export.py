@@ -34,7 +34,7 @@ def export_or_report(config: "ExportConfig") -> None:
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     if config.report is not None:
-        from headgates.report.speed.report import report
+        from headgates.report.speed.speed import report
 
         report(config)
         return

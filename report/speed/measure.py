@@ -7,8 +7,10 @@ highest.
 
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -61,6 +63,21 @@ def alternate(
 def load_average() -> float | None:
     """Running processes over the last minute: a quiet machine is below 1 before a measurement."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def peak_bytes() -> int | None:
+    """The largest resident set of this process so far; None where the system does not report it."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # Linux. Its ru_maxrss would begin with that of the process that started this one
+        lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        if lines:
+            return int(lines[0].split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, Any]:

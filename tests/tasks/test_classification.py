@@ -15,7 +15,7 @@ from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
 from headgates.data.labelled import labelled_corpus
 from headgates.gates import HeadMap, attach, detach, find_sites, heads_left
-from headgates.report.speed import peak_memory
+from headgates.report.speed import speed
 from headgates.tasks import task_named
 from headgates.tasks.base import Task
 from headgates.workbench.folder import RunFolder
@@ -356,9 +356,9 @@ def test_a_classifier_neither_translates_nor_is_exported(run, called, tmp_path):
 
 
 def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, called, monkeypatch):
-    peaks = {"interpreter": 1, "imports": 2}
+    peaks = {"imports": 2}
     monkeypatch.setattr(
-        peak_memory,
+        speed,
         "in_fresh_process",
         lambda spec, work: peaks | {"peaks": [3 + i for i in range(len(work))]},
     )
@@ -386,9 +386,9 @@ def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, call
 
 def test_a_run_with_gates_is_timed_at_its_own_heads(copy, called, monkeypatch):
     monkeypatch.setattr(
-        peak_memory,
+        speed,
         "in_fresh_process",
-        lambda spec, work: {"interpreter": 1, "imports": 2, "peaks": [3] * len(work)},
+        lambda spec, work: {"imports": 2, "peaks": [3] * len(work)},
     )
     words = (
         "--report",

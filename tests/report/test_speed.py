@@ -1,5 +1,5 @@
-"""The speed report: its arithmetic from given seconds, its systems, and the whole of it on a tiny run. No
-timing is a test."""
+"""The speed report: what it measures, its arithmetic from given seconds, its page from given numbers, its
+systems, and the whole of it on a tiny run. No timing is a test."""
 
 import json
 import random
@@ -11,7 +11,6 @@ import yaml
 
 from headgates.commands import export
 from headgates.configs.export import ExportConfig
-from headgates.configs.methods import METHODS
 from headgates.configs.schema import ModelConfig
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites, heads_left, remove
@@ -19,18 +18,24 @@ from headgates.models.checkpoint import save_model
 from headgates.models.multiply_adds import decoding
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translation
-from headgates.report.speed import peak_memory
-from headgates.report.speed import report as speed_report
-from headgates.report.speed import systems as speed_systems
-from headgates.report.speed.report import (
+from headgates.report.speed import speed
+from headgates.report.speed.speed import (
+    Plan,
     ReportCell,
+    System,
     TimedTranslation,
     add_memory,
     cell_rows,
+    findings,
+    in_fresh_process,
+    open_system,
+    page,
+    pooled,
+    prepare,
     report,
+    report_cells,
     speedup_columns,
 )
-from headgates.report.speed.systems import System, open_system, prepare, text_of
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
 
@@ -94,7 +99,7 @@ def run(tmp_path_factory) -> RunFolder:
 
 @pytest.fixture
 def torch_alone(monkeypatch):
-    monkeypatch.setattr(speed_systems, "ENGINES", {})
+    monkeypatch.setattr(speed, "ENGINES", {})
 
 
 @pytest.fixture
@@ -105,12 +110,11 @@ def no_processes(monkeypatch):
     def grow(spec, work):
         given.append(work)
         return {
-            "interpreter": 10 << 20,
             "imports": 200 << 20,
             "peaks": [(300 + i) << 20 for i in range(len(work))],
         }
 
-    monkeypatch.setattr(peak_memory, "in_fresh_process", grow)
+    monkeypatch.setattr(speed, "in_fresh_process", grow)
     return given
 
 
@@ -137,19 +141,32 @@ class Parrot:
 # ---------------------------------------------------------------- what is measured
 
 
-def test_the_expected_time_grows_with_the_batch_counts_every_round_and_is_corrected_by_what_was_measured(
-    run, monkeypatch
-):
-    vocab = open_source(run.path, "base").translator.source_vocab
-    # one sentence takes 1 s, eight take 8 s: 8 batches of the one and 1 of the other, 3 rounds, a warm-up,
-    # and once for memory
-    planned = [ReportCell(1, "short", batch, sentences(8)) for batch in (1, 8)]
-    monkeypatch.setattr(speed_report, "clock", Tick(9.0, 1.0, 8.0))
-    seconds = speed_report.expected_seconds({"dense": Parrot(vocab)}, planned, rounds=3)
-    assert seconds == pytest.approx([8 * 4 + 1 + 0.08, 8 * 4 + 8 + 0.08])
-    assert (
-        speed_report.time_left([10, 40, 60], 1, 30, systems=0) == "about 5.0 min left"
-    )  # all is three times as slow as expected
+def test_thirds_hold_every_sentence_that_is_not_empty_by_its_length():
+    plan = Plan([1], [], [1], 1)
+    parts = plan.sentences_by_length([5, 0, 1, 9, 3, 3, 0, 7])
+    assert parts == {"short": [2, 4], "middle": [5, 0], "long": [7, 3]}
+    with pytest.raises(ValueError, match="at least 3 test sentences that are not empty, got 2"):
+        plan.sentences_by_length([4, 0, 4])
+
+
+def test_every_setting_has_some_tens_of_sentences_in_whole_batches_spread_over_their_part():
+    plan = Plan([1, 4, 16, 64], [], [1, 5], 5)
+    lines = [f"sentence {i}" for i in range(300)]
+    planned = report_cells(plan, lines, plan.sentences_by_length(range(1, 301)))
+    assert len({(each.batch, each.beam, each.length) for each in planned}) == len(planned) == 24
+    assert {each.batch: len(each.sentences) for each in planned} == {1: 16, 4: 32, 16: 32, 64: 64}
+    assert all(len(batch) == each.batch for each in planned for batch in each.batches)
+    spread = report_cells(Plan([1], [], [1], 1), lines, {"short": list(range(160)), "few": [7, 8]})
+    assert spread[0].sentences == lines[0:160:10]
+    assert spread[1].sentences == [lines[7]] * 8 + [lines[8]] * 8
+
+
+def test_quick_is_one_length_two_batch_sizes_and_two_rounds_and_a_length_its_nearest_sentences():
+    plan = Plan.from_config(config(quick=True, repeats=7))
+    assert (plan.batch_sizes, plan.beams, plan.repeats) == ([1, 16], [1, 2], 2)
+    assert list(plan.sentences_by_length(range(1, 301))) == ["middle"]
+    parts = Plan.from_config(config(lengths=[200, 10])).sentences_by_length([0, *range(1, 301)])
+    assert parts == {"10 pieces": list(range(1, 65)), "200 pieces": list(range(168, 232))}
 
 
 # ---------------------------------------------------------------- numbers
@@ -170,6 +187,105 @@ def test_where_nothing_is_saved_there_is_no_share_of_it():
         "saved_share": None,
         "share_of_ideal": None,
     }
+
+
+def given(speedups: dict[str, dict[tuple[int, int], tuple[float, float, float]]]) -> dict:
+    """A report with these ratios (lowest, median, highest) for each system, beam and batch."""
+    systems, rows = {}, []
+    for name, cells in speedups.items():
+        kind, _, engine = name.partition("-")
+        against = None if kind == "dense" else "-".join(["dense", engine]).rstrip("-")
+        words = f"{kind}, {engine or 'PyTorch'}"
+        systems[name] = {
+            "words": words,
+            "against": against,
+            "parameters": 1234,
+            "file_bytes": 4 << 20,
+            "memory": {"imports": 200 << 20},
+        }
+        for (beam, batch), (lowest, median, highest) in cells.items():
+            ratio = {"median": median, "lowest": lowest, "highest": highest, "values": []}
+            is_dense = kind == "dense"
+            rows.append(
+                {
+                    "system": name,
+                    "beam": beam,
+                    "length": "short",
+                    "batch": batch,
+                    "sentences": 16,
+                    "seconds": [1.0, 2.0 / median],
+                }
+                | {
+                    "sentences_per_second": ratio,
+                    "latency_ms": ratio,
+                    "peak_memory": 300 << 20,
+                    "same_translations": 1.0,
+                }
+                | {"speedup": None if is_dense else ratio, "saved_share": None if is_dense else 0.2}
+                | {
+                    "share_of_ideal": ratio if kind == "removed" else None,
+                    "speedup_over_masked": ratio if name == "removed" else None,
+                }
+            )
+    made_by = {
+        "command": "python export.py",
+        "commit": "abc",
+        "date": "today",
+        "device": "a CPU",
+        "threads": 2,
+        "versions": {"torch": "2"},
+    }
+    head = {
+        "run": "toy",
+        "searches": True,
+        "corpus": "toy",
+        "heads": {"total": 48, "closed": 13},
+        "lengths": {"short": [2, 5, 333]},
+        "left_out": {},
+    }
+    made = {**made_by, **head, "settings": {"repeats": 3}, "systems": systems, "rows": rows}
+    return {**made, "findings": findings(made)}
+
+
+SLOW = (0.9, 0.95, 0.99)
+EVEN = (0.98, 1.01, 1.04)
+FAST = (1.05, 1.10, 1.20)
+CELLS = [(1, 1), (1, 16), (5, 1), (5, 16)]
+REPORT = given(
+    {
+        "dense": dict.fromkeys(CELLS, EVEN),
+        "masked": dict.fromkeys(CELLS, SLOW),
+        "removed": dict(zip(CELLS, (EVEN, FAST, SLOW, FAST), strict=True)),
+        "dense-ct2": dict.fromkeys(CELLS, EVEN),
+        "removed-ct2": dict.fromkeys(CELLS, FAST),
+    }
+)
+
+
+def test_the_findings_count_the_settings_in_which_pruning_helps():
+    saved, torch_words, ct2_words, masked_words = findings(REPORT)
+    assert "13 of 48 attention heads are removed" in saved
+    assert "1.25 to 1.25 times as fast" in saved
+    assert "in 2 of 4 settings and slower in 1; in the other 1 the" in torch_words
+    assert "at 0.95 to 1.10 times (median 1.06)" in torch_words
+    assert "in 4 of 4 settings and slower in 0;" in ct2_words
+    assert "in 0 of 4 settings and slower in 4;" in masked_words
+    nothing = given({"dense": {(1, 1): EVEN}, "masked": {(1, 1): EVEN}, "removed": {(1, 1): (1.0, 1.1, 1.2)}})
+    assert "in 0 of 1 settings and slower in 0" in findings(nothing)[1], "a ratio that reaches 1"
+
+
+def test_the_page_has_a_line_for_every_setting_and_system(tmp_path):
+    text = page(REPORT, "speed.png")
+    assert text.count("| removed, PyTorch |") == 1 + 2 + 4  # systems, speeds for each beam, every number
+    line = "| removed, PyTorch | short | 5 | 16 | 1.1 (1.1 to 1.2) | 1.1 (1.1 to 1.2) | 300.0 | "
+    assert line + "1.10 (1.05 to 1.20) | 20.0% | 1.25 | 1.10 (1.05 to 1.20) | 100.0% |" in text
+    assert "| removed, PyTorch | 1,234 | 4.0 | 300.0 | 200.0 |" in text
+    rows = [
+        {**REPORT["rows"][0], "batch": 4, "sentences": 32, "seconds": s} for s in ([1.0, 2.0], [3.0, 2.0])
+    ]
+    assert pooled(rows, "dense", 1, 4)["values"] == [16.0, 16.0], "by time"
+    speed.draw(REPORT, tmp_path / "speed")
+    assert (tmp_path / "speed.png").stat().st_size > 1000
 
 
 def system(name: str, model: Transformer) -> System:
@@ -195,7 +311,7 @@ def test_rows_hold_what_the_clock_and_the_counts_say(run, models, monkeypatch):
         "masked": (9, 9, 2, 2, 2, 2),
         "removed": (9, 9, 1, 1, 0.5, 0.5),
     }.items():
-        monkeypatch.setattr(speed_report, "clock", Tick(*seconds))
+        monkeypatch.setattr(speed, "clock", Tick(*seconds))
         for _ in range(3):  # a warm-up and two rounds
             timed[name]()
     dense, masked, removed = cell_rows([system(name, model) for name, model in models.items()], timed)
@@ -240,22 +356,21 @@ def test_memory_is_measured_from_the_least_work_to_the_most(model, no_processes)
     ]
     memory = add_memory(rows, system("dense", model), planned)
     assert [each["beam"] * len(each["lines"]) for each in no_processes[0]] == [1, 1, 5, 5, 16, 16, 80, 80]
-    assert memory == {"interpreter": 10 << 20, "imports": 200 << 20}
+    assert memory == 200 << 20
     assert {row["peak_memory"] >> 20 for row in rows if row["batch"] * row["beam"] == 80} == {306, 307}
 
 
 def test_a_fresh_process_says_what_it_took(run):
     spec = {"run": str(run.path), "system": "l0", "threads": 1}
-    found = peak_memory.in_fresh_process(
+    found = in_fresh_process(
         spec, [{"lines": ["a dog"], "beam": 1}, {"lines": ["a dog sees a cat"] * 3, "beam": 2}]
     )
-    order = [found["interpreter"], found["imports"], *found["peaks"]]
+    order = [found["imports"], *found["peaks"]]
     assert len(found["peaks"]) == 2
     if None not in order:
         assert order == sorted(order)
-        assert found["interpreter"] < found["imports"] / 2  # torch is large
     with pytest.raises(ValueError, match=r"the process that measures memory failed: .*no system 'none'"):
-        peak_memory.in_fresh_process({**spec, "system": "none"}, [])
+        in_fresh_process({**spec, "system": "none"}, [])
 
 
 # ---------------------------------------------------------------- the systems
@@ -282,23 +397,14 @@ def test_the_three_models_of_a_run_are_opened_and_a_missing_removed_one_is_made(
     ]
 
 
-def test_a_run_that_has_its_removed_model_is_taken_as_it_is(run, tmp_path, torch_alone):
-    folder = speed_systems.removed_alone(run, METHODS["l0"], tmp_path / "run")
-    for name, about in run.systems().items():
-        folder.add_system(name, run / about["weights"], about["xi"])
-    (systems, _) = prepare(folder, tmp_path / "scratch", (sentences(9), sentences(9, 1)), threads=1)
-    assert not (tmp_path / "scratch").exists()
-    assert systems[2].spec["run"] == str(folder.path.resolve())
-
-
 def test_ctranslate2_runs_both_models_in_both_types(run, tmp_path, monkeypatch):
     pytest.importorskip("ctranslate2")
     monkeypatch.setattr(
-        speed_systems,
+        speed,
         "ENGINES",
-        {name: about for name, about in speed_systems.ENGINES.items() if about[0] == "ct2"},
+        {name: about for name, about in speed.ENGINES.items() if about[0] == "ct2"},
     )
-    systems, left_out = prepare(run, tmp_path, text_of(run, None)[0], threads=1)
+    systems, left_out = prepare(run, tmp_path, (sentences(9), sentences(9, 1)), threads=1)
     names = ["dense-ct2", "removed-ct2", "dense-ct2-int8", "removed-ct2-int8"]
     assert [each.name for each in systems[3:]] == names
     assert left_out == {}
@@ -316,7 +422,7 @@ def test_an_engine_that_is_not_installed_is_left_out_with_what_to_install(run, t
     def missing(packages):
         raise ValueError(f"this format needs {packages[0]}: python -m pip install {packages[0]}")
 
-    monkeypatch.setattr(speed_systems, "require_packages", missing)
+    monkeypatch.setattr(speed, "require_packages", missing)
     systems, left_out = prepare(run, tmp_path, (sentences(9), sentences(9, 1)), threads=1)
     assert len(systems) == 3
     assert list(left_out) == ["ONNX Runtime", "CTranslate2", "CTranslate2 int8"]
@@ -327,10 +433,8 @@ def test_an_engine_that_cannot_hold_the_model_is_left_out_with_its_reason(run, t
     """CTranslate2 has no SSRU decoder; torch.export takes any."""
     pytest.importorskip("ctranslate2")
     torch_program = {"program": ("torch", {}, "torch.export")}
-    engines = {
-        name: about for name, about in speed_systems.ENGINES.items() if about[0] == "ct2"
-    } | torch_program
-    monkeypatch.setattr(speed_systems, "ENGINES", engines)
+    engines = {name: about for name, about in speed.ENGINES.items() if about[0] == "ct2"} | torch_program
+    monkeypatch.setattr(speed, "ENGINES", engines)
     folder = RunFolder(tmp_path / "ssru")
     folder.path.mkdir()
     for name in ("config.yaml", "vocab.model"):
@@ -378,14 +482,6 @@ def test_a_run_whose_gates_or_base_are_missing_has_nothing_to_compare(run, tmp_p
             prepare(folder, tmp_path / "scratch", ([], []), threads=1)
 
 
-def test_a_text_that_has_changed_is_refused(run, tmp_path):
-    folder = RunFolder(tmp_path)
-    folder.write_text("config.yaml", (run / "config.yaml").read_text())
-    folder.write_json("result.json", {"data": {"text_digest": "another"}})
-    with pytest.raises(ValueError, match=r"is not what .* was trained on"):
-        text_of(folder, None)
-
-
 # ---------------------------------------------------------------- the whole
 
 
@@ -396,7 +492,7 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
         "report.json",
         "report.md",
         "speed.png",
-        "headgates.report.speed.svg",
+        "speed.svg",
     ]
     found = json.loads((out / "report.json").read_text())
     assert {
@@ -415,10 +511,7 @@ def test_the_report_has_every_number_a_page_and_a_figure(run, tmp_path, capsys):
         assert (len(row["seconds"]), row["same_translations"]) == (2, 1.0)
         assert row["peak_memory"] > 0
     printed = capsys.readouterr().out
-    assert (
-        "3 systems, 12 settings, 2 rounds and a warm-up; how long it takes is measured at the first setting"
-        in printed
-    )
+    assert "3 systems, 12 settings, 2 rounds and a warm-up" in printed
     assert re.search(r"^1/12  beam 1, .* left$", printed, re.MULTILINE)
     assert all(sentence in printed for sentence in found["findings"])
     assert "5 of 10 attention heads are removed" in (text := (out / "report.md").read_text())
@@ -449,4 +542,4 @@ def test_the_report_is_quick_where_it_is_told_to(run, tmp_path, called):
         ("middle", 1, 1),
         ("middle", 16, 1),
     }
-    assert found["command"].startswith("python export.py")
+    assert "--report speed --quick" in found["command"]
