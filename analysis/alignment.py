@@ -107,7 +107,8 @@ class Alignment:
                 beyond = piece[(piece < 0) | (piece >= length)]
                 if len(beyond):
                     raise ValueError(
-                        f"the alignment of pair {number} names {side} piece {int(beyond[0])}, but the sentence has {length} pieces; "
+                        f"the alignment of pair {number} names {side} piece {int(beyond[0])}, but the "
+                        f"sentence has {length} pieces; "
                         "pieces count from 0 and are those of this model's vocabulary"
                     )
             aligned[row, t + (self.token == "read"), s] = (

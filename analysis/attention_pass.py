@@ -117,7 +117,8 @@ def observe_attention(
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
         raise ValueError(
-            f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; name other kinds"
+            f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; "
+            "name other kinds"
         )
     device, source, target = next(model.parameters()).device, model.source_specials, model.target_specials
     empty = True
@@ -166,6 +167,7 @@ def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what:
     its message."""
     if not sums or not all(counts[site] for site in sums):
         raise ValueError(
-            f"{what} has nothing to count: no sentence with a word in it was observed for this kind of attention"
+            f"{what} has nothing to count: no sentence with a word in it was observed for this kind of "
+            "attention"
         )
     return HeadMap({site: total.double() / counts[site] for site, total in sums.items()})

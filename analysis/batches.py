@@ -1,9 +1,9 @@
 """What a score asks of a model and one of its batches: the loss, the query positions, the largest logits.
 
-Two kinds of batches are known, others bring functions of their own. A mapping of keyword arguments, as Hugging
-Face's models take them: `model(**batch)` returns `logits` and, where the batch has `labels`, their mean loss.
-And a pair of texts with the attributes source (B, S), target_in and target_out (B, T), of a model
-`model(source, target_in)` with `source_specials.padding` and `target_specials.padding`.
+Two kinds of batches are known, others bring functions of their own. A mapping of keyword arguments, as
+Hugging Face's models take them: `model(**batch)` returns `logits` and, where the batch has
+`labels`, their mean loss. And a pair of texts with the attributes source (B, S), target_in and target_out
+(B, T), of a model `model(source, target_in)` with `source_specials.padding` and `target_specials.padding`.
 Letters: B sentences, L query positions, S source and T target positions, V vocabulary.
 """
 
@@ -103,7 +103,7 @@ def is_causal(model: Any) -> bool:
 
 @torch.no_grad()
 def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
-    """The batch with each target sampled from the model's own distribution, after the given ones before it."""
+    """The batch with each target sampled from what the model says after the given ones before it."""
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
         logits = model(batch.source, batch.target_in)
@@ -124,7 +124,7 @@ def sampled(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def top_logits(model: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """The largest logit of every target position, 0 at padding, and (B, T) bool: which positions there are."""
+    """The largest logit of every target position, 0 at padding, and (B, T) bool: which there are."""
     if not isinstance(batch, Mapping):
         logits, real = model(batch.source, batch.target_in), batch.target_out != model.target_specials.padding
     else:

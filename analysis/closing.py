@@ -26,8 +26,8 @@ def close_to(
 
     keep: how many in all, or how many of each kind; a kind without a number keeps all. at_least: open heads
     that each site keeps; then more may stay open than `keep`. protect: names of sites that keep all heads,
-    such as "encoder.0.enc-self"; they count among those that are kept. model: where heads share key heads, the
-    heads of one close together, by the sum of their scores; of a number between two groups the larger stays.
+    such as "encoder.0.enc-self"; they count among those that are kept. model: where heads share key heads,
+    those of one close together, by the sum of their scores; of a number between two groups the larger stays.
     Raises ValueError at a number that cannot be kept, an unknown kind or site, or scores that are not
     finite."""
     names = [site.name for site in scores]
@@ -62,6 +62,7 @@ def shared_by(model: nn.Module) -> int:
     groups = {group_of(module, rule_of(module)) for module in find_sites(model).values()}
     if len(groups) > 1:
         raise ValueError(
-            f"sites of {type(model).__name__} have {sorted(groups)} heads to a key head; close each site apart"
+            f"sites of {type(model).__name__} have {sorted(groups)} heads to a key head; close each site "
+            "apart"
         )
     return groups.pop()

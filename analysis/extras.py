@@ -1,4 +1,4 @@
-"""Libraries that ring 1 can do without: imported at their first use, so that `import headgates` needs torch alone."""
+"""Libraries that ring 1 can do without: imported at their first use."""
 
 import importlib
 from typing import Any

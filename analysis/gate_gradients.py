@@ -81,7 +81,8 @@ class HeadFactors:
         all."""
         if not values.requires_grad:
             raise ValueError(
-                "no gradient reaches the heads; compute the values from the model's output under torch.enable_grad()"
+                "no gradient reaches the heads; compute the values from the model's output under "
+                "torch.enable_grad()"
             )
         leaves = list(self.factors.values())
         if cotangents is None:

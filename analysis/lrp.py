@@ -10,8 +10,8 @@ Two ways lead there:
     scales are constants
                      (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule
                      without its stabiliser (Ancona et al. 2018). For any model with head sites; the default.
-    ratio            the paper's rule, step by step: it shares the relevance of every number among those it was
-                     made of, down to the embeddings. The caller brings this walk, of its own model
+    ratio            the paper's rule, step by step: it shares the relevance of every number among those it
+                     was made of, down to the embeddings. The caller brings this walk, of its own model
                      (models/lrp_walk.py for our Transformer).
 
 Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree
@@ -146,10 +146,10 @@ def relevance(
     queries: Queries = query_tokens,
     ranks: Ranks | None = None,
 ) -> Relevance:
-    """Return the relevance of every head of the kinds. Sites without heads are left out, and how sentences are
-    batched changes nothing.
+    """Return the relevance of every head of the kinds. Sites without heads are left out, and how sentences
+    are batched changes nothing.
 
-    walk (model, batch): the ratio rule in place of the gate's gradient; it conserves relevance exactly to 1e-4
+    walk (model, batch): the ratio rule in place of the gate's gradient; it conserves relevance to 1e-4
     in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
     processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
     ValueError at an unknown name, kinds without a head, or no generation step at all."""
@@ -159,7 +159,8 @@ def relevance(
     sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
     if not sites:
         raise ValueError(
-            f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name other kinds"
+            f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name "
+            "other kinds"
         )
     device = next(model.parameters()).device
     mine = (on_device(batch, device) for batch in shared(batches, ranks))

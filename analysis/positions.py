@@ -44,7 +44,8 @@ class Positions:
     def __init__(self, window: int = 10, *, exclude: Exclude = "both", edges: Edges = "inside"):
         if window < 1:
             raise ValueError(
-                f"the window is the largest offset that is counted on its own: expected at least 1, got {window}"
+                "the window is the largest offset that is counted on its own: expected at least 1, got "
+                f"{window}"
             )
         if edges not in ("inside", "all"):
             raise ValueError(f"unknown edges {edges!r}; known: inside, all")
@@ -119,7 +120,8 @@ class Positions:
         """Return the shares (H, O) of every site, in the order of sites."""
         if not self._looks or not all(self._queries.values()):
             raise ValueError(
-                "positions have nothing to count: no sentence with a word in it was observed for this kind of attention"
+                "positions have nothing to count: no sentence with a word in it was observed for this kind "
+                "of attention"
             )
         shares = {}
         for site in sorted(self._looks):

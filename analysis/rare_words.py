@@ -121,10 +121,12 @@ class RareWords:
     def _check(self) -> None:
         if not self._hits:
             raise ValueError(
-                "rare words are looked for in encoder self-attention, and none was observed; add the kind enc-self"
+                "rare words are looked for in encoder self-attention, and none was observed; add the kind "
+                "enc-self"
             )
         if not self.sentences:
             raise ValueError(
-                f"none of the {self.sentences_seen} sentences has two words and a piece outside the {self.rank} most frequent "
+                f"none of the {self.sentences_seen} sentences has two words and a piece outside the "
+                f"{self.rank} most frequent "
                 f"({self._different} different ones are in the training text); take a smaller --rare-rank"
             )

@@ -103,7 +103,10 @@ def positional(result: AnalysisResult) -> list[Role]:
         position = {-1: "the token before", 0: "the same place", 1: "the token after"}.get(
             offset, f"offset {offset:+d}"
         )
-        words = f"{share:.0%} of its largest weights are at {position}; {site.kind} heads have {baseline:.0%} there on average"
+        words = (
+            f"{share:.0%} of its largest weights are at {position}; {site.kind} heads have "
+            f"{baseline:.0%} there on average"
+        )
         role = f"position {offset:+d}" if offset else "position 0"
         roles.append(Role(site, head, "positional", role, share, baseline, THRESHOLD, words))
     return roles
@@ -118,7 +121,8 @@ def syntactic(result: AnalysisResult) -> list[Role]:
             continue
         query, key = row["direction"].split("->")
         words = (
-            f"from the {query} of {row['label']} it looks at the {key} {score:.0%} of the time; the best fixed offset ({row['offset']:+d}) "
+            f"from the {query} of {row['label']} it looks at the {key} {score:.0%} of the time; the best "
+            f"fixed offset ({row['offset']:+d}) "
             f"is right {baseline:.0%} of the time, on {row['n']:,} words"
         )
         name = f"{row['label']} {row['direction']}"
@@ -132,7 +136,10 @@ def syntactic(result: AnalysisResult) -> list[Role]:
 
 def rare(result: AnalysisResult) -> list[Role]:
     chance = result.facts["chance_two_rarest"]
-    words = f"of its largest weights are on one of the two rarest tokens of the sentence; picked blindly {chance:.0%} would be"
+    words = (
+        "of its largest weights are on one of the two rarest tokens of the sentence; "
+        f"picked blindly {chance:.0%} would be"
+    )
     roles = share_roles(
         "rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words
     )
@@ -145,7 +152,10 @@ def aligned(result: AnalysisResult) -> list[Role]:
     if "agreement" not in result.head_maps:
         return []
     baseline, offset = result.facts["baseline"], result.facts["baseline_offset"]
-    words = f"of its largest weights are on a word aligned to the one produced; the best fixed offset ({offset:+d}) has {baseline:.0%}"
+    words = (
+        "of its largest weights are on a word aligned to the one produced; "
+        f"the best fixed offset ({offset:+d}) has {baseline:.0%}"
+    )
     return share_roles("aligned", result.head_maps["agreement"], baseline, baseline + MARGIN, words)
 
 

@@ -74,7 +74,8 @@ def score(
     """Score detokenised lines. Raises ValueError when the numbers of lines differ or there are none."""
     if len(outputs) != len(references) or not references:
         raise ValueError(
-            f"expected as many hypotheses as references, at least one; got {len(outputs)} and {len(references)}"
+            f"expected as many hypotheses as references, at least one; got {len(outputs)} and "
+            f"{len(references)}"
         )
     return scored({metric.name: metric.statistics(outputs, references) for metric in metrics}, metrics)
 

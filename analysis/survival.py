@@ -182,7 +182,8 @@ def common_sites(runs: Mapping[str, HeadMap], kinds: Iterable[str] | None) -> li
         if list(runs[other]) != list(runs[first]):
             missing = {site.name for site in set(runs[first]) ^ set(runs[other])}
             raise ValueError(
-                f"the runs {first!r} and {other!r} do not have the same heads (they differ in {', '.join(sorted(missing))}); compare runs "
+                f"the runs {first!r} and {other!r} do not have the same heads (they differ in "
+                f"{', '.join(sorted(missing))}); compare runs "
                 "on one base with the same kinds gated"
             )
     sites = [site for site in runs[first] if site.kind in chosen]
@@ -199,11 +200,13 @@ def flat_bools(name: str, heads: HeadMap, sites: list[HeadSite]) -> Tensor:
         own = named.get(site.name)
         if own is not None and own != site:
             raise ValueError(
-                f"{site.name} has {own.heads} heads in {name!r}, but {site.heads} in the runs; take the roles of the runs' own base"
+                f"{site.name} has {own.heads} heads in {name!r}, but {site.heads} in the runs; take the "
+                "roles of the runs' own base"
             )
         if own is not None and heads[own].dtype != torch.bool:
             raise ValueError(
-                f"{name!r} must hold one bool for each head; {site.name} has numbers. Gates: xi.map(lambda row: row > 0)"
+                f"{name!r} must hold one bool for each head; {site.name} has numbers. Gates: xi.map(lambda "
+                "row: row > 0)"
             )
     return torch.cat(
         [heads[site] if site in heads else torch.zeros(site.heads, dtype=torch.bool) for site in sites]

@@ -196,7 +196,8 @@ class Syntax:
             if len(words) != lengths[row] - 1:
                 sizes = f"{lengths[row] - 1} pieces and its map of words {len(words)}"
                 raise ValueError(
-                    f"sentence {pair} of the split has {sizes}: expected the map of the same text and vocabulary"
+                    f"sentence {pair} of the split has {sizes}: expected the map of the same text and "
+                    "vocabulary"
                 )
             cells += [(row, word, piece) for piece, word in enumerate(words) if word is not None]
             there = set(words)
@@ -217,7 +218,8 @@ class Syntax:
         of the encoder was added."""
         if not self.sites:
             raise ValueError(
-                "syntactic heads are heads of the encoder, and no enc-self attention was observed; add enc-self to the kinds"
+                "syntactic heads are heads of the encoder, and no enc-self attention was observed; add "
+                "enc-self to the kinds"
             )
         if self._found is None:
             self._found = [
@@ -301,7 +303,8 @@ class Syntax:
         found = [r for r in self.relations() if (r.label, r.direction) == (name, direction)]
         if not found:
             raise ValueError(
-                f"no relation {label!r}, {direction!r}; there are {', '.join(self.labels)}, each {' and '.join(DIRECTIONS)}"
+                f"no relation {label!r}, {direction!r}; there are {', '.join(self.labels)}, each "
+                f"{' and '.join(DIRECTIONS)}"
             )
         return self._map(found[0].accuracy)
 
@@ -336,7 +339,9 @@ def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
     present, clear_names = sorted({label for label, _ in pairs}), {name for _, name in pairs}
     for label in labels:
         if CLEAR_NAMES.get(label, label) not in clear_names:
-            raise ValueError(f"no word of the parses has the label {label!r}{nearest(label, present or ['none'])}")
+            raise ValueError(
+                f"no word of the parses has the label {label!r}{nearest(label, present or ['none'])}"
+            )
 
 
 def bootstrap(

@@ -58,7 +58,8 @@ def train(steps: int = 60, lam: float = 0.02) -> MarianMTModel:
         optimizer.step()
         if step % 20 == 0:
             print(
-                f"step {step}: loss {loss.item():.3f}, {bank.open().count()} of {bank.open().heads_total} heads open"
+                f"step {step}: loss {loss.item():.3f}, {bank.open().count()} of {bank.open().heads_total} "
+                "heads open"
             )
     removed = remove(model, bank.closed())
     print(f"{removed.heads.count()} heads and {removed.parameters} parameters went")

@@ -63,7 +63,8 @@ class GateBank(nn.Module):
         kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
         if options.get("output_attentions") and kernel not in (None, "eager"):
             raise ValueError(
-                f"output_attentions=True, but the attention kernel {kernel!r} keeps no weights and Hugging Face would return none; "
+                f"output_attentions=True, but the attention kernel {kernel!r} keeps no weights and Hugging "
+                "Face would return none; "
                 "call model.set_attn_implementation('eager') first"
             )
         if self.training and not all(
@@ -97,9 +98,11 @@ class GateBank(nn.Module):
         ]
         if silent:
             raise ValueError(
-                f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: the penalty alone would shut "
-                "them all. Leave sites that training does not run out (attach(..., kinds=...)); an attention whose forward does not "
-                "multiply by its slot needs way='hook' or way='weight' in its SiteRule"
+                f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: "
+                "the penalty alone would shut "
+                "them all. Leave sites that training does not run out (attach(..., kinds=...)); an "
+                "attention whose forward does not "
+                "multiply by its slot needs mode='hook' or mode='weight' in its SiteRule"
             )
 
     def _map(self, method: str) -> HeadMap:
@@ -134,7 +137,8 @@ class GateBank(nn.Module):
         for site, row in xi.items():
             if site not in gates:
                 raise ValueError(
-                    f"these gates have no site {site.name} of {site.heads} heads; known: {[own.name for own in gates]}"
+                    f"these gates have no site {site.name} of {site.heads} heads; known: "
+                    f"{[own.name for own in gates]}"
                 )
             gate = gates[site]
             if not isinstance(gate, HeadMask):

@@ -59,7 +59,8 @@ class TargetBudget:
     ):
         if not (stiffness > 0 and rate > 0 and warmup >= 0):
             raise ValueError(
-                f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, {warmup=}"
+                f"expected stiffness and rate above 0 and warmup of at least 0, got {stiffness=}, {rate=}, "
+                f"{warmup=}"
             )
         self.heads: dict[str, int] = {"": heads} if isinstance(heads, int) else dict(heads)
         self.warmup, self.stiffness, self.rate = warmup, stiffness, rate
@@ -120,7 +121,8 @@ class GateWatch:
         """The reason to stop the stage, or None. Raises NotANumber when `loss` is not finite."""
         if not math.isfinite(loss):
             raise NotANumber(
-                f"the loss is {loss} at step {step}: lower the learning rate of the model or of the gates, lengthen the rate's warm-up, "
+                f"the loss is {loss} at step {step}: lower the learning rate of the model or of the gates, "
+                "lengthen the rate's warm-up, "
                 "or train in float32"
             )
         if not isinstance(self.budget, LambdaBudget) or self.budget.lam == 0:
@@ -128,7 +130,8 @@ class GateWatch:
         open_heads = bank.open()
         if open_heads.count() == 0:
             return (
-                f"all {open_heads.heads_total} gated heads are shut at step {step}: lambda {self.budget.lam:g} is too large for this "
+                f"all {open_heads.heads_total} gated heads are shut at step {step}: lambda "
+                f"{self.budget.lam:g} is too large for this "
                 "model; lower lambda, or lengthen its warm-up"
             )
         probabilities = bank.open_prob().flat().clamp(1e-12, 1 - 1e-12)
@@ -141,7 +144,8 @@ class GateWatch:
         if late and "stall" not in self._warned and float((position - self._start).abs().max()) < self.moved:
             self._warned.add("stall")
             warnings.warn(
-                f"no gate has moved by {self.moved} in {step} steps: raise the gates' learning rate (too low now to close one) or lambda",
+                f"no gate has moved by {self.moved} in {step} steps: raise the gates' learning rate (too "
+                "low now to close one) or lambda",
                 stacklevel=2,
             )
         return None

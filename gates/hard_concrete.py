@@ -20,7 +20,8 @@ _U_MIN = 1e-6  # keeps logit(u) finite
 def check_stretch(gamma: float, zeta: float, beta: float) -> None:
     if not gamma < 0 < 1 < zeta:
         raise ValueError(
-            f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; Louizos et al. use -0.1, 1.1"
+            f"need gamma < 0 < 1 < zeta, got {gamma=}, {zeta=}: otherwise xi cannot be exactly 0 and 1; "
+            "Louizos et al. use -0.1, 1.1"
         )
     if not beta > 0:
         raise ValueError(

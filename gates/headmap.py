@@ -77,7 +77,8 @@ class HeadMap(Mapping[HeadSite, Tensor]):
                 row = torch.as_tensor(values[site], dtype=torch.float64).detach().cpu()
             if row.shape != (site.heads,):
                 raise ValueError(
-                    f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got {tuple(row.shape)}"
+                    f"{site.name} has {site.heads} heads: expected a tensor of shape ({site.heads},), got "
+                    f"{tuple(row.shape)}"
                 )
             self._values[site] = row
 
@@ -175,7 +176,8 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             list(closed) != list(self) or any(row.dtype != torch.bool for row in closed.values())
         ):
             raise ValueError(
-                "expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: row == 0) makes one"
+                "expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: "
+                "row == 0) makes one"
             )
         is_closed = [False] * len(values) if closed is None else closed.flat().tolist()
         site_numbers = [number for number, site in enumerate(self) for _ in range(site.heads)]
@@ -216,7 +218,8 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             isinstance(row, list) and all(isinstance(value, (int, float)) for value in row) for row in rows
         ):
             raise ValueError(
-                "expected a mapping from site names to lists of numbers, such as {'encoder.0.enc-self': [1.0, 0.0]}"
+                "expected a mapping from site names to lists of numbers, such as {'encoder.0.enc-self': "
+                "[1.0, 0.0]}"
             )
         return cls({HeadSite.parse(name, len(row)): row for name, row in mapping.items()})
 

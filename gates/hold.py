@@ -1,4 +1,4 @@
-"""Ways to hold an attention: how a gate comes to scale the inputs of W_O in a forward that somebody else may
+"""Attach modes: how a gate comes to scale the inputs of W_O in a forward that somebody else may
 have written.
 
     slot     the attention's own forward multiplies by the gate in its slot: xi of every shape
@@ -7,7 +7,7 @@ have written.
     weight   the columns of W_O are scaled, where a forward reads `out_proj.weight` without calling
     `out_proj`: xi (H,)
 
-A `SiteRule` names the way. Letters: B batch, H heads, L query positions, K head width.
+A `SiteRule` names the attach mode. Letters: B batch, H heads, L query positions, K head width.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ _HOLD = "head_gate_hold"  # attribute of an attention that is held
 class SiteRule:
     """How one attention class is held. All names but `slot` may lie deeper in the module: "output.dense".
 
-    Raises ValueError at an unknown way or batch axis, or unless one of `heads` and `head_width` is named."""
+    Raises ValueError at an unknown mode or batch axis, or unless one of `heads` and `head_width` is named."""
 
     heads: str = ""  # the attribute with the number of heads H
     head_width: str = ""  # the attribute with K, where none says H: then H = the columns of W_O / K
-    way: str = "slot"  # "slot", "hook" or "weight"
-    slot: str = "gate"  # way "slot": the attribute that holds a gate or None
+    mode: str = "slot"  # "slot", "hook" or "weight"
+    slot: str = "gate"  # mode "slot": the attribute that holds a gate or None
     batch_axis: int = (
-        0  # way "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
+        0  # mode "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
     )
     # the projections; one name for all three where they are one weight, q's rows before k's before v's
     q: str = "q_proj"
@@ -56,21 +56,23 @@ class SiteRule:
     )
 
     def __post_init__(self) -> None:
-        if self.way not in WAYS:
-            raise ValueError(f"unknown way {self.way!r} to hold an attention{nearest(self.way, list(WAYS))}")
+        if self.mode not in ATTACH_MODES:
+            raise ValueError(f"unknown attach mode {self.mode!r}{nearest(self.mode, list(ATTACH_MODES))}")
         if bool(self.heads) == bool(self.head_width):
             raise ValueError(
-                "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that with the width of one"
+                "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that "
+                "with the width of one"
             )
         if self.batch_axis not in (0, 1):
             raise ValueError(
-                f"expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got {self.batch_axis}"
+                "expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got "
+                f"{self.batch_axis}"
             )
 
 
 class Hold:
-    """One gate on one attention: `check` before, `take` it, `release` it. A way is a subclass with these
-    three."""
+    """One gate on one attention: `check` before, `take` it, `release` it. An attach mode is a subclass
+    with these three."""
 
     def __init__(self, module: nn.Module, rule: SiteRule, gate: HeadGate):
         self.module, self.rule, self.gate = module, rule, gate
@@ -78,7 +80,7 @@ class Hold:
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
         """Raises ValueError where the rule does not fit the module."""
-        raise NotImplementedError("a way to hold an attention says when its rule fits the module")
+        raise NotImplementedError("an attach mode says when its rule fits the module")
 
     def take(self) -> None:
         # past nn.Module's own __setattr__: the bank owns the gate, the attention only points to it
@@ -100,10 +102,14 @@ class SlotHold(Hold):
 
     @staticmethod
     def check(module: nn.Module, rule: SiteRule, heads: int) -> None:
-        cure = ". A forward that has no slot is held by way='hook' if it calls its output projection, else by way='weight'"
+        cure = (
+            ". A forward that has no slot is held by mode='hook' if it calls its output projection, else by "
+            "mode='weight'"
+        )
         if (content := attribute(module, rule.slot, "`slot`", cure)) is not None:
             raise ValueError(
-                f"the slot {rule.slot!r} of {type(module).__name__} must hold None, it holds a {type(content).__name__}"
+                f"the slot {rule.slot!r} of {type(module).__name__} must hold None, it holds a "
+                f"{type(content).__name__}"
             )
 
     def take(self) -> None:
@@ -168,7 +174,7 @@ class WeightHold(Hold):
             self.out._parameters[name] = self.out._parameters.pop(name)
 
 
-WAYS: dict[str, type[Hold]] = {"slot": SlotHold, "hook": HookHold, "weight": WeightHold}
+ATTACH_MODES: dict[str, type[Hold]] = {"slot": SlotHold, "hook": HookHold, "weight": WeightHold}
 
 
 class ScaledColumns(nn.Module):
@@ -183,8 +189,10 @@ class ScaledColumns(nn.Module):
         xi = self.gate[0]()
         if xi.dim() != 1:
             raise ValueError(
-                f"an attention held by its weight takes gates of shape (H,), got {tuple(xi.shape)}: one weight serves the whole batch. "
-                "Run the sentences one at a time, each with its own (H,) mask, or hold it by way='hook' if its output projection is called"
+                f"an attention held by its weight takes gates of shape (H,), got {tuple(xi.shape)}: one "
+                "weight serves the whole batch. "
+                "Run the sentences one at a time, each with its own (H,) mask, or hold it by mode='hook' if "
+                "its output projection is called"
             )
         columns = xi.repeat_interleave(weight.shape[0 if self.transposed else 1] // len(xi)).to(weight.dtype)
         return weight * (columns[:, None] if self.transposed else columns)
@@ -205,8 +213,10 @@ def scale_heads(z: Tensor, xi: Tensor, *, batch_axis: int) -> Tensor:
             or xi.shape[2] not in (1, z.shape[1 - batch_axis])
         ):
             raise ValueError(
-                f"xi of shape {tuple(xi.shape)} (B, H, L) does not fit the output projection's input {tuple(z.shape)}, whose batch axis is "
-                f"{batch_axis}; give one row a sentence (beams repeat theirs) and one number a position of the pass, or xi of shape (H,)"
+                f"xi of shape {tuple(xi.shape)} (B, H, L) does not fit the output projection's input "
+                f"{tuple(z.shape)}, whose batch axis is "
+                f"{batch_axis}; give one row a sentence (beams repeat theirs) and one number a position of "
+                "the pass, or xi of shape (H,)"
             )
         xi = xi.transpose(1, 2) if batch_axis == 0 else xi.permute(2, 0, 1)  # as z, with H for H * K
     return (z.unflatten(-1, (heads, -1)) * xi[..., None].to(z.dtype)).flatten(-2)
@@ -228,7 +238,8 @@ def heads_of(module: nn.Module, rule: SiteRule) -> int:
     number = attribute(module, getattr(rule, field), f"`{field}`")
     if not isinstance(number, int):
         raise ValueError(
-            f"{getattr(rule, field)!r}, `{field}` in the SiteRule of {type(module).__name__}, is no number: {type(number).__name__}"
+            f"{getattr(rule, field)!r}, `{field}` in the SiteRule of {type(module).__name__}, is no number: "
+            f"{type(number).__name__}"
         )
     return number if rule.heads else columns_of(projection(module, rule.out), rule) // number
 
@@ -253,7 +264,8 @@ def sizes_of(linear: nn.Module, rule: SiteRule) -> tuple[int, int]:
     weight = getattr(linear, "weight", None)
     if not isinstance(weight, Tensor) or weight.dim() != 2:
         raise ValueError(
-            f"a {type(linear).__name__} is no projection: expected out_features and in_features, or a weight of two dimensions"
+            f"a {type(linear).__name__} is no projection: expected out_features and in_features, or a "
+            "weight of two dimensions"
         )
     outputs, inputs = weight.shape[:: -1 if rule.transposed else 1]
     return outputs, inputs
@@ -286,7 +298,8 @@ def projection(module: nn.Module, path: str) -> nn.Module:
     found = attribute(module, path, "a projection")
     if not isinstance(found, nn.Module):
         raise ValueError(
-            f"{path!r}, which the SiteRule of {type(module).__name__} names as a projection, is a {type(found).__name__}"
+            f"{path!r}, which the SiteRule of {type(module).__name__} names as a projection, is a "
+            f"{type(found).__name__}"
         )
     return found
 
@@ -297,7 +310,8 @@ def plain_projection(module: nn.Module, path: str) -> nn.Linear:
     found = projection(module, path)
     if "weight" not in dict(found.named_parameters(recurse=False)):
         raise ValueError(
-            f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation first"
+            f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation "
+            "first"
         )
     return cast(nn.Linear, found)
 
@@ -313,13 +327,15 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
         )
     if rule.out in (rule.q, rule.k, rule.v):
         raise ValueError(
-            f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after the heads"
+            f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after "
+            "the heads"
         )
     with suppress(AttributeError):  # a rule for gating alone need not name v
         values = sizes_of(attrgetter(rule.v)(module), rule)[0] * group_of(module, rule) if rule.v else None
         if values not in (None, columns * (rule.q, rule.k, rule.v).count(rule.v)):
             raise ValueError(
-                f"{rule.out} of {name} has {columns} columns and {rule.v} {values} rows: expected the inputs of W_O to be the heads' "
+                f"{rule.out} of {name} has {columns} columns and {rule.v} {values} rows: expected the "
+                "inputs of W_O to be the heads' "
                 "outputs; look at `out` and `v` of its SiteRule"
             )
 

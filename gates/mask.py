@@ -47,7 +47,8 @@ class HeadMask(HeadGate):
             start, length = span
             if start + length > xi.shape[2]:
                 raise ValueError(
-                    f"the mask covers {xi.shape[2]} positions, position {start + length} was asked for; give a longer mask"
+                    f"the mask covers {xi.shape[2]} positions, position {start + length} was asked for; "
+                    "give a longer mask"
                 )
             xi = xi[:, :, start : start + length]
         return xi

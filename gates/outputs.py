@@ -18,7 +18,7 @@ from .site_walk import Mixer, Sublayer, open_sites
 from .sites import find_sites
 
 FEED_FORWARD = SiteRule(
-    heads="1", way="hook"
+    heads="1", mode="hook"
 )  # its last layer is (outputs, inputs), and is given (B, L, inputs)
 
 
@@ -92,7 +92,8 @@ def outputs_of(
     for site, row in closed.items() if isinstance(closed, HeadMap) else ():
         if site.heads and row.dtype != torch.bool:
             raise ValueError(
-                f"closed must hold bools, True where a head is closed; {site.name} has numbers: scores.lowest(k) makes bools"
+                f"closed must hold bools, True where a head is closed; {site.name} has numbers: "
+                "scores.lowest(k) makes bools"
             )
     rows = rows_now(
         find_sites(model), closed, "closed", False
@@ -110,6 +111,7 @@ def outputs_of(
     weights = [id(output.out.weight) for output in found.values()]
     if len(set(weights)) < len(weights):
         raise ValueError(
-            "two output projections share one weight, so heads cannot be closed at one alone; give each its own copy first"
+            "two output projections share one weight, so heads cannot be closed at one alone; give each its "
+            "own copy first"
         )
     return found

@@ -27,7 +27,8 @@ def safetensors() -> Any:
         return importlib.import_module("safetensors.torch")
     except ImportError as error:
         raise ImportError(
-            f"pruned folders need safetensors ({error}): pip install 'headgates[hf]', in a checkout pip install '.[hf]'",
+            f"pruned folders need safetensors ({error}): pip install 'headgates[hf]', in a checkout pip "
+            "install '.[hf]'",
             name=error.name,
         ) from None
 
@@ -43,7 +44,8 @@ def check_plain(model: nn.Module | None, name: str, folder: Path) -> nn.Module:
     no gates."""
     if model is None:
         raise ValueError(
-            f"{folder} holds the weights of a {name}, which is no Hugging Face model: give a new one, with all its heads, as "
+            f"{folder} holds the weights of a {name}, which is no Hugging Face model: give a new one, with "
+            "all its heads, as "
             f"load_pruned(folder, model={name}(...))"
         )
     if type(model).__name__ != name:

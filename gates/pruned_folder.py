@@ -50,7 +50,8 @@ def hugging_face() -> Any:
         return [importlib.import_module(name) for name in ("tokenizers", "safetensors", "transformers")][-1]
     except ImportError as error:
         raise ImportError(
-            f"pruned folders need transformers, tokenizers and safetensors ({error}): pip install 'headgates[hf]', in a checkout "
+            f"pruned folders need transformers, tokenizers and safetensors ({error}): pip install "
+            "'headgates[hf]', in a checkout "
             "pip install '.[hf]'",
             name=error.name,
         ) from None
@@ -218,15 +219,18 @@ def config_content(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict) or FIELD not in content:
         raise ValueError(
-            f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with from_pretrained"
+            f"{path} has no field {FIELD!r}: no heads were removed from this model, so load it with "
+            "from_pretrained"
         )
     if not any(folder.glob("*.safetensors")):
         raise ValueError(
-            f"{folder} has no weights in safetensors, and no others are read, as they may hold code; save it again with save_pruned"
+            f"{folder} has no weights in safetensors, and no others are read, as they may hold code; save "
+            "it again with save_pruned"
         )
     if (folder / "adapter_config.json").exists():
         raise ValueError(
-            f"{folder} has an adapter, which may name another model; merge it before save_pruned, or take adapter_config.json away"
+            f"{folder} has an adapter, which may name another model; merge it before save_pruned, or take "
+            "adapter_config.json away"
         )
     return content
 
@@ -237,7 +241,8 @@ def class_of(transformers: Any, content: Mapping[str, Any], folder: Path) -> Any
     cls = getattr(transformers, name, None) if isinstance(name, str) and not name.startswith("_") else None
     if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
         raise ValueError(
-            f"`architectures` in {folder / 'config.json'} must name one model class of transformers {transformers.__version__}, "
+            f"`architectures` in {folder / 'config.json'} must name one model class of transformers "
+            f"{transformers.__version__}, "
             f"got {names!r}"
         )
     return cls
@@ -252,7 +257,8 @@ def field_content(content: Mapping[str, Any], folder: Path) -> tuple[dict[str, l
         and (of is None or (isinstance(of, int) and of > 0))
     ):
         raise ValueError(
-            f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, 2]}}}}, the first numbers of the "
+            f"{FIELD!r} in {folder / 'config.json'} must be like {{'heads': {{'encoder.0.enc-self': [0, "
+            f"2]}}}}, the first numbers of the "
             f"heads that are left, in order; got {json.dumps(field)[:100]}"
         )
     return heads, of

@@ -45,7 +45,8 @@ def check_no_added_keys(module: Any) -> None:
     first heads."""
     if module.bias_k is not None or module.bias_v is not None or module.add_zero_attn:
         raise ValueError(
-            f"heads of {type(module).__name__} can be gated, not removed, where it was made with add_bias_kv or add_zero_attn: "
+            f"heads of {type(module).__name__} can be gated, not removed, where it was made with "
+            "add_bias_kv or add_zero_attn: "
             "expected one without either"
         )
 
@@ -55,7 +56,8 @@ def fairseq(module: Any) -> dict[str, Any]:
     the query compared."""
     if not hasattr(module, "skip_embed_dim_check"):
         raise ValueError(
-            f"heads of this {type(module).__name__} can be gated, not removed: it has no `skip_embed_dim_check`; expected fairseq 0.12"
+            f"heads of this {type(module).__name__} can be gated, not removed: it has no "
+            "`skip_embed_dim_check`; expected fairseq 0.12"
         )
     check_no_added_keys(module)
     return {"skip_embed_dim_check": True}

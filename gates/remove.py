@@ -50,7 +50,7 @@ def remove(
     fold: HeadMap | None = None,
     original: bool = False,
 ) -> Removed:
-    """Take the heads where `closed` is True out of the model, in place; of a bank, those that its gates close.
+    """Take the heads where `closed` is True, or that the gates of a bank close, out of the model, in place.
     Sites that a map lacks keep their heads.
 
     fold: gates xi in (0, 1] of the heads that stay, multiplied into their columns of W_O. original: both maps
@@ -59,8 +59,8 @@ def remove(
     columns of W_O: the outputs are the same, and a warning names the site. Heads that share one key head go
     together. Attached gates are taken off. The weights are new parameters: make the optimiser afterwards.
     Raises ValueError, and leaves the model as it was, at gates attached to a part of it, a site or number of
-    heads that the model does not have, `closed` that is not bool, `fold` outside (0, 1], or an attention whose
-    weights do not fit its rule."""
+    heads that the model does not have, `closed` that is not bool, `fold` outside (0, 1], or an attention
+    whose weights do not fit its rule."""
     if isinstance(closed, GateBank):
         closed = closed.closed()
     bank = getattr(model, BANK, None)
@@ -75,7 +75,8 @@ def remove(
     if stay:
         names = ", ".join(f"{site.name} ({type(sites[site]).__name__})" for site in stay)
         warnings.warn(
-            f"a head stays at {names}, which cannot run without any; its columns of W_O are zero, so the outputs "
+            f"a head stays at {names}, which cannot run without any; its columns of W_O are zero, so the "
+            "outputs "
             "are the same",
             stacklevel=2,
         )
@@ -105,13 +106,15 @@ def planned(
     they cannot run without any. Raises what `remove` does."""
     if any(hold_of(module) is not None for module in sites.values()):
         raise ValueError(
-            "a model inside this one has gates; take closed = bank.closed() and detach that model first, then remove"
+            "a model inside this one has gates; take closed = bank.closed() and detach that model first, "
+            "then remove"
         )
     closed_rows = {site: row.bool() for site, row in rows_now(sites, closed, "closed", original).items()}
     for site, row in closed.items():
         if site.heads and row.dtype != torch.bool:
             raise ValueError(
-                f"closed must hold bools, True where a head goes; {site.name} has numbers. Scores: scores.lowest(k). "
+                f"closed must hold bools, True where a head goes; {site.name} has numbers. Scores: "
+                "scores.lowest(k). "
                 "Gates: xi.map(lambda row: row == 0)"
             )
     xi = {} if fold is None else rows_now(sites, fold, "fold", original)
@@ -174,7 +177,8 @@ def set_heads_left(model: nn.Module, left: HeadMap) -> None:
         site, _ = modules[was.name]
         if int(left[was].sum()) != site.heads:
             raise ValueError(
-                f"{site.name} has {site.heads} heads, but {int(left[was].sum())} of {was.heads} are said to be left"
+                f"{site.name} has {site.heads} heads, but {int(left[was].sum())} of {was.heads} are said to "
+                "be left"
             )
     for was, row in left.items():
         setattr(modules[was.name][1], LEFT, tuple(bool(there) for there in row))
@@ -228,7 +232,8 @@ def check_xi(site: HeadSite, xi: Tensor, closed: Tensor) -> None:
     for head in (~closed).nonzero().flatten().tolist():
         if not 0 < float(xi[head]) <= 1:
             raise ValueError(
-                f"fold must be in (0, 1] where a head stays, {site.name}.{head} has {float(xi[head])}; a head whose gate is 0 belongs in "
+                f"fold must be in (0, 1] where a head stays, {site.name}.{head} has {float(xi[head])}; a "
+                "head whose gate is 0 belongs in "
                 "closed: xi.map(lambda row: row == 0)"
             )
 
@@ -243,7 +248,8 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
     names = tuple(dict.fromkeys((rule.q, rule.k, rule.v)))
     if not all(names):
         raise ValueError(
-            f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and v; add q=, k= and v= to it in "
+            f"heads of {class_name} can be gated, not removed: its rule names no projections for q, k and "
+            "v; add q=, k= and v= to it in "
             "SITE_RULES"
         )
     if len(names) == 2:
@@ -274,7 +280,8 @@ def cut(site: HeadSite, module: nn.Module, keep: Tensor, xi: Tensor | None) -> l
         )
         shared = f" divided by {group}, the heads of one key head" if group > 1 else ""
         raise ValueError(
-            f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as many rows for q as for k, and "
+            f"the weights of {site.name} do not divide into its {site.heads} heads ({shown}): expected as "
+            "many rows for q as for k, and "
             f"for v as W_O has columns{shared}; look at the rule of {class_name} in SITE_RULES"
         )
     changes: list[Change] = [(module, name, value) for name, value in refit.items()]
@@ -311,8 +318,10 @@ def kept_groups(site: HeadSite, keep: Tensor, group: int) -> Tensor:
     if parted := (rows.any(1) & ~rows.all(1)).nonzero().flatten().tolist():
         heads = range(parted[0] * group, (parted[0] + 1) * group)
         raise ValueError(
-            f"closed parts heads that share one key head: {site.name} has {group} heads to a key head, and of {heads[0]} to {heads[-1]} "
-            f"only {', '.join(str(head) for head in heads if not keep[head])} would go; close all {group} or none. Gates learned with "
+            f"closed parts heads that share one key head: {site.name} has {group} heads to a key head, and "
+            f"of {heads[0]} to {heads[-1]} "
+            f"only {', '.join(str(head) for head in heads if not keep[head])} would go; close all {group} "
+            "or none. Gates learned with "
             "attach(model, share='group') do; a score can be summed over each group first"
         )
     return rows[:, 0]
@@ -336,5 +345,6 @@ def check_apart(changes: list[Change]) -> None:
     weights = [id(getattr(owner, name)) for owner, name, value in changes if isinstance(value, Tensor)]
     if len(set(weights)) < len(weights):
         raise ValueError(
-            "two projections share one weight, so heads cannot be removed from one alone; give each its own copy first"
+            "two projections share one weight, so heads cannot be removed from one alone; give each its own "
+            "copy first"
         )

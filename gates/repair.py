@@ -194,7 +194,8 @@ def walk_sites(
         order = walk.order(first)
         if set(dense_walk.sites) != set(order):
             raise ValueError(
-                "the dense model has other sites or heads than the model; expected the model as it was before any was closed"
+                "the dense model has other sites or heads than the model; expected the model as it was "
+                "before any was closed"
             )
         first_closed = next(i for i, site in enumerate(order) if not outputs[site].keep.all())
         for site in order[:first_closed]:  # as the dense model's: nothing to refit
@@ -235,7 +236,8 @@ def walk_sites(
                 raise ValueError(NO_TEXT)
             if count < columns:
                 warnings.warn(
-                    f"{site.name}: {count} positions of calibration text for {columns} columns; the ridge is larger for it, and more text "
+                    f"{site.name}: {count} positions of calibration text for {columns} columns; the ridge "
+                    "is larger for it, and more text "
                     "would repair better",
                     stacklevel=3,
                 )
@@ -247,7 +249,10 @@ def walk_sites(
     return done
 
 
-NO_TEXT = "the calibration text has no positions; give at least one sentence, better a thousand (and batches that can be read again)"
+NO_TEXT = (
+    "the calibration text has no positions; give at least one sentence, better a thousand (and batches that "
+    "can be read again)"
+)
 
 
 def fold_mean(
@@ -268,7 +273,8 @@ def fold_mean(
     for site, output in outputs.items():
         if output.bias is None:
             raise ValueError(
-                f"the output projection of {site.name} has no bias to take in the mean; close its heads with zero or repair"
+                f"the output projection of {site.name} has no bias to take in the mean; close its heads "
+                "with zero or repair"
             )
     means = (
         head_means(model, batches, forward, list(outputs), positions=positions, ranks=ranks)

@@ -4,11 +4,9 @@ they have.
 A key is a class's name or, where the name alone would fit others' classes, its module and name. For another
 attention class, add a line:
 
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="hook")   # it calls its out_proj, whose input
-    is then scaled
-    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", way="weight")  # its forward reads out_proj.weight
-    without that call SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")  # its forward says
-    z = gate_heads(z, self.gate()) itself
+    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", mode="hook")  # it calls its out_proj
+    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", mode="weight")  # it reads out_proj.weight itself
+    SITE_RULES["MyAttention"] = SiteRule(heads="num_heads", slot="gate")  # it calls self.gate() itself
 
 So that heads of it can be removed too, the rule names its projections where they are not q_proj, k_proj,
 v_proj and out_proj. A forward that needs heads * head width = model width is refitted then.
@@ -20,14 +18,20 @@ from . import fsmt_attention, refit, torch_attention
 from .hold import SiteRule
 
 # Hugging Face's attentions that share one layout
-BART = SiteRule(heads="num_heads", way="hook")
+BART = SiteRule(heads="num_heads", mode="hook")
 BERT = SiteRule(
-    heads="self.num_attention_heads", way="hook", q="self.query", k="self.key", v="self.value", out="output.dense",
-    widths=("self.all_head_size",), causal="self.is_causal",
-)  # fmt: skip
+    heads="self.num_attention_heads",
+    mode="hook",
+    q="self.query",
+    k="self.key",
+    v="self.value",
+    out="output.dense",
+    widths=("self.all_head_size",),
+    causal="self.is_causal",
+)
 T5 = SiteRule(
     heads="n_heads",
-    way="hook",
+    mode="hook",
     q="q",
     k="k",
     v="v",
@@ -36,7 +40,7 @@ T5 = SiteRule(
     bias="relative_attention_bias",
 )
 LLAMA = SiteRule(
-    head_width="head_dim", way="hook", out="o_proj", group="num_key_value_groups", causal="is_causal"
+    head_width="head_dim", mode="hook", out="o_proj", group="num_key_value_groups", causal="is_causal"
 )
 
 SITE_RULES: dict[str, SiteRule] = {
@@ -52,11 +56,18 @@ SITE_RULES: dict[str, SiteRule] = {
     "BertAttention": BERT,
     "RobertaAttention": BERT,
     "DistilBertSelfAttention": SiteRule(
-        heads="n_heads", way="hook", q="q_lin", k="k_lin", v="v_lin", out="out_lin", causal="is_causal"
+        heads="n_heads", mode="hook", q="q_lin", k="k_lin", v="v_lin", out="out_lin", causal="is_causal"
     ),
-    "ViTAttention": SiteRule(heads="num_attention_heads", way="hook", out="o_proj", causal="is_causal"),
+    "ViTAttention": SiteRule(heads="num_attention_heads", mode="hook", out="o_proj", causal="is_causal"),
     "GPT2Attention": SiteRule(
-        heads="num_heads", way="hook", q="c_attn", k="c_attn", v="c_attn", out="c_proj", transposed=True, widths=("split_size",),
+        heads="num_heads",
+        mode="hook",
+        q="c_attn",
+        k="c_attn",
+        v="c_attn",
+        out="c_proj",
+        transposed=True,
+        widths=("split_size",),
         causal="is_causal",
     ),
     "LlamaAttention": LLAMA,
@@ -65,16 +76,16 @@ SITE_RULES: dict[str, SiteRule] = {
     # FSMT feeds W_O with (L, B, H * K); its forward needs heads * width = embed_dim, as do the two below:
     # they are refitted
     "transformers.models.fsmt.modeling_fsmt.Attention": SiteRule(
-        heads="num_heads", way="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.refit
+        heads="num_heads", mode="hook", batch_axis=1, zero_heads=True, refit=fsmt_attention.refit
     ),
     # these read out_proj.weight in fused kernels and do not call out_proj, or not always
     "torch.nn.modules.activation.MultiheadAttention": SiteRule(
-        heads="num_heads", way="weight", zero_heads=True, refit=torch_attention.refit
+        heads="num_heads", mode="weight", zero_heads=True, refit=torch_attention.refit
     ),
     "fairseq.modules.multihead_attention.MultiheadAttention": SiteRule(
-        heads="num_heads", way="weight", widths=("embed_dim",), refit=refit.fairseq
+        heads="num_heads", mode="weight", widths=("embed_dim",), refit=refit.fairseq
     ),
-}  # fmt: skip
+}
 
 
 def known_rule(module: nn.Module) -> SiteRule | None:

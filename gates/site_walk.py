@@ -145,7 +145,8 @@ class SiteWalk:
             if (times := seen.count(site)) != 1:
                 name = type(self.sites[site]).__name__
                 raise ValueError(
-                    f"a forward pass calls the output projection of {site.name} {times} times; expected once. Statistics of the heads of "
+                    f"a forward pass calls the output projection of {site.name} {times} times; expected "
+                    "once. Statistics of the heads of "
                     f"{name} cannot be taken"
                     + (": it reads out_proj.weight without that call" if times == 0 else "")
                 )
@@ -338,6 +339,7 @@ def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
         return tensor.flatten(0, -2)
     if where.shape != tensor.shape[:-1]:
         raise ValueError(
-            f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of {tuple(tensor.shape[:-1])} positions"
+            f"positions gave a mask of shape {tuple(where.shape)}; the outputs are of "
+            f"{tuple(tensor.shape[:-1])} positions"
         )
     return tensor[where.to(tensor.device)]

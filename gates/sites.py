@@ -12,7 +12,7 @@ from torch import nn
 
 from .bank import GateBank
 from .headmap import HeadMap, HeadSite, check_kinds
-from .hold import WAYS, SiteRule, attribute, group_of, heads_of, hold_of, nearest
+from .hold import ATTACH_MODES, SiteRule, attribute, group_of, heads_of, hold_of, nearest
 from .registry import GATES
 from .rules import SITE_RULES, known_rule, rule_of
 from .unknown import line_to_add, unknown_attentions
@@ -45,8 +45,10 @@ def find_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     if not found:
         seen = sorted(type(module).__name__ for module in unknown) or "none"
         raise ValueError(
-            f"no attention in {type(model).__name__} has a rule (attention classes seen: {seen}); add one to SITE_RULES: "
-            f"{lines or 'SITE_RULES[CLASS NAME] = SiteRule(heads=..., way=...)'}. Known: {sorted(SITE_RULES)}"
+            f"no attention in {type(model).__name__} has a rule (attention classes seen: {seen}); add one "
+            "to SITE_RULES: "
+            f"{lines or 'SITE_RULES[CLASS NAME] = SiteRule(heads=..., mode=...)'}. "
+            f"Known: {sorted(SITE_RULES)}"
         )
     if unknown:
         names = ", ".join(type(module).__name__ for module in unknown)
@@ -65,7 +67,8 @@ def layer_of(path: str) -> int:
     if not re.search(r"\d", path):
         return 0
     raise ValueError(
-        f"cannot tell the layer of the attention at {path!r}; expected a path such as encoder.layers.0.self_attention"
+        f"cannot tell the layer of the attention at {path!r}; expected a path such as "
+        "encoder.layers.0.self_attention"
     )
 
 
@@ -81,13 +84,14 @@ def kind_of(path: str, modules: Mapping[str, nn.Module], rule: SiteRule) -> str:
         return "cross"
     if rule.causal:
         return "dec-self" if attribute(modules[path], rule.causal, "`causal`") else "enc-self"
-    for told in [stack, type(modules[path]).__name__, *around]:
-        if re.search("decoder|causal", told.lower()):
+    for name_of in [stack, type(modules[path]).__name__, *around]:
+        if re.search("decoder|causal", name_of.lower()):
             return "dec-self"
-        if "encoder" in told.lower():
+        if "encoder" in name_of.lower():
             return "enc-self"
     raise ValueError(
-        f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's; name the attribute that is true in a decoder: "
+        f"cannot tell whether the attention at {path!r} is an encoder's or a decoder's; name the attribute "
+        "that is true in a decoder: "
         f"SiteRule(..., causal='is_causal') for {type(modules[path]).__name__}"
     )
 
@@ -103,19 +107,18 @@ def attach(
     """Put a gate on every head of the chosen kinds of attention (all unless named) and return them all as one
     bank.
 
-    share: "head", a gate a head, or "group", one for all heads that share a key head, as such heads can only be
-    removed together. The default is "group" for learned gates and "head" for masks. `options` go to the gate's class; one that is a HeadMap gives each site its own row,
-    and one by kind, such as {"enc-self": 4, "cross": 12}, each kind its own value: gates of different kinds
-    are then drawn apart. The bank becomes a submodule of the model. Raises ValueError, and leaves the model
-    as it was, at an unknown gate or kind, an option the gate does not have or cannot be told, gates already
-    attached, or a
-    rule that does not fit its
-    attention."""
+    share: "head", a gate a head, or "group", one for all heads that share a key head, as such heads can only
+    be removed together. The default is "group" for learned gates and "head" for masks. `options` go to the
+    gate's class; one that is a HeadMap gives each site its own row, and one by kind, such as {"enc-self": 4,
+    "cross": 12}, each kind its own value: gates of different kinds are then sampled apart. The bank becomes a
+    submodule of the model. Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an
+    option that the gate does not have, gates already attached, or a rule that does not fit its attention."""
     if gate not in GATES:
         raise ValueError(f"unknown gate {gate!r}{nearest(gate, list(GATES))}")
     if share not in ("head", "group", None):
         raise ValueError(
-            f"expected share='head', a gate for each head, or share='group', one for those of one key head; got {share!r}"
+            "expected share='head', a gate for each head, or share='group', one for those of one key head; "
+            f"got {share!r}"
         )
     if getattr(model, BANK, None) is not None or any(
         hold_of(module) is not None for module in model.modules()
@@ -130,17 +133,19 @@ def attach(
         raise ValueError(f"the model has no heads of the kinds {chosen}")
     for site, module in modules.items():
         rule = rule_of(module)
-        WAYS[rule.way].check(module, rule, site.heads)
+        ATTACH_MODES[rule.mode].check(module, rule, site.heads)
     gates = {}
     for site, module in modules.items():
         for name, value in options.items():
             if isinstance(value, HeadMap) and site not in value:
                 raise ValueError(
-                    f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or other kinds"
+                    f"{name} has no row of {site.heads} heads for {site.name}; it was made for another "
+                    "model or other kinds"
                 )
             if isinstance(value, dict) and site.kind not in value:
                 raise ValueError(
-                    f"{name} has no value for {site.kind}; give one for each kind that has gates: {', '.join(chosen)}"
+                    f"{name} has no value for {site.kind}; give one for each kind that has gates: "
+                    f"{', '.join(chosen)}"
                 )
         own = {name: of_site(value, site) for name, value in options.items()}
         try:
@@ -187,10 +192,10 @@ def reattach(model: nn.Module, bank: GateBank) -> None:
 
 
 def hold_heads(model: nn.Module, bank: GateBank, modules: Mapping[HeadSite, nn.Module]) -> None:
-    """Make the bank a submodule of the model, and its gates scale their heads, each in the way of its
+    """Make the bank a submodule of the model, and its gates scale their heads, each by the attach mode of its
     rule."""
     setattr(model, BANK, bank)
     bank.handle = model.register_forward_pre_hook(bank.before_forward, with_kwargs=True)
     for site, gate in bank.items():
         rule = rule_of(modules[site])
-        WAYS[rule.way](modules[site], rule, gate).take()
+        ATTACH_MODES[rule.mode](modules[site], rule, gate).take()

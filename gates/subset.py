@@ -76,7 +76,8 @@ class Subset(HeadGate):
         super().__init__(heads)
         if not (temperature > 0 and final_temperature > 0 and anneal_steps >= 0):
             raise ValueError(
-                f"expected temperatures above 0 and at least 0 steps, got {temperature=}, {final_temperature=}, {anneal_steps=}"
+                f"expected temperatures above 0 and at least 0 steps, got {temperature=}, "
+                f"{final_temperature=}, {anneal_steps=}"
             )
         self.open_heads, self.anneal_steps = open_heads, anneal_steps
         self.first_temperature, self.final_temperature = temperature, final_temperature

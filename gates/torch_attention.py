@@ -54,7 +54,8 @@ class SmallerTorchAttention(Refitted):
         its mask, or nested tensors."""
         if query.is_nested or key.is_nested:
             raise ValueError(
-                "an attention that lost heads takes no nested tensors: set use_nested_tensor = False on nn.TransformerEncoder"
+                "an attention that lost heads takes no nested tensors: set use_nested_tensor = False on "
+                "nn.TransformerEncoder"
             )
         if is_causal and attn_mask is None:
             raise ValueError(
@@ -114,7 +115,8 @@ class SmallerTorchAttention(Refitted):
             ]
         if len(mask) != sentences * self.num_heads:
             raise ValueError(
-                f"attn_mask of shape {tuple(mask.shape)} must have {self.num_heads} or, as at first, {len(left)} rows for each of the "
+                f"attn_mask of shape {tuple(mask.shape)} must have {self.num_heads} or, as at first, "
+                f"{len(left)} rows for each of the "
                 f"{sentences} sentences"
             )
         return mask.unflatten(0, (sentences, self.num_heads))
@@ -127,7 +129,8 @@ def added(name: str, mask: Tensor, q: Tensor) -> Tensor:
         return torch.zeros_like(mask, dtype=q.dtype).masked_fill_(mask, -math.inf)
     if not mask.is_floating_point():
         raise ValueError(
-            f"{name} must hold bools, True where a key is not seen, or floats to add to the scores; got {mask.dtype}"
+            f"{name} must hold bools, True where a key is not seen, or floats to add to the scores; got "
+            f"{mask.dtype}"
         )
     return mask.to(q.dtype)
 
@@ -146,7 +149,8 @@ def refit(module: Any) -> dict[str, Any]:
     for name in gone:
         if name not in module._parameters:
             raise ValueError(
-                f"{name} of {type(module).__name__} is no plain weight; undo parametrisations and quantisation first"
+                f"{name} of {type(module).__name__} is no plain weight; undo parametrisations and "
+                "quantisation first"
             )
     return {
         "__class__": refitted(type(module), SmallerTorchAttention),

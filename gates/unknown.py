@@ -51,7 +51,7 @@ def output_name(module: nn.Module) -> str:
 def line_to_add(module: nn.Module) -> str:
     """The line of SITE_RULES for this class, as far as its attributes tell; dots where they do not."""
     out = output_name(module)
-    words = [f'heads="{heads_name(module) or "..."}"', 'way="hook"', f'out="{out or "..."}"']
+    words = [f'heads="{heads_name(module) or "..."}"', 'mode="hook"', f'out="{out or "..."}"']
     if hasattr(getattr(module, out, None), "nf"):  # Conv1D
         words.append("transposed=True")
     return f'SITE_RULES["{type(module).__name__}"] = SiteRule({", ".join(words)})'

@@ -121,7 +121,8 @@ def site_statistics(
                     value = loss(model, batch) if loss is not None else (forward or loss_free)(model, batch)
                 if missing := [site.name for site in modules if site not in seen]:
                     raise ValueError(
-                        f"{missing[0]}: its forward does not call its output projection, so what that reads cannot be seen"
+                        f"{missing[0]}: its forward does not call its output projection, so what that reads "
+                        "cannot be seen"
                     )
                 probes = [seen[site][1] for site in modules]
                 gradients = (

@@ -47,7 +47,7 @@ def test_every_offset_has_the_share_that_a_slow_count_gives(exclude, size, windo
 
 
 @pytest.mark.parametrize("edges", ["inside", "all"])
-def test_the_best_offset_is_the_most_frequent_one_of_equals_the_larger_share_then_the_nearest_then_the_earlier(
+def test_the_best_offset_is_the_most_frequent_then_the_larger_share_the_nearest_the_earlier(
     edges,
 ):
     model, pairs = random_model(), random_pairs()

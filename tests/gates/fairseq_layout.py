@@ -29,11 +29,26 @@ class MultiheadAttention(nn.Module):
             assert width == self.embed_dim
         if self.fused and not self.skip_embed_dim_check:
             return functional.multi_head_attention_forward(
-                query, key, key, self.embed_dim, self.num_heads, None,
-                torch.cat((self.q_proj.bias, self.k_proj.bias, self.v_proj.bias)), self.bias_k, self.bias_v, self.add_zero_attn, 0.0,
-                self.out_proj.weight, self.out_proj.bias, self.training, need_weights=False, use_separate_proj_weight=True,
-                q_proj_weight=self.q_proj.weight, k_proj_weight=self.k_proj.weight, v_proj_weight=self.v_proj.weight,
-            )[0]  # fmt: skip
+                query,
+                key,
+                key,
+                self.embed_dim,
+                self.num_heads,
+                None,
+                torch.cat((self.q_proj.bias, self.k_proj.bias, self.v_proj.bias)),
+                self.bias_k,
+                self.bias_v,
+                self.add_zero_attn,
+                0.0,
+                self.out_proj.weight,
+                self.out_proj.bias,
+                self.training,
+                need_weights=False,
+                use_separate_proj_weight=True,
+                q_proj_weight=self.q_proj.weight,
+                k_proj_weight=self.k_proj.weight,
+                v_proj_weight=self.v_proj.weight,
+            )[0]
         q, k, v = (
             x.contiguous().view(-1, batch * self.num_heads, self.head_dim).transpose(0, 1)
             for x in (self.q_proj(query), self.k_proj(key), self.v_proj(key))

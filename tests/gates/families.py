@@ -103,18 +103,45 @@ def floats(*shape: int) -> Tensor:
 
 
 SEQ2SEQ = dict(
-    vocab_size=WORDS, d_model=D, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
-    decoder_attention_heads=HEADS, encoder_ffn_dim=17, decoder_ffn_dim=17, max_position_embeddings=40, dropout=0.0, pad_token_id=0,
-    bos_token_id=1, eos_token_id=2, decoder_start_token_id=0, forced_eos_token_id=None,
-)  # fmt: skip
+    vocab_size=WORDS,
+    d_model=D,
+    encoder_layers=LAYERS,
+    decoder_layers=LAYERS,
+    encoder_attention_heads=HEADS,
+    decoder_attention_heads=HEADS,
+    encoder_ffn_dim=17,
+    decoder_ffn_dim=17,
+    max_position_embeddings=40,
+    dropout=0.0,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    decoder_start_token_id=0,
+    forced_eos_token_id=None,
+)
 ENCODER = dict(
-    vocab_size=WORDS, hidden_size=D, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=17, hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0, max_position_embeddings=40, pad_token_id=0,
-)  # fmt: skip
+    vocab_size=WORDS,
+    hidden_size=D,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=HEADS,
+    intermediate_size=17,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=40,
+    pad_token_id=0,
+)
 DECODER = dict(
-    vocab_size=WORDS, hidden_size=D, num_hidden_layers=LAYERS, num_attention_heads=2 * HEADS, num_key_value_heads=HEADS, head_dim=WIDTH,
-    intermediate_size=17, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-)  # fmt: skip
+    vocab_size=WORDS,
+    hidden_size=D,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=2 * HEADS,
+    num_key_value_heads=HEADS,
+    head_dim=WIDTH,
+    intermediate_size=17,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
 
 
 def hf(model: str, config: str, **options: Any) -> Callable[[], nn.Module]:
@@ -152,10 +179,21 @@ def seq2seq(name: str, model: str, config: str, classes: str, **options: Any) ->
 
 def t5(name: str, model: str, classes: str) -> Family:
     build = hf(
-        f"{model}ForConditionalGeneration", f"{model}Config", vocab_size=WORDS, d_model=D, d_kv=5, d_ff=17, num_layers=LAYERS,
-        num_heads=HEADS, dropout_rate=0.0, relative_attention_num_buckets=8, relative_attention_max_distance=6, pad_token_id=0,
-        eos_token_id=2, decoder_start_token_id=0,
-    )  # fmt: skip
+        f"{model}ForConditionalGeneration",
+        f"{model}Config",
+        vocab_size=WORDS,
+        d_model=D,
+        d_kv=5,
+        d_ff=17,
+        num_layers=LAYERS,
+        num_heads=HEADS,
+        dropout_rate=0.0,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=6,
+        pad_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=0,
+    )
     outs = {
         **sites("encoder.{}.enc-self", "encoder.block.{}.layer.0.SelfAttention.o"),
         **sites("decoder.{}.dec-self", "decoder.block.{}.layer.0.SelfAttention.o"),

@@ -128,7 +128,7 @@ def held_by(family: Family) -> str:
     assert list(after) == list(state)
     assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
     assert trace(model) == before
-    return rule_of(next(iter(find_sites(model).values()))).way
+    return rule_of(next(iter(find_sites(model).values()))).mode
 
 
 def gates_by_sentence(family: Family) -> str:
@@ -148,7 +148,7 @@ def gates_by_sentence(family: Family) -> str:
 
 
 def held_by_weight(model: nn.Module) -> bool:
-    return any(rule_of(module).way == "weight" for module in find_sites(model).values())
+    return any(rule_of(module).mode == "weight" for module in find_sites(model).values())
 
 
 def importance(family: Family) -> str:

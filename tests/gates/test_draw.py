@@ -208,7 +208,7 @@ def test_gates_that_no_pass_asks_are_named_after_the_first_step(model, batch, ba
     model(*batch)
     with pytest.raises(
         ValueError,
-        match=r"asked for the gates of decoder\.1\.cross since they were attached.*kinds=.*way='hook'",
+        match=r"asked for the gates of decoder\.1\.cross since they were attached.*kinds=.*mode='hook'",
     ):
         bank.penalty()
 

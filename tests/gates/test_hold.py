@@ -98,13 +98,13 @@ class ReadTurned(Attention):
 
 RULES = {
     Slotted: SiteRule(heads="num_heads", slot="tap"),
-    Called: SiteRule(heads="num_heads", way="hook"),
-    CalledTimeFirst: SiteRule(heads="num_heads", way="hook", batch_axis=1),
-    CalledTurned: SiteRule(heads="num_heads", way="hook", transposed=True),
-    Read: SiteRule(heads="num_heads", way="weight"),
-    ReadTurned: SiteRule(heads="num_heads", way="weight", transposed=True),
+    Called: SiteRule(heads="num_heads", mode="hook"),
+    CalledTimeFirst: SiteRule(heads="num_heads", mode="hook", batch_axis=1),
+    CalledTurned: SiteRule(heads="num_heads", mode="hook", transposed=True),
+    Read: SiteRule(heads="num_heads", mode="weight"),
+    ReadTurned: SiteRule(heads="num_heads", mode="weight", transposed=True),
 }
-ANY_SHAPE = [cls for cls, rule in RULES.items() if rule.way != "weight"]
+ANY_SHAPE = [cls for cls, rule in RULES.items() if rule.mode != "weight"]
 
 
 class Stack(nn.Module):
@@ -292,7 +292,7 @@ def test_a_weight_refuses_gates_that_differ_within_the_batch(shape):
     bank.assign({site: torch.ones(shape[0], site.heads, *shape[1:]) for site in bank.sites})
     with pytest.raises(
         ValueError,
-        match=r"takes gates of shape \(H,\).*one at a time, each with its own \(H,\) mask, or .*way='hook'",
+        match=r"takes gates of shape \(H,\).*one at a time, each with its own \(H,\) mask, or .*mode='hook'",
     ):
         model(inputs(2, 5))
 
@@ -323,10 +323,11 @@ def changed(attention_class, monkeypatch, **changes) -> Stack:
         (
             Slotted,
             {"slot": "tab"},
-            r"Slotted has no 'tab', which its SiteRule names as `slot`; did you mean 'tap'\?.*'hook'.*'weight'",
+            r"Slotted has no 'tab', which its SiteRule names as `slot`; did you mean "
+            r"'tap'\?.*'hook'.*'weight'",
         ),
         (Slotted, {"slot": "q_proj"}, "slot 'q_proj' of Slotted must hold None, it holds a Linear"),
-        (Called, {"way": "slot"}, "Called has no 'gate'.*way='hook'"),
+        (Called, {"mode": "slot"}, "Called has no 'gate'.*mode='hook'"),
         (
             Called,
             {"heads": "num_head"},
@@ -370,7 +371,7 @@ def test_a_wrong_width_in_a_rule_is_named_before_heads_are_removed(monkeypatch):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"way": "hok"}, r"did you mean 'hook'\?"), ({"batch_axis": 2}, "expected batch_axis 0")],
+    [({"mode": "hok"}, r"did you mean 'hook'\?"), ({"batch_axis": 2}, "expected batch_axis 0")],
 )
 def test_a_rule_with_an_unknown_way_or_axis_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):

@@ -51,7 +51,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def new_rule(monkeypatch) -> SiteRule:
-    rule = SiteRule(heads="n_head", way="hook", q="wq", k="wk", v="wv", out="wo")
+    rule = SiteRule(heads="n_head", mode="hook", q="wq", k="wk", v="wv", out="wo")
     monkeypatch.setitem(SITE_RULES, "NewAttention", rule)
     return rule
 
@@ -111,7 +111,8 @@ def test_slicing_the_output_of_W_O_would_mix_the_heads(new_rule):
         ({"out": "norm"}, "a LayerNorm is no projection"),
         (
             {"out": "feed"},
-            r"feed of NewAttention has 42 columns and wv 21 rows: expected the inputs of W_O to be the heads' outputs",
+            r"feed of NewAttention has 42 columns and wv 21 rows: expected the inputs of W_O to be the "
+            r"heads' outputs",
         ),
     ],
 )
