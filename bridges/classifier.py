@@ -155,11 +155,13 @@ def encoder_folder(name: str) -> Path:
         except Exception as error:  # of the network, the hub or the name
             reason = " ".join(str(error).split())[:200]
             raise ValueError(
-                f"--encoder {name}: no such folder, and the Hugging Face hub gives none of that name ({reason})"
+                f"--encoder {name}: no such folder, and the Hugging Face hub gives none of that name "
+                f"({reason})"
             ) from error
     if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
         raise ValueError(
-            f"--encoder {name}: expected the folder of a Hugging Face encoder, with config.json, model.safetensors and its tokenizer; it "
+            f"--encoder {name}: expected the folder of a Hugging Face encoder, with config.json, "
+            "model.safetensors and its tokenizer; it "
             f"has {', '.join(sorted(path.name for path in folder.iterdir())[:12]) or 'nothing'}"
         )
     return folder
@@ -194,9 +196,14 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
     with quiet():
         try:
             net = library("transformers").AutoModelForSequenceClassification.from_pretrained(
-                str(folder), num_labels=labels, local_files_only=True, trust_remote_code=False, use_safetensors=True,
-                ignore_mismatched_sizes=True, dtype=torch.float32,
-            )  # fmt: skip
+                str(folder),
+                num_labels=labels,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,
+                dtype=torch.float32,
+            )
         except Exception as error:  # broken files send the library anywhere
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise ValueError(

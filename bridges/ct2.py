@@ -69,14 +69,16 @@ def write(translator: Translator, folder: Path) -> None:
     model = translator.model
     if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
         raise ValueError(
-            "the model has gates; remove its closed heads first (gates.remove, or models.formats.without_gates)"
+            "the model has gates; remove its closed heads first (gates.remove, or "
+            "models.formats.without_gates)"
         )
     source, target = piece_names(translator.source_vocab), piece_names(translator.target_vocab)
     specials = model.target_specials
     beginning, end, unknown = target[specials.beginning], target[specials.end], target[specials.unknown]
     if source[model.source_specials.unknown] != unknown:
         raise ValueError(
-            f"the vocabularies name the unknown piece {source[model.source_specials.unknown]!r} and {unknown!r}; CTranslate2 has one name "
+            f"the vocabularies name the unknown piece {source[model.source_specials.unknown]!r} and "
+            f"{unknown!r}; CTranslate2 has one name "
             "for both"
         )
     spec = specification(model)
@@ -105,7 +107,8 @@ def specification(model: Transformer) -> Any:
     config = model.config
     if config.decoder_mixer != "attention":
         raise ValueError(
-            f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to torch, onnx or marian"
+            f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to torch, "
+            "onnx or marian"
         )
     encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
     decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
@@ -229,7 +232,8 @@ class CTranslate2Model(LineTranslator):
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
         if compute_type not in supported:
             raise ValueError(
-                f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of {', '.join(supported)}"
+                f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of "
+                f"{', '.join(supported)}"
             )
         about = read_about(folder)
         try:
@@ -349,7 +353,8 @@ class CTranslate2Model(LineTranslator):
                     )
             if not hypotheses:
                 raise ValueError(
-                    "the model gives no finite probability to any next token; its weights hold NaN, so export another model"
+                    "the model gives no finite probability to any next token; its weights hold NaN, so "
+                    "export another model"
                 )
             results.append(sorted(hypotheses, key=lambda hypothesis: -hypothesis[0].score))
         return results
@@ -443,7 +448,8 @@ class CTranslate2Model(LineTranslator):
         for line, row in enumerate(ids, start=1):
             if len(row) >= self.positions:
                 raise ValueError(
-                    f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} positions that were exported; "
+                    f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} "
+                    "positions that were exported; "
                     "split it, or train with a larger --model.max-positions"
                 )
 

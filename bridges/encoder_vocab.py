@@ -46,7 +46,8 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
     }
     if missing := [name for name, number in ids.items() if number is None]:
         raise DataError(
-            f"the tokenizer in {encoder} has no token for {', '.join(missing)}; expected one of an encoder such as BERT"
+            f"the tokenizer in {encoder} has no token for {', '.join(missing)}; expected one of an encoder "
+            "such as BERT"
         )
     about = {"kind": KIND, "specials": ids, "max_positions": max_positions, "labels": list(labels)}
     for name, text in ((TOKENIZER, content), (ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")):
@@ -72,7 +73,8 @@ def load(
         raise
     except Exception as error:  # tokenizers raises Exception itself
         raise DataError(
-            f"{path} or {ABOUT} beside it is broken ({' '.join(str(error).split())[:200]}); repeat with --fresh"
+            f"{path} or {ABOUT} beside it is broken ({' '.join(str(error).split())[:200]}); repeat with "
+            "--fresh"
         ) from error
 
 
@@ -90,7 +92,8 @@ class EncoderVocab:
         tokenizer.encode_special_tokens = True
         if tokenizer.encode("").ids[-1:] != [specials.end]:
             raise DataError(
-                f"the tokenizer in {path} does not end a sentence with id {specials.end}; expected one of an encoder such as BERT"
+                f"the tokenizer in {path} does not end a sentence with id {specials.end}; expected one of "
+                "an encoder such as BERT"
             )
 
     def __len__(self) -> int:

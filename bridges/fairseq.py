@@ -71,10 +71,20 @@ PARTS = {  # the same in a layer
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
 
 NOT_OURS = (  # options that change what a model computes, at any value but their default
-    "adaptive_input", "adaptive_softmax_cutoff", "no_token_positional_embeddings", "no_cross_attention", "cross_self_attention",
-    "char_inputs", "encoder_layers_to_keep", "decoder_layers_to_keep", "encoder_recurrent_stacking", "decoder_recurrent_stacking",
-    "base_layers", "no_encoder_attn", "use_factorized_embedding",
-)  # fmt: skip
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "no_token_positional_embeddings",
+    "no_cross_attention",
+    "cross_self_attention",
+    "char_inputs",
+    "encoder_layers_to_keep",
+    "decoder_layers_to_keep",
+    "encoder_recurrent_stacking",
+    "decoder_recurrent_stacking",
+    "base_layers",
+    "no_encoder_attn",
+    "use_factorized_embedding",
+)
 
 NAME = "checkpoint.pt"
 
@@ -150,7 +160,8 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
             rows = table(checkpoint, f"{stack}.embed_tokens").shape[0]
             if rows != len(vocab):
                 raise ValueError(
-                    f"dict.{language}.txt in {folder} has {len(vocab)} entries, the four special ones counted, but the model has {rows} "
+                    f"dict.{language}.txt in {folder} has {len(vocab)} entries, the four special ones "
+                    f"counted, but the model has {rows} "
                     f"{side} embeddings; take the dictionaries that it was trained with: --dictionaries DIR"
                 )
         model = converted(checkpoint, joint=source is target)
@@ -212,7 +223,8 @@ def languages(checkpoint: Checkpoint, folder: Path, options: ForeignOptions) -> 
     pairs = {pair for pair in pairs if own[0] in (None, pair[0]) and own[1] in (None, pair[1])}
     if len(pairs) != 1:
         raise ValueError(
-            f"{checkpoint.path} does not say its languages, and the files in {folder} do not either: give --src-lang and --tgt-lang, for "
+            f"{checkpoint.path} does not say its languages, and the files in {folder} do not either: give "
+            "--src-lang and --tgt-lang, for "
             "which there must be dict.SRC.txt and dict.TGT.txt; --dictionaries names another folder"
         )
     return pairs.pop()
@@ -235,7 +247,8 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
         dropped = [name for name in weights if name.startswith(f"{stack}.layer_norm.")]
         if dropped and config.norm_of(stack) == "pre" and not config.has_final_norm(stack):
             warnings.warn(
-                f"{checkpoint.path}: the norm at the {stack}'s end is left out, as fairseq does, because {stack}.version says it is of a "
+                f"{checkpoint.path}: the norm at the {stack}'s end is left out, as fairseq does, because "
+                f"{stack}.version says it is of a "
                 "time before it had one",
                 stacklevel=2,
             )
@@ -256,7 +269,8 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
             )
     if missing := [name for name in expected if name not in ours]:
         raise ValueError(
-            f"{checkpoint.path} lacks weights: there is nothing for our {', '.join(missing[:4])}; is it whole?"
+            f"{checkpoint.path} lacks weights: there is nothing for our {', '.join(missing[:4])}; is it "
+            "whole?"
         )
     model.load_state_dict(ours)
     return model.eval()
@@ -281,7 +295,8 @@ def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
     )
     if source.shape[1] != target.shape[1]:
         raise ValueError(
-            f"{path}: encoder and decoder are {source.shape[1]} and {target.shape[1]} wide; our Transformer has one width"
+            f"{path}: encoder and decoder are {source.shape[1]} and {target.shape[1]} wide; our "
+            "Transformer has one width"
         )
     tied = output.shape == target.shape and bool(output.equal(target))
     heads, pre = (
@@ -290,7 +305,8 @@ def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
     )
     if not all(isinstance(n, int) and n > 0 for n in heads):
         raise ValueError(
-            f"{path}: expected options encoder_attention_heads and decoder_attention_heads, got {heads[0]!r} and {heads[1]!r}"
+            f"{path}: expected options encoder_attention_heads and decoder_attention_heads, got "
+            f"{heads[0]!r} and {heads[1]!r}"
         )
     norms = ["pre" if each else "post" for each in pre]
     at_end = [
@@ -376,7 +392,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     tensors = content.get("model")
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise ValueError(
-            f"{path} is no checkpoint of fairseq: under 'model' it has no dict of tensors; it has {named(content)}"
+            f"{path} is no checkpoint of fairseq: under 'model' it has no dict of tensors; it has "
+            f"{named(content)}"
         )
     versions = {stack: tensors.get(f"{stack}.version", torch.ones(1)).flatten() for stack in STACK_NORM_SINCE}
     return Checkpoint(
@@ -407,7 +424,8 @@ def safely_loaded(path: Path) -> dict[str, Any]:
     except Exception as error:
         if refused := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
-                f"{path} holds {refused[1]}, which is not read: it could run code. Only tensors, plain containers and argparse.Namespace "
+                f"{path} holds {refused[1]}, which is not read: it could run code. Only tensors, plain "
+                "containers and argparse.Namespace "
                 "are; with fairseq itself, save the checkpoint again without it"
             ) from None
         words = re.search(r"WeightsUnpickler error: (.*)", str(error))
@@ -437,7 +455,8 @@ def flat_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
         options = plain(content.get("args"))
     if not options:
         raise ValueError(
-            f"{path} does not say what its model is: it has neither 'cfg' nor 'args' with options; it has {named(content)}"
+            f"{path} does not say what its model is: it has neither 'cfg' nor 'args' with options; it has "
+            f"{named(content)}"
         )
     for stack in ("encoder", "decoder"):  # fairseq-hydra-train nests them
         options |= {f"{stack}_{name}": value for name, value in plain(options.pop(stack, None)).items()}
@@ -532,7 +551,8 @@ def check(model: Transformer) -> None:
     config = model.config
     if model.heads or not all(row.all() for row in heads_left(model).values()):
         raise ValueError(
-            "this system has removed heads, and fairseq's layers have equally many each: export one with all its heads, --system base"
+            "this system has removed heads, and fairseq's layers have equally many each: export one with "
+            "all its heads, --system base"
         )
     if config.norm_eps != EPS:
         raise ValueError(
@@ -560,7 +580,8 @@ class Rows:
         own = [specials.beginning, specials.padding, specials.end, specials.unknown]
         if not isinstance(vocab, Vocab) or specials.forced or len(set(own)) < len(own):
             raise ValueError(
-                f"a checkpoint of fairseq is written with a vocabulary of SentencePiece or of fairseq, not with {type(vocab).__name__}, "
+                "a checkpoint of fairseq is written with a vocabulary of SentencePiece or of fairseq, not "
+                f"with {type(vocab).__name__}, "
                 f"special tokens {specials}"
             )
         others = [i for i in range(len(vocab)) if i not in own]
@@ -569,7 +590,8 @@ class Rows:
             {piece for piece in symbols if piece in SYMBOLS or not piece.strip() or "\n" in piece}
         ):
             raise ValueError(
-                f"{vocab.path} has pieces that a dictionary of fairseq cannot: {', '.join(map(repr, wrong[:5]))}"
+                f"{vocab.path} has pieces that a dictionary of fairseq cannot: "
+                f"{', '.join(map(repr, wrong[:5]))}"
             )
         return cls(own + others, specials.beginning, "".join(f"{piece} 1\n" for piece in symbols).encode())
 
@@ -578,17 +600,34 @@ def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
     """fairseq's options of a model, by its flat names, as it saves them in `args`."""
     config, tied = model.config, keeps_tables(model)
     found: dict[str, Any] = {
-        "task": "translation", "data": ".", "source_lang": src, "target_lang": tgt, "left_pad_source": True, "left_pad_target": False,
-        "arch": "transformer", "activation_fn": config.activation, "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout, "activation_dropout": config.dropout,
-        "no_scale_embedding": not config.embedding_scale, "layernorm_embedding": config.embedding_norm,
+        "task": "translation",
+        "data": ".",
+        "source_lang": src,
+        "target_lang": tgt,
+        "left_pad_source": True,
+        "left_pad_target": False,
+        "arch": "transformer",
+        "activation_fn": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.dropout,
+        "no_scale_embedding": not config.embedding_scale,
+        "layernorm_embedding": config.embedding_norm,
         "share_all_embeddings": tied and config.embeddings == "tied",
         "share_decoder_input_output_embed": tied and config.embeddings != "separate",
-        "adaptive_input": False, "adaptive_softmax_cutoff": None, "adaptive_softmax_dropout": 0, "tie_adaptive_weights": False,
-        "no_token_positional_embeddings": False, "no_cross_attention": False, "cross_self_attention": False,
-        "decoder_input_dim": config.d_model, "decoder_output_dim": config.d_model,
-        "quant_noise_pq": 0, "quant_noise_pq_block_size": 8, "quant_noise_scalar": 0,
-    }  # fmt: skip
+        "adaptive_input": False,
+        "adaptive_softmax_cutoff": None,
+        "adaptive_softmax_dropout": 0,
+        "tie_adaptive_weights": False,
+        "no_token_positional_embeddings": False,
+        "no_cross_attention": False,
+        "cross_self_attention": False,
+        "decoder_input_dim": config.d_model,
+        "decoder_output_dim": config.d_model,
+        "quant_noise_pq": 0,
+        "quant_noise_pq_block_size": 8,
+        "quant_noise_scalar": 0,
+    }
     for stack, side, heads, ffn, layers in (
         ("encoder", "source", config.heads, config.ffn, config.encoder_layers),
         (
@@ -600,11 +639,17 @@ def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
         ),
     ):
         found |= {
-            f"{stack}_embed_dim": config.d_model, f"{stack}_embed_path": None, f"{stack}_ffn_embed_dim": ffn, f"{stack}_layers": layers,
-            f"{stack}_attention_heads": heads, f"{stack}_normalize_before": config.norm_of(stack) == "pre",
-            f"{stack}_learned_pos": position_table(model, side) is not None, f"max_{side}_positions": positions(model),
-            f"{stack}_layerdrop": 0, f"{stack}_layers_to_keep": None,
-        }  # fmt: skip
+            f"{stack}_embed_dim": config.d_model,
+            f"{stack}_embed_path": None,
+            f"{stack}_ffn_embed_dim": ffn,
+            f"{stack}_layers": layers,
+            f"{stack}_attention_heads": heads,
+            f"{stack}_normalize_before": config.norm_of(stack) == "pre",
+            f"{stack}_learned_pos": position_table(model, side) is not None,
+            f"max_{side}_positions": positions(model),
+            f"{stack}_layerdrop": 0,
+            f"{stack}_layers_to_keep": None,
+        }
     return found
 
 

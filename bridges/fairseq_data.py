@@ -60,7 +60,8 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
         ]
         if len(sides[0]) != len(sides[1]):
             raise DataError(
-                f"{folder}: {name} has {len(sides[0]):,} sentences of {src} and {len(sides[1]):,} of {tgt}; run fairseq-preprocess again"
+                f"{folder}: {name} has {len(sides[0]):,} sentences of {src} and {len(sides[1]):,} of "
+                f"{tgt}; run fairseq-preprocess again"
             )
         texts[name] = ParallelText(sides[0], sides[1])
     train, valid, test = (texts.pop(name, ParallelText([], [])) for name in SPLIT_NAMES)
@@ -96,7 +97,8 @@ def splits_of(folder: Path, src: str | None, tgt: str | None) -> tuple[str, str,
         )
         wanted = f" for {src or 'any'}-{tgt or 'any'}" if src or tgt else ""
         raise DataError(
-            f"{folder} has {len(pairs) or 'no'} binarised texts{wanted}: it has {known}; --src and --tgt name one"
+            f"{folder} has {len(pairs) or 'no'} binarised texts{wanted}: it has {known}; --src and --tgt "
+            "name one"
         )
     ((src, tgt),) = pairs
     found = [
@@ -115,7 +117,8 @@ def lines_reader(dictionary: Dictionary, text: Callable[[list[str]], str]) -> Ca
         for number, ids in enumerate(sentences(path)):
             if len(ids) and not 0 <= ids.min() <= ids.max() < len(dictionary):
                 raise DataError(
-                    f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} has {len(dictionary)} entries; "
+                    f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} "
+                    f"has {len(dictionary)} entries; "
                     "take the dictionary that the text was binarised with"
                 )
             kept = ids[:-1] if len(ids) and ids[-1] == SPECIALS.end else ids
@@ -134,20 +137,24 @@ def sentences(path: Path) -> Iterator[np.ndarray]:
     head = index.read_bytes()
     if head.startswith(OLDER):
         raise DataError(
-            f"{index} is of fairseq's older kind of binarised text; run fairseq-preprocess with --dataset-impl mmap"
+            f"{index} is of fairseq's older kind of binarised text; run fairseq-preprocess with "
+            "--dataset-impl mmap"
         )
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise DataError(
-            f"{index} is no index of binarised text (it does not begin with MMIDIDX); run fairseq-preprocess again"
+            f"{index} is no index of binarised text (it does not begin with MMIDIDX); run "
+            "fairseq-preprocess again"
         )
     _, version, code, count = HEADER.unpack_from(head)
     if version != 1 or code not in TYPES:
         raise DataError(
-            f"{index}: version {version}, type {code}; expected version 1 and a type of whole numbers, {', '.join(map(str, TYPES))}"
+            f"{index}: version {version}, type {code}; expected version 1 and a type of whole numbers, "
+            f"{', '.join(map(str, TYPES))}"
         )
     if len(head) != HEADER.size + 12 * count:
         raise DataError(
-            f"{index} has {len(head):,} bytes, {HEADER.size + 12 * count:,} are those of {count:,} sentences; copy it again"
+            f"{index} has {len(head):,} bytes, {HEADER.size + 12 * count:,} are those of {count:,} "
+            "sentences; copy it again"
         )
     kind = np.dtype(TYPES[code])
     lengths = np.frombuffer(head, "<i4", count, HEADER.size).astype(np.int64)
@@ -162,7 +169,8 @@ def sentences(path: Path) -> Iterator[np.ndarray]:
     if wrong.any():
         number = int(wrong.argmax())
         raise DataError(
-            f"{data} has {size:,} bytes, but sentence {number} should be {lengths[number]} ids from byte {begins[number]}; it and "
+            f"{data} has {size:,} bytes, but sentence {number} should be {lengths[number]} ids from byte "
+            f"{begins[number]}; it and "
             f"{index.name} do not belong together, or one is cut short: copy both again"
         )
     ids = np.memmap(data, kind, "r") if size >= kind.itemsize else np.empty(0, kind)

@@ -43,11 +43,13 @@ class Dictionary:
             )  # a symbol may hold spaces, a count does not
             if not (symbol and count.isdecimal()):
                 raise DataError(
-                    f"{self.path}, line {number}: expected a symbol, a space and its count, got {shortened(line)}"
+                    f"{self.path}, line {number}: expected a symbol, a space and its count, got "
+                    f"{shortened(line)}"
                 )
             if symbol in self.ids and not overwrite:
                 raise DataError(
-                    f"{self.path}, line {number}: {shortened(symbol)} comes twice, so ids after it would be wrong; take the "
+                    f"{self.path}, line {number}: {shortened(symbol)} comes twice, so ids after it would "
+                    "be wrong; take the "
                     f"dictionary that fairseq-preprocess wrote"
                 )
             self.ids[symbol] = len(self.symbols)
@@ -92,7 +94,8 @@ def bpe(path: Path) -> Cut:
         from subword_nmt.apply_bpe import BPE
     except ImportError as error:
         raise DataError(
-            f'{path} holds BPE codes, which the package subword-nmt applies; it is not installed: python -m pip install ".[fairseq]"'
+            f"{path} holds BPE codes, which the package subword-nmt applies; it is not installed: "
+            "python -m pip install '.[fairseq]'"
         ) from error
     lines = [line.strip("\r ") for line in file_lines(path)]
     version = lines.pop(0) if lines and lines[0].startswith("#version:") else None
@@ -175,7 +178,8 @@ class FairseqPieces:
         ]  # its unknown piece for what it does not have
         if not set(self.ids) - {SPECIALS.unknown}:
             raise DataError(
-                f"{dictionary.path} has none of the pieces of {model}; take the dictionary of the text that it cut"
+                f"{dictionary.path} has none of the pieces of {model}; take the dictionary of the text "
+                "that it cut"
             )
 
     def __len__(self) -> int:
@@ -212,7 +216,8 @@ def load(
         return fairseq_vocabs(sides[0], sides[1], folder / "vocab.json")
     except (KeyError, TypeError) as error:
         raise DataError(
-            f"{folder / 'vocab.json'} does not say which files its vocabularies are ({error}); make the run again"
+            f"{folder / 'vocab.json'} does not say which files its vocabularies are ({error}); make the "
+            "run again"
         ) from error
 
 

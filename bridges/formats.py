@@ -159,6 +159,7 @@ def export(
             **facts,
             "search": asdict(translator.search),
             "architecture": architecture(ungated.model),
+            "sha256": {},
         }
         (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         copy_vocabs(ungated, draft)
@@ -179,7 +180,8 @@ def check_target_folder(folder: Path, fresh: bool) -> None:
         raise ValueError(f"{folder} exists already; --fresh replaces it, --out takes another folder")
     if not (folder / ABOUT).is_file():
         raise ValueError(
-            f"{folder} is not an exported folder (it holds no {ABOUT}), so --fresh leaves it; --out takes another folder"
+            f"{folder} is not an exported folder (it holds no {ABOUT}), so --fresh leaves it; --out takes "
+            "another folder"
         )
 
 
@@ -206,12 +208,13 @@ def is_exported(folder: str | Path) -> bool:
 
 def read_about(folder: str | Path) -> dict[str, Any]:
     """Return the content of export.json. Raises ValueError if the file is missing or broken."""
-    keys: dict[str, Kind] = {"format": str, "search": dict, "architecture": dict, "sha256": dict | None}
+    keys: dict[str, Kind] = {"format": str, "search": dict, "architecture": dict, "sha256": dict}
     try:
         about: dict[str, Any] = load_json(Path(folder) / ABOUT, keys=keys, cure=CURE)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT makes one"
+            f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT "
+            "makes one"
         ) from None
     return about
 
@@ -224,9 +227,10 @@ def open_exported(folder: str | Path, **options: Any) -> LineTranslator:
     chosen = format_named(about["format"])
     if not chosen.trusted:
         raise ValueError(
-            f"{folder} holds a torch program, and opening one can run code; translate with the run, or export it --to onnx or ct2"
+            f"{folder} holds a torch program, and opening one can run code; translate with the run, or "
+            "export it --to onnx or ct2"
         )
-    check_digests(folder, about.get("sha256"), cure=CURE)
+    check_digests(folder, about["sha256"], cure=CURE)
     check_sizes(about["architecture"], folder)
     return chosen.open(folder, **options)
 

@@ -1,4 +1,4 @@
-"""Hugging Face's Marian, BART, mBART, M2M100 and NLLB, Pegasus and FSMT models, in and out: `hf:NAME_OR_FOLDER`.
+"""`hf:NAME_OR_FOLDER`: Hugging Face's Marian, BART, mBART, M2M100, NLLB, Pegasus and FSMT models, in and out.
 
 transformers reads the weights, from safetensors or with weights_only, and their names become ours. What a
 family always has stands in FAMILIES, the rest comes from config.json; no class and no code but transformers'
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headgates.bridges.foreign import Converted, ForeignModel
 from headgates.bridges.formats import read_about
@@ -56,9 +56,20 @@ WEIGHTS = (
 SETTINGS = ("config.json", "generation_config.json")
 
 TOKENIZER = (
-    "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "target_vocab.json",
-    "vocab-src.json", "vocab-tgt.json", "merges.txt", "source.spm", "target.spm", "sentencepiece.bpe.model", "spiece.model",
-)  # fmt: skip
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "target_vocab.json",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "merges.txt",
+    "source.spm",
+    "target.spm",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+)
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}  # theirs -> ours
 
@@ -70,17 +81,26 @@ REFUSED = (
 
 # ours -> theirs, inside a layer and outside
 LAYER = {
-    "self_attention": "self_attn", "cross_attention": "encoder_attn", "self_residual.norm": "self_attn_layer_norm",
-    "cross_residual.norm": "encoder_attn_layer_norm", "feed_residual.norm": "final_layer_norm", "feed_forward.inner": "fc1",
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "self_residual.norm": "self_attn_layer_norm",
+    "cross_residual.norm": "encoder_attn_layer_norm",
+    "feed_residual.norm": "final_layer_norm",
+    "feed_forward.inner": "fc1",
     "feed_forward.outer": "fc2",
-}  # fmt: skip
+}
 
 WHOLE = {
-    "source_embedding": "model.encoder.embed_tokens", "target_embedding": "model.decoder.embed_tokens",
-    "source_positions": "model.encoder.embed_positions", "target_positions": "model.decoder.embed_positions",
-    "source_norm": "model.encoder.layernorm_embedding", "target_norm": "model.decoder.layernorm_embedding",
-    "encoder.norm": "model.encoder.layer_norm", "decoder.norm": "model.decoder.layer_norm", "output": "lm_head",
-}  # fmt: skip
+    "source_embedding": "model.encoder.embed_tokens",
+    "target_embedding": "model.decoder.embed_tokens",
+    "source_positions": "model.encoder.embed_positions",
+    "target_positions": "model.decoder.embed_positions",
+    "source_norm": "model.encoder.layernorm_embedding",
+    "target_norm": "model.decoder.layernorm_embedding",
+    "encoder.norm": "model.encoder.layer_norm",
+    "decoder.norm": "model.decoder.layer_norm",
+    "output": "lm_head",
+}
 
 
 @dataclass(frozen=True)
@@ -176,7 +196,8 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     family = config.get("model_type")
     if family not in FAMILIES:
         raise ValueError(
-            f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(FAMILIES)} (NLLB is m2m_100)"
+            f"hf:{place} is of the type {shortened(family)}; these are read: {', '.join(FAMILIES)} (NLLB "
+            "is m2m_100)"
         )
     found = weights(folder)
     files = [folder / name for name in (*SETTINGS, *TOKENIZER) if (folder / name).is_file()] + found
@@ -203,7 +224,8 @@ def snapshot(place: str) -> Path:
     except (OSError, ValueError, hub.errors.HFValidationError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"hf:{place} is neither a folder here nor a model that the Hugging Face Hub gives ({reason}); is the name right, as in "
+            f"hf:{place} is neither a folder here nor a model that the Hugging Face Hub gives ({reason}); "
+            "is the name right, as in "
             "hf:Helsinki-NLP/opus-mt-en-de?"
         ) from error
     return kept
@@ -235,7 +257,8 @@ def weights(folder: Path) -> list[Path]:
     missing = [name for name in parts if Path(name).name != name or not (folder / name).is_file()]
     if missing or not parts:
         raise ValueError(
-            f"{first} names weights that are not there ({', '.join(missing) or 'none'}); copy the model's folder again"
+            f"{first} names weights that are not there ({', '.join(missing) or 'none'}); copy the model's "
+            "folder again"
         )
     return [first, *(folder / name for name in parts)]
 
@@ -244,26 +267,34 @@ def convert(folder: Path, config: Mapping[str, Any], options: ForeignOptions) ->
     """The model as one of ours. Raises ValueError where its files are broken or hold what ours lacks."""
     family = FAMILIES[config["model_type"]]
     model = read_model(folder, family, config)
-    state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
-    shape = architecture(model.config, family, state)
-    sizes = [len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES]
+    sizes = [len(model.state_dict()[their_name(f"{side}_embedding.weight", family)]) for side in SIDES]
     files = {PREFIX + name: folder / name for name in TOKENIZER if (folder / name).is_file()}
     about = vocabulary(folder, model, sizes, options)
-    source, target = (SpecialTokens(**about[side]["specials"]) for side in SIDES)
-    heads = {site.name: site.heads for site in find_sites(model)}
-    ours = Transformer(
-        shape, sizes[0], sizes[1], heads, source_specials=source, target_specials=target
-    ).eval()
-    set_heads_left(ours, heads_left(model))
-    ours.load_state_dict({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
-    settings = {"search": search(model.generation_config), "text": {"joint": shape.embeddings == "tied"}}
+    specials = [SpecialTokens(**about[side]["specials"]) for side in SIDES]
+    ours = as_ours(model, family, *specials)
+    settings = {
+        "search": search(model.generation_config),
+        "text": {"joint": ours.config.embeddings == "tied"},
+    }
     vocabs = load_vocabs(
-        folder, about | {"files": {path.name: path.name for path in files.values()}}, source, target
+        folder, about | {"files": {path.name: path.name for path in files.values()}}, *specials
     )
     about["files"] = {name: path.name for name, path in files.items()}
     return Converted(
         Translator(ours, *vocabs, read_search(settings["search"], folder)), files, about, settings
     )
+
+
+def as_ours(model: Any, family: Family, source: SpecialTokens, target: SpecialTokens) -> Transformer:
+    """A model of transformers as our own, with the heads that are left in it."""
+    state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
+    shape = architecture(model.config, family, state)
+    sizes = [len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES]
+    heads = {site.name: site.heads for site in find_sites(model)}
+    ours = Transformer(shape, *sizes, heads, source_specials=source, target_specials=target).eval()
+    set_heads_left(ours, heads_left(model))
+    ours.load_state_dict({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
+    return ours
 
 
 def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
@@ -274,7 +305,8 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
     transformers = library()
     if asked := [name for name in REFUSED if config.get(name)]:
         raise ValueError(
-            f"{folder / 'config.json'} has {asked[0]}, which is not read: save the model without it, in fp32, and try again"
+            f"{folder / 'config.json'} has {asked[0]}, which is not read: save the model without it, in "
+            "fp32, and try again"
         )
     if (folder / "adapter_config.json").exists():
         raise ValueError(
@@ -290,7 +322,8 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
     except Exception as error:  # broken files send the library anywhere
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ValueError(
-            f"the weights and settings in {folder} do not make a {family.model} ({reason}); copy the folder again"
+            f"the weights and settings in {folder} do not make a {family.model} ({reason}); copy the "
+            "folder again"
         ) from error
     wrong = {
         kind: sorted(map(str, info[f"{kind}_keys"]))
@@ -300,7 +333,8 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
     if wrong:
         shown = "; ".join(f"{kind}: {shortened(', '.join(names))}" for kind, names in wrong.items())
         raise ValueError(
-            f"the weights in {folder} are not those of a {family.model} with these settings ({shown}); copy the folder again"
+            f"the weights in {folder} are not those of a {family.model} with these settings ({shown}); "
+            "copy the folder again"
         )
     return model.eval()
 
@@ -310,7 +344,8 @@ def architecture(config: Any, family: Family, state: Mapping[str, Tensor]) -> Mo
     activation = ACTIVATIONS.get(config.activation_function)
     if activation is None:
         raise ValueError(
-            f"activation_function {shortened(config.activation_function)} in config.json is not one of ours: {', '.join(ACTIVATIONS)}"
+            f"activation_function {shortened(config.activation_function)} in config.json is not one of "
+            f"ours: {', '.join(ACTIVATIONS)}"
         )
     source, target, output = (
         state[their_name(name, family)]
@@ -420,7 +455,8 @@ def family_of(model: Transformer) -> str:
     }
     if wrong := [cure for fits, cure in needed.values() if not fits]:
         raise ValueError(
-            f"no translation model of Hugging Face is built so: it would need {wrong[0]}; export to torch or onnx instead"
+            f"no translation model of Hugging Face is built so: it would need {wrong[0]}; export to torch "
+            "or onnx instead"
         )
     return next(name for name in ORDER if fits(model, FAMILIES[name]))
 
@@ -581,7 +617,8 @@ def write_tokenizer(translator: Translator, folder: Path) -> None:
             about[side] = {"size": len(vocab), "prefix": [], "suffix": [], "specials": ids}
     else:
         raise ValueError(
-            f"the tokenizer in {source.path.parent} is none that Hugging Face's library has a class for; export to torch, onnx or ct2"
+            f"the tokenizer in {source.path.parent} is none that Hugging Face's library has a class for; "
+            "export to torch, onnx or ct2"
         )
     about["files"] = {path.name: path.name for path in sorted(folder.iterdir()) if path.name != "export.json"}
     settings = folder / "tokenizer_config.json"
@@ -623,97 +660,16 @@ def dump(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def open(folder: Path, threads: int = 0) -> "FolderTranslator":
-    """The translator of such a folder, which runs the model's class in transformers, every step from the
-    first position on.
-
+def open(folder: Path, threads: int = 0) -> Translator:
+    """The model of a folder that `write` wrote, read by its class in transformers, as our own Transformer.
     threads: of torch, and so of the whole process; 0 leaves them. Raises ValueError at a file that is missing
     or broken."""
     about = read_about(folder)
     if threads:
         torch.set_num_threads(threads)
     settings = read_settings(folder / "config.json")
-    family = FAMILIES.get(settings.get("model_type", ""))
-    if family is None:
-        raise ValueError(f"{folder / 'config.json'} is of another version; export the run again")
-    options: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
-    try:
-        with quiet():
-            if "headgates" in settings:
-                theirs = load_pruned(folder, **options)
-            else:
-                theirs = getattr(library(), family.model).from_pretrained(
-                    str(folder), local_files_only=True, **options
-                )
-        source, target = special_tokens(about["architecture"])
-        model = FolderModel(theirs.eval(), about["architecture"], source, target)
-        search = read_search(about["search"], folder)
-    except Exception as error:  # broken files send the library anywhere
-        raise ValueError(
-            f"{folder} is not a whole Hugging Face model ({' '.join(str(error).split())[:200]}); export again"
-        ) from error
-    vocabs = load_vocabs(folder, read_settings(folder / ABOUT), source, target)
-    return FolderTranslator(model, *vocabs, search)  # type: ignore[arg-type]
-
-
-class FolderState:
-    """What search remembers: the sources' memory, and the tokens of every row so far."""
-
-    def __init__(self, memory: Tensor, mask: Tensor, beam: int):
-        self.memory, self.mask = memory, mask  # (B, S, D), (B, S)
-        self.sentences = torch.arange(len(memory))
-        self.row_sentences = self.sentences.repeat_interleave(beam)  # (N,)
-        self.ids = torch.empty(len(self.row_sentences), 0, dtype=torch.long)  # (N, length)
-
-    @property
-    def length(self) -> int:
-        return self.ids.shape[1]
-
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        self.ids, self.row_sentences = self.ids[rows], self.row_sentences[rows]
-        if sentences is not None:
-            self.sentences = self.sentences[sentences]
-
-
-class FolderModel(nn.Module):
-    """A model of transformers as models/search.py wants it."""
-
-    def __init__(
-        self, theirs: nn.Module, description: dict[str, Any], source: SpecialTokens, target: SpecialTokens
-    ):
-        super().__init__()
-        self.theirs, self.config = theirs, ModelConfig(**description["model"])
-        self.source_vocab, self.target_vocab = description["source_vocab"], description["target_vocab"]
-        self.source_specials, self.target_specials = source, target
-        self.eval()
-
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Logits (B, T, V) of whole target inputs (B, T)."""
-        state = self.start(source)
-        return self.logits(state.memory, state.mask, target_in)
-
-    def logits(self, memory: Tensor, mask: Tensor, target_in: Tensor) -> Tensor:
-        outputs = library("transformers.modeling_outputs").BaseModelOutput(last_hidden_state=memory)
-        # FSMT lets a position see later ones unless it is given sources, whatever they are
-        sources = {"input_ids": mask, "encoder_outputs": outputs, "attention_mask": mask}
-        found = self.theirs(**sources, decoder_input_ids=target_in, use_cache=False)
-        return found.logits[..., : self.target_vocab]
-
-    def start(self, source: Tensor, beam: int = 1) -> FolderState:
-        mask = (source != self.source_specials.padding).long()
-        encoder: Any = self.theirs.get_encoder()  # type: ignore[operator]
-        return FolderState(encoder(input_ids=source, attention_mask=mask).last_hidden_state, mask, beam)
-
-    def step(self, ids: Tensor, state: FolderState) -> Tensor:
-        """Logits (N, V) after the last token ids (N,) of every row."""
-        state.ids = torch.cat([state.ids, ids[:, None]], dim=1)
-        rows = state.row_sentences
-        return self.logits(state.memory[rows], state.mask[rows], state.ids)[:, -1]
-
-
-class FolderTranslator(Translator):
-    """`Translator` over a model of transformers: the same batches, the same search."""
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
+    family = FAMILIES[settings["model_type"]]
+    specials = special_tokens(about["architecture"])
+    model = as_ours(read_model(folder, family, settings), family, *specials)
+    vocabs = load_vocabs(folder, read_settings(folder / ABOUT), *specials)
+    return Translator(model, *vocabs, read_search(about["search"], folder))

@@ -29,9 +29,16 @@ KIND = "huggingface"
 SIDES = ("source", "target")
 PREFIX = "vocab.hf."  # of a tokenizer's file in a run folder, before its own name
 TOKENIZERS = (
-    "MarianTokenizer", "BartTokenizer", "RobertaTokenizer", "MBartTokenizer", "MBart50Tokenizer", "M2M100Tokenizer", "NllbTokenizer",
-    "PegasusTokenizer", "FSMTTokenizer",
-)  # fmt: skip
+    "MarianTokenizer",
+    "BartTokenizer",
+    "RobertaTokenizer",
+    "MBartTokenizer",
+    "MBart50Tokenizer",
+    "M2M100Tokenizer",
+    "NllbTokenizer",
+    "PegasusTokenizer",
+    "FSMTTokenizer",
+)
 
 
 def library(name: str = "transformers") -> Any:
@@ -42,7 +49,8 @@ def library(name: str = "transformers") -> Any:
             return importlib.import_module(name)
     except ImportError as error:
         raise DataError(
-            f"models of Hugging Face need transformers, tokenizers, safetensors, sentencepiece and sacremoses "
+            "models of Hugging Face need transformers, tokenizers, safetensors, sentencepiece and "
+            "sacremoses "
             f"({' '.join(str(error).split())}): python -m pip install '.[hf]' in this checkout"
         ) from error
 
@@ -81,11 +89,13 @@ def load(
             for name, own in files.items():
                 if Path(name).name != name or Path(own).name != own:
                     raise DataError(
-                        f"{folder / ABOUT} names the file {shortened(name)} or {shortened(own)}, which is none of this folder"
+                        f"{folder / ABOUT} names the file {shortened(name)} or {shortened(own)}, which is "
+                        "none of this folder"
                     )
                 if not (folder / name).is_file():
                     raise DataError(
-                        f"{folder / name} is missing, a file of the tokenizer; bring it back, or make the run again"
+                        f"{folder / name} is missing, a file of the tokenizer; bring it back, or make the "
+                        "run again"
                     )
                 shutil.copyfile(folder / name, Path(restored) / own)
             tokenizer = read_tokenizer(Path(restored), about["class"])
@@ -95,7 +105,8 @@ def load(
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{folder / ABOUT} lacks something of a {KIND} vocabulary ({error}); make the run again from its source"
+            f"{folder / ABOUT} lacks something of a {KIND} vocabulary ({error}); make the run again from "
+            "its source"
         ) from error
     return sides[0], sides[1]
 
@@ -194,7 +205,8 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
             piece for piece, i in ids.items() if not isinstance(i, int) or isinstance(i, bool) or i < 0
         ]:
             raise ValueError(
-                f"the tokenizer in {folder} gives {shortened(strange[0])} the id {shortened(ids[strange[0]])}, expected 0 or more: "
+                f"the tokenizer in {folder} gives {shortened(strange[0])} the id "
+                f"{shortened(ids[strange[0]])}, expected 0 or more: "
                 "copy it again"
             )
         beyond = [
@@ -202,7 +214,8 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
         ]
         if beyond:
             raise ValueError(
-                f"the tokenizer in {folder} has {len(ids)} {side} pieces, up to the id {max(ids.values())}, the model embeds {size}: "
+                f"the tokenizer in {folder} has {len(ids)} {side} pieces, up to the id "
+                f"{max(ids.values())}, the model embeds {size}: "
                 "they belong to different models"
             )
     language = chosen_languages(tokenizer, options)
@@ -247,7 +260,8 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
         ]
         if strange := [i for i in used if not 0 <= i < size]:
             raise ValueError(
-                f"the tokenizer in {folder} puts the token {strange[0]} around a {side} line, and the model embeds {size}: "
+                f"the tokenizer in {folder} puts the token {strange[0]} around a {side} line, and the "
+                f"model embeds {size}: "
                 "they belong to different models"
             )
     return about
@@ -285,7 +299,8 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
             )
         if code is not None and code not in known:
             raise ValueError(
-                f"{flag} {code}{did_you_mean(code, known)}: expected one of {shortened(', '.join(sorted(known)))}"
+                f"{flag} {code}{did_you_mean(code, known)}: expected one of "
+                f"{shortened(', '.join(sorted(known)))}"
             )
     return {side: code for side, code in given.items() if code is not None}
 
@@ -368,7 +383,8 @@ class HuggingFaceVocab:
         found = self.own_characters(text)
         if len(found) != len(ids):
             raise DataError(
-                f"the tokenizer in {self.path.parent} cannot say which characters its pieces of {shortened(text)} stand for"
+                f"the tokenizer in {self.path.parent} cannot say which characters its pieces of "
+                f"{shortened(text)} stand for"
             )
         return [*([] for _ in self.prefix), *found, *([] for _ in self.suffix)] if ids else []
 

@@ -1,7 +1,7 @@
 """Models of Marian (marian-nmt.github.io), in and out: OPUS-MT's, Mozilla's and Bergamot's, as .npz or .bin.
 Junczys-Dowmunt et al. 2018 (P18-4020).
 
-    python translate.py marian:opus-mt-en-fr < in.txt   # a folder with decoder.yml, or a model and vocabularies
+    python translate.py marian:opus-mt-en-fr < in.txt   # or a model and its vocabularies
     python prune.py marian:model.npz --data DATA --src en --tgt fr
 
 A model file holds arrays by name and the model's settings as YAML text; nothing in it can run code. Marian's
@@ -214,7 +214,8 @@ def find_files(place: Path) -> Files:
     for name in ("models", "vocabs"):
         if not isinstance(config.get(name, []), list):
             raise ValueError(
-                f"{folder}: `{name}` in its YAML is {shortened(config[name])}, expected a list of file names; copy it again"
+                f"{folder}: `{name}` in its YAML is {shortened(config[name])}, expected a list of file "
+                "names; copy it again"
             )
     models = [place] if place.is_file() else [folder / str(name) for name in config.get("models", [])]
     models = models or sorted(
@@ -235,7 +236,8 @@ def find_files(place: Path) -> Files:
             vocabularies = []
     if len(vocabularies) not in (1, 2):
         raise ValueError(
-            f"{folder}: cannot tell the vocabularies of {models[0].name}; write them into decoder.yml beside it, "
+            f"{folder}: cannot tell the vocabularies of {models[0].name}; write them into decoder.yml "
+            "beside it, "
             f"with `models: [{models[0].name}]` and `vocabs: [SOURCE, TARGET]`"
         )
     for path in (*models, *vocabularies):
@@ -303,7 +305,8 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
     ssru = settings.get("transformer-decoder-autoreg") == "rnn"
     if ssru and (settings.get("dec-cell") != "ssru" or settings.get("layer-normalization")):
         raise ValueError(
-            f"dec-cell {settings.get('dec-cell')!r} is not supported; expected 'ssru', without layer-normalization"
+            f"dec-cell {settings.get('dec-cell')!r} is not supported; expected 'ssru', without "
+            "layer-normalization"
         )
     names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
     operations = tuple(str(settings.get(name) or "").replace("d", "") for name in names)
@@ -315,7 +318,8 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
     embedding = str(settings.get("transformer-postprocess-emb") or "").replace("d", "")
     if embedding not in ("", "n"):
         raise ValueError(
-            f"transformer-postprocess-emb {settings['transformer-postprocess-emb']!r} is not supported; expected 'd' or 'nd'"
+            f"transformer-postprocess-emb {settings['transformer-postprocess-emb']!r} is not supported; "
+            "expected 'd' or 'nd'"
         )
     norm, final_norm = NORMS[operations]
     tied = [settings.get(f"tied-embeddings{each}", False) for each in ("-all", "-src", "")]
@@ -411,13 +415,15 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     raw = _npz(path) if path.suffix == ".npz" else _bin(path)
     if SETTINGS not in raw:
         raise ValueError(
-            f"{path} has no {SETTINGS}, by which Marian says what the model is: expected a model file of Marian's"
+            f"{path} has no {SETTINGS}, by which Marian says what the model is: expected a model file of "
+            "Marian's"
         )
     settings = read_yaml(path, raw.pop(SETTINGS).tobytes().rstrip(b"\0"))
     for name, array in raw.items():
         if not np.issubdtype(array.dtype, np.floating):
             raise ValueError(
-                f"{path}: {name} is of type {array.dtype}; expected floating-point numbers, or intgemm8 in a .bin"
+                f"{path}: {name} is of type {array.dtype}; expected floating-point numbers, or intgemm8 in "
+                "a .bin"
             )
     return {name: array.astype(np.float32) for name, array in raw.items()}, settings
 
@@ -460,7 +466,8 @@ def _bin(path: Path) -> Arrays:
         nonlocal at
         if count > len(data) - at:
             raise ValueError(
-                f"{path} ends too early: {count} bytes from {at} on are missing, it has {len(data)}; copy it again"
+                f"{path} ends too early: {count} bytes from {at} on are missing, it has {len(data)}; copy "
+                "it again"
             )
         at += count
         return data[at - count : at]
@@ -500,13 +507,15 @@ def _array(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> np.ndar
     }
     if kind not in sizes:
         raise ValueError(
-            f"{name} is of type {kind:#x}; expected float32 ({FLOAT32:#x}) or intgemm8 ({INTGEMM8:#x}), as marian-conv writes"
+            f"{name} is of type {kind:#x}; expected float32 ({FLOAT32:#x}) or intgemm8 ({INTGEMM8:#x}), as "
+            "marian-conv writes"
         )
     width, read = sizes[kind]
     count = math.prod(shape)
     if min(shape, default=1) < 1 or count * width + (4 if kind == INTGEMM8 else 0) > len(data):
         raise ValueError(
-            f"{name} has the shape {shape}, which does not fit into its {len(data)} bytes; copy the file again"
+            f"{name} has the shape {shape}, which does not fit into its {len(data)} bytes; copy the file "
+            "again"
         )
     array = read(count)
     if kind == INTGEMM8 and not name.endswith("Wemb"):
@@ -545,11 +554,13 @@ def check(model: Transformer) -> None:
     for name, values in CAN_BE.items():
         if getattr(config, name) not in values:
             raise ValueError(
-                f"Marian has no {name} {getattr(config, name)!r}, only {' or '.join(map(repr, values))}; {CURE}"
+                f"Marian has no {name} {getattr(config, name)!r}, only {' or '.join(map(repr, values))}; "
+                f"{CURE}"
             )
     if specials.beginning != specials.padding or model.target_embedding.weight[specials.beginning].any():
         raise ValueError(
-            f"Marian's decoder begins with an embedding of 0, and this model's beginning has one that was trained; {CURE}"
+            "Marian's decoder begins with an embedding of 0, and this model's beginning has one that was "
+            f"trained; {CURE}"
         )
 
 

@@ -137,7 +137,8 @@ def read_side(
             else f"ids up to {max(ids.values())}, but the model has {size} embeddings"
         )
         raise DataError(
-            f"{path} does not belong to the model: it has {found}; give the vocabulary that the model was trained with"
+            f"{path} does not belong to the model: it has {found}; give the vocabulary that the model was "
+            "trained with"
         )
     if language is not None and language not in ids:
         known = [piece for piece in ids if LANGUAGE.fullmatch(piece)]
@@ -157,10 +158,12 @@ def read_words(path: Path) -> dict[str, int]:
         ids = {word: int(number) for word, number in words.items()}
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} is no vocabulary of YAML `word: id` ({' '.join(str(error).split())[:200]}); copy it again"
+            f"{path} is no vocabulary of YAML `word: id` ({' '.join(str(error).split())[:200]}); copy it "
+            "again"
         ) from error
     if not ids or len(set(ids.values())) < len(ids) or min(ids.values()) < 0:
         raise DataError(
-            f"{path}: expected a different id from 0 on for every word, got {len(set(ids.values()))} for {len(ids)} words"
+            f"{path}: expected a different id from 0 on for every word, got {len(set(ids.values()))} for "
+            f"{len(ids)} words"
         )
     return ids

@@ -50,7 +50,8 @@ def log_probs(
     if worst is not None:
         i, a, b = pairs[worst]
         raise ValueError(
-            f"parity failed: in the reference of {lines[i]!r} a token has log-probability {b:.6f}, the model says {a:.6f} "
+            f"parity failed: in the reference of {lines[i]!r} a token has log-probability {b:.6f}, the "
+            f"model says {a:.6f} "
             f"(at most {TOLERANCE:g} apart expected)"
         )
     return {
@@ -74,7 +75,8 @@ def translations(
         gap = score_gap(translator, lines[i], ours[i], theirs[i], greedy=beam == 1)
         if not gap <= NEAR_TIE:
             raise ValueError(
-                f"parity failed: with beam {beam} {lines[i]!r} becomes {theirs[i].text!r}, the model says {ours[i].text!r}; "
+                f"parity failed: with beam {beam} {lines[i]!r} becomes {theirs[i].text!r}, the model says "
+                f"{ours[i].text!r}; "
                 f"the model's scores of the two differ by {gap:.6f} (at most {NEAR_TIE:g} expected)"
             )
         apart = max(apart, gap)
@@ -82,7 +84,8 @@ def translations(
     for a, b in same:
         if not abs(a.log_prob - b.log_prob) <= TOLERANCE * max(a.tokens, 1):
             raise ValueError(
-                f"parity failed: with beam {beam} {a.text!r} has log-probability {b.log_prob:.6f}, the model says {a.log_prob:.6f}"
+                f"parity failed: with beam {beam} {a.text!r} has log-probability {b.log_prob:.6f}, the "
+                f"model says {a.log_prob:.6f}"
             )
     return {"identical": 1 - len(other) / len(lines), "differing": len(other), "largest_score_gap": apart}
 

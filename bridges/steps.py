@@ -342,7 +342,8 @@ class StepModel(nn.Module):
         if self.config.positions == "learned" and length > self.config.max_positions:
             most = self.config.max_positions
             raise ValueError(
-                f"a {side} of {length} tokens is longer than the {most} learned positions of the exported model; split it"
+                f"a {side} of {length} tokens is longer than the {most} learned positions of the exported "
+                "model; split it"
             )
 
     def empty_past(self, rows: int) -> list[Tensor]:
@@ -393,7 +394,8 @@ def step_translator(folder: Path, encode: Encode, decode: Decode) -> StepTransla
         model, search = StepModel(about["architecture"], encode, decode), read_search(about["search"], folder)
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run again"
+            f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run "
+            "again"
         ) from error
     source, target = load_vocabs(folder, model.source_specials, model.target_specials)
     check_size("source", model.source_vocab, source)

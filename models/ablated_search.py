@@ -83,7 +83,8 @@ def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
     for closed in ablations:
         if strange := [f"{site.name} of {site.heads} heads" for site in closed if site not in sites]:
             raise ValueError(
-                f"the model has no {strange[0]}; it has {', '.join(f'{site.name} of {site.heads}' for site in sites)}"
+                f"the model has no {strange[0]}; it has "
+                f"{', '.join(f'{site.name} of {site.heads}' for site in sites)}"
             )
 
 

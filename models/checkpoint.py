@@ -74,7 +74,8 @@ def check_bytes(path: str | Path) -> None:
         ) from error
     if damaged is not None:
         raise ValueError(
-            f"{path} is not a whole checkpoint of plain tensors (the checksum of {damaged} differs); {COPY_AGAIN}"
+            f"{path} is not a whole checkpoint of plain tensors (the checksum of {damaged} differs); "
+            f"{COPY_AGAIN}"
         )
 
 
@@ -99,11 +100,8 @@ def as_json(specials: SpecialTokens) -> dict[str, Any]:
 
 
 def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialTokens]:
-    """Return the special tokens of source and target in a description; those of older files, which lack them,
-    are the defaults."""
-    return SpecialTokens(**description.get("source_specials", {})), SpecialTokens(
-        **description.get("target_specials", {})
-    )
+    """Return the special tokens of source and target in a description."""
+    return SpecialTokens(**description["source_specials"]), SpecialTokens(**description["target_specials"])
 
 
 def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
@@ -114,7 +112,8 @@ def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
         check_ranges(config, "model.")
         if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
             raise ValueError(
-                f"sinusoids for {config.max_positions} positions of width {config.d_model} are no table for memory"
+                f"sinusoids for {config.max_positions} positions of width {config.d_model} are no table "
+                "for memory"
             )
         sizes = description["source_vocab"], description["target_vocab"]
         with torch.device(device):

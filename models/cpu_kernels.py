@@ -28,8 +28,8 @@ STEPS = 16  # equal steps from one power of 2 to the next, to which a number of 
 
 
 class Dropout(nn.Module):
-    """Zero each unit with probability p (rounded to 1/256 on a CPU) and scale the rest by 1 / (1 - p); nothing
-    in evaluation. The scale uses the rounded probability, so the expectation is exact."""
+    """Zero each unit with probability p (rounded to 1/256 on a CPU) and scale the rest by 1 / (1 - p);
+    nothing in evaluation. The scale uses the rounded probability, so the expectation is exact."""
 
     def __init__(self, p: float):
         super().__init__()
@@ -55,7 +55,8 @@ def change_dropout(model: nn.Module, p: float) -> None:
     changed = [m for m in model.modules() if isinstance(m, Dropout | nn.Dropout) and m.p > 0]
     if p and not changed:
         raise ValueError(
-            f"--finetune.dropout {p:g}: the model was made without dropout, so there is none to change; leave it out"
+            f"--finetune.dropout {p:g}: the model was made without dropout, so there is none to change; "
+            "leave it out"
         )
     for module in changed:
         module.p = p
@@ -79,7 +80,7 @@ def keep_mask(shape: torch.Size, threshold: int, dtype: torch.dtype) -> Tensor:
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, dropout: Dropout, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """z = softmax(q k^T / sqrt(K) + bias) v, (B, H, L, K), and the weights (B, H, L, S) where they are needed.
+    """z = softmax(q k^T / sqrt(K) + bias) v, (B, H, L, K), and the weights (B, H, L, S) if they are needed.
 
     F.scaled_dot_product_attention, whose backward pass is slow on a CPU for sentences: there two batched
     products and a softmax are taken."""
@@ -131,9 +132,9 @@ class Linear(nn.Linear):
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """F.linear: x W^T + b, (..., O), for x (..., I), W (O, I) and b (O,).
 
-    Torch takes MKL for fp32, which on an AMD processor uses half of the width of AVX-512. oneDNN uses all of it
-    and takes 0.44 to 0.6 of the time, but torch's product by it has no gradient. It prepares a product for each
-    number of rows (0.3 ms, 0.6 MB), so these are rounded up to numbers that come again."""
+    Torch takes MKL for fp32, which on an AMD processor uses half of the width of AVX-512. oneDNN uses all of
+    it and takes 0.44 to 0.6 of the time, but torch's product by it has no gradient. It prepares a product for
+    each number of rows (0.3 ms, 0.6 MB), so these are rounded up to numbers that come again."""
     # exporters trace what torch itself defines; autocast would not see the product
     if (
         torch.is_grad_enabled()
@@ -164,16 +165,16 @@ def plain(x: Tensor) -> bool:
 
 
 def round_up(rows: int) -> int:
-    """The next number of rows of which STEPS stand between one power of 2 and the next, and which is a multiple
-    of STEPS."""
+    """The next number of rows of which STEPS stand between one power of 2 and the next, and which is a
+    multiple of STEPS."""
     step = max(STEPS, (1 << (rows - 1).bit_length()) // (2 * STEPS))
     return -(-rows // step) * step
 
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether this processor was measured to be faster with oneDNN's fp32 products, and torch has them. Bounds
-    oneDNN's caches if so, before anything is in them."""
+    """Whether this processor was measured to be faster with oneDNN's fp32 products, and torch has them.
+    Bounds oneDNN's caches if so, before anything is in them."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
         return False
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise") or processor_vendor() != "AuthenticAMD":
@@ -192,8 +193,8 @@ def processor_vendor() -> str:
 
 
 def bound_caches() -> None:
-    """Let the caches of prepared products keep few entries, unless the user's environment says how many. To be
-    called before the process multiplies its first matrices: later it changes nothing."""
+    """Let the caches of prepared products keep few entries, unless the user's environment says how many. To
+    be called before the process multiplies its first matrices: later it changes nothing."""
     for name, entries in CACHES.items():
         os.environ.setdefault(name, entries)
 

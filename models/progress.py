@@ -42,7 +42,8 @@ def reported(
         now = time.monotonic()
         if now - shown >= EVERY and done < total:
             report(
-                f"{what}: {done:,} of {total:,}, at most about {minutes((now - begin) / done * (total - done))} left"
+                f"{what}: {done:,} of {total:,}, at most about "
+                f"{minutes((now - begin) / done * (total - done))} left"
             )
             shown = now
 
@@ -68,7 +69,8 @@ class Progress:
 
     def __str__(self) -> str:
         seconds = time.monotonic() - self.begin
-        return f"{self.lines:,} line{'s' if self.lines != 1 else ''}, {self.lines / max(seconds, 1e-3):,.1f} lines/s"
+        unit = "line" if self.lines == 1 else "lines"
+        return f"{self.lines:,} {unit}, {self.lines / max(seconds, 1e-3):,.1f} lines/s"
 
     def add(self, lines: int) -> None:
         """Count this many more translated lines, and show the count if it is time to."""

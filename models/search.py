@@ -164,7 +164,8 @@ def beam_search(
         ids = token.flatten()
     if not all(finished):
         raise ValueError(
-            "the model gives no finite probability to any next token; its weights hold NaN, so load another checkpoint"
+            "the model gives no finite probability to any next token; its weights hold NaN, so load "
+            "another checkpoint"
         )
     # the last step may have brought more than k ends
     return [sorted(done, key=lambda hypothesis: -hypothesis.score)[:k] for done in finished]

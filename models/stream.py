@@ -82,7 +82,8 @@ def split_lines(chunks: Iterable[bytes], *, name: str = "standard input") -> Ite
 def _decode(raw: bytes, number: int, name: str) -> str:
     if len(raw) > LONGEST_LINE:
         raise DataError(
-            f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, each ended by a newline"
+            f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes; expected a sentence a line, "
+            "each ended by a newline"
         )
     cure = NOT_TEXT.get(raw[:2], "") if number == 1 else ""
     return decode_line(
@@ -144,7 +145,8 @@ def translated(
             what = f"{name}, line {done + i + 1} has {length} pieces, more than {limit or longest}"
             if left_empty is None:
                 stop = DataError(
-                    f"{what}; split it into sentences, one a line, or give --too-long empty to go on without it"
+                    f"{what}; split it into sentences, one a line, or give --too-long empty to go on "
+                    "without it"
                 )
                 lines = lines[:i]
                 break

@@ -22,7 +22,8 @@ def sublayers(model: nn.Module) -> list[Sublayer]:
     Raises ValueError at a model of another class."""
     if not isinstance(model, Transformer):
         raise ValueError(
-            f"stream, values: the residual stream of a {type(model).__name__} is not known, only that of our own Transformer, which models "
+            f"stream, values: the residual stream of a {type(model).__name__} is not known, only that of "
+            "our own Transformer, which models "
             "of fairseq, Marian and Hugging Face become too; close with repair"
         )
     layers: dict[str, Any] = {

@@ -243,11 +243,13 @@ class Transformer(nn.Module):
         for whole in (config.heads, config.heads_of_decoder):
             if config.d_model % whole:
                 raise ValueError(
-                    f"d_model {config.d_model} cannot be split into {whole} heads; take a divisor of {config.d_model}"
+                    f"d_model {config.d_model} cannot be split into {whole} heads; take a divisor of "
+                    f"{config.d_model}"
                 )
         if config.embeddings == "tied" and source_vocab != target_vocab:
             raise ValueError(
-                "embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take 'tied-decoder'"
+                "embeddings 'tied' need one vocabulary for both languages (--text.joint true), or take "
+                "'tied-decoder'"
             )
         self.config, self.source_vocab, self.target_vocab = config, source_vocab, target_vocab
         self.source_specials, self.target_specials = source_specials, target_specials
@@ -304,7 +306,8 @@ class Transformer(nn.Module):
         if self.config.positions == "learned":
             if end > self.config.max_positions:
                 raise ValueError(
-                    f"a {side} of {end} tokens is longer than the {self.config.max_positions} learned positions; "
+                    f"a {side} of {end} tokens is longer than the {self.config.max_positions} learned "
+                    "positions; "
                     "split it, or train with a larger --model.max-positions"
                 )
             positions = getattr(self, f"{side}_positions").weight[start:end]

@@ -39,7 +39,8 @@ class Translator(LineTranslator):
         for side, model_specials, vocab in sides:
             if model_specials != vocab.specials:
                 raise ValueError(
-                    f"the model numbers the {side} side's special tokens as {model_specials}, its vocabulary as {vocab.specials}; "
+                    f"the model numbers the {side} side's special tokens as {model_specials}, its "
+                    f"vocabulary as {vocab.specials}; "
                     f"make the model with the vocabulary's, or load the vocabulary with the model's"
                 )
         self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
@@ -107,7 +108,8 @@ def check_size(side: str, pieces: int, vocab: Vocabulary) -> None:
     """Raises ValueError where a vocabulary has another number of pieces than the model's embedding."""
     if len(vocab) != pieces:
         raise ValueError(
-            f"the model has {pieces} pieces on the {side} side, and its vocabulary {vocab.path} has {len(vocab)}: it is another model's; "
+            f"the model has {pieces} pieces on the {side} side, and its vocabulary {vocab.path} has "
+            f"{len(vocab)}: it is another model's; "
             "copy the right one, or repeat the run with --fresh"
         )
 

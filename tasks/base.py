@@ -69,8 +69,8 @@ class Task(ABC):
     ) -> tuple[str, ParallelText]:
         """The same for two aligned files; the name is that of the source file and its folder."""
         path = Path(source)
-        name = f"{path.resolve().parent.name}-{path.name.removesuffix('.gz').removesuffix('.' + str(settings.get('src')))}"
-        return name, read_pairs(source, reference, skip_empty=False)
+        stem = path.name.removesuffix(".gz").removesuffix(f".{settings.get('src')}")
+        return f"{path.resolve().parent.name}-{stem}", read_pairs(source, reference, skip_empty=False)
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to
@@ -159,5 +159,6 @@ class Task(ABC):
         """Where relevance starts: (B, T) largest logits, with a gradient, and (B, T) bool, False at padding.
         Raises ValueError where the task does not say."""
         raise ValueError(
-            f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its heads"
+            f"{type(self).__name__} does not say at which logits relevance starts, so there is none of its "
+            "heads"
         )

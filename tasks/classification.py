@@ -26,7 +26,7 @@ from headgates.bridges.classifier import (
     longest_input,
     new_classifier,
     save_classifier,
-)  # fmt: skip
+)
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_vocabs
 from headgates.configs.schema import FitConfig, ModelConfig
 from headgates.data import Corpus
@@ -77,7 +77,8 @@ class Classification(Task):
         self, settings: Mapping[str, Any], source: str, reference: str
     ) -> tuple[str, ParallelText]:
         raise ValueError(
-            "--also-files takes a text and its translation; give labelled text with --also: a file, .tsv or .jsonl, or a folder"
+            "--also-files takes a text and its translation; give labelled text with --also: a file, .tsv "
+            "or .jsonl, or a folder"
         )
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -164,11 +165,13 @@ def encoder_of(config: FitConfig) -> str:
     are given with it."""
     if config.encoder is None:
         raise ValueError(
-            "--task classify needs --encoder: the folder of a Hugging Face encoder such as BERT, or its name on the hub"
+            "--task classify needs --encoder: the folder of a Hugging Face encoder such as BERT, or its "
+            "name on the hub"
         )
     if config.model != ModelConfig():
         raise ValueError(
-            "--model.* are of the translation model; --task classify takes an encoder as it is, so leave them out"
+            "--model.* are of the translation model; --task classify takes an encoder as it is, so leave "
+            "them out"
         )
     if config.freeze_decoder:
         raise ValueError(

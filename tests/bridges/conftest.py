@@ -83,9 +83,7 @@ def exported(make_translator, traced_once, tmp_path_factory) -> Callable[[str, s
             translator = make_translator(**CASES[name])
             folder = tmp_path_factory.mktemp(f"{format}-{name}") / "out"
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(
-                    import_module(f"headgates.bridges.{modules[format]}"), "trace", traced_once
-                )
+                patch.setattr(import_module(f"headgates.bridges.{modules[format]}"), "trace", traced_once)
                 about = export(
                     translator,
                     format,

@@ -78,16 +78,12 @@ HEADS = {
     "whole": {},
     "uneven": dict(zip(SITES, (1, 2, 3, 1, 2, 3), strict=True)),
     "empty layers": dict(zip(SITES, (0, 2, 0, 2, 1, 0), strict=True)),
-    "empty encoder": dict(zip(SITES, (0, 0, 2, 3, 1, 2), strict=True)),
     "none": dict.fromkeys(SITES, 0),
 }
 ARCHITECTURES = {
-    "pre": {},
-    "post": {"norm": "post"},
-    "learned": {"positions": "learned"},
-    "tied": {"embeddings": "tied"},
-    "post, learned, tied-decoder": {"norm": "post", "positions": "learned", "embeddings": "tied-decoder"},
-    **LIBRARIES,
+    "pre, tied": {"embeddings": "tied", "encoder_layers": 3, "decoder_layers": 1},
+    "post, learned": {"norm": "post", "positions": "learned", "embeddings": "tied-decoder"},
+    **{name: LIBRARIES[name] for name in ("as M2M100", "pre, post", "post, pre")},
 }
 
 
@@ -177,23 +173,10 @@ def check_beams(translator, model, **options):
         assert all(b.score > a.score - 1e-4 for a, b in zip(mine, best, strict=True))
 
 
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize(
-    "settings", [*ARCHITECTURES.values(), {"final_norm": "none"}], ids=[*ARCHITECTURES, "no final norms"]
-)
+@pytest.mark.parametrize("heads", ["whole", "uneven", "empty layers", "none"])
+@pytest.mark.parametrize("settings", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_every_token_has_the_log_probability_that_the_model_gives_it(make, exported, heads, settings):
     translator = make(heads, **settings)
-    assert (
-        largest_difference(translator.score(SOURCES, TARGETS), exported(translator).score(SOURCES, TARGETS))
-        < 1e-4
-    )
-
-
-def test_the_epsilon_of_layer_norm_is_the_model_s(make, exported):
-    translator = make()
-    for module in translator.model.modules():
-        if isinstance(module, torch.nn.LayerNorm):
-            module.eps = 0.1
     assert (
         largest_difference(translator.score(SOURCES, TARGETS), exported(translator).score(SOURCES, TARGETS))
         < 1e-4
@@ -219,7 +202,7 @@ def test_heads_that_were_removed_are_gone_and_those_that_stay_speak(make, export
     )
 
 
-@pytest.mark.parametrize("heads", ["uneven", "empty layers", "none"])
+@pytest.mark.parametrize("heads", ["uneven", "empty layers"])
 @pytest.mark.parametrize("settings", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_greedy_and_beam_search_say_what_the_model_says(make, exported, heads, settings):
     translator = settled(make(heads, **settings))
@@ -231,17 +214,6 @@ def test_greedy_and_beam_search_say_what_the_model_says(make, exported, heads, s
         check_best(translator, model, SOURCES)
     else:
         check_beams(translator, model)
-
-
-@pytest.mark.parametrize("heads", ["uneven", "empty layers", "none"])
-def test_greedy_search_says_the_same_of_a_model_without_final_norms(make, exported, heads):
-    translator = make(heads, final_norm="none")
-    check_greedy(translator, exported(translator))
-
-
-def test_stacks_may_differ_in_depth(make, exported):
-    translator = settled(make(encoder_layers=3, decoder_layers=1))
-    check_beams(translator, exported(translator))
 
 
 def many(count: int = 101) -> list[str]:
@@ -271,11 +243,6 @@ def test_every_sentence_has_a_length_limit_of_its_own_where_its_end_is_forced(ma
     check_beams(translator, model, beam=beam)
 
 
-def test_a_target_of_nothing_but_its_end_is_no_special_case(make, exported):
-    translator = settled(make(search=SearchConfig(max_ratio=0.0, max_extra=1)))
-    check_beams(translator, exported(translator), beam=3)
-
-
 @pytest.mark.parametrize("heads", ["whole", "none"])
 def test_padding_and_beginning_are_never_produced(make, exported, heads):
     translator = make(heads)
@@ -292,21 +259,6 @@ def test_padding_and_beginning_are_never_produced(make, exported, heads):
         assert [one.score for one in best] == pytest.approx(
             [one.log_prob / (len(one.ids) + 1) for one in best]
         )
-
-
-def test_a_beam_wider_than_the_vocabulary_gives_what_there_is(make, exported):
-    translator = settled(make())
-    beam = 2 * len(translator.target_vocab)
-    ours, theirs = (
-        each.translate_n_best(SOURCES[:1], beam=beam)[0] for each in (translator, exported(translator))
-    )
-    assert (theirs[0].text, theirs[0].tokens) == (ours[0].text, ours[0].tokens)
-    assert all(-1e3 < one.score <= theirs[0].score for one in theirs)
-
-
-def test_a_translation_does_not_depend_on_the_lines_around_it(make, exported):
-    model = exported(settled(make("uneven")))
-    assert model.translate(SOURCES) == [model.translate([line])[0] for line in SOURCES]
 
 
 def test_every_line_gives_one_line_and_empty_lines_stay_empty(make, exported):
@@ -386,16 +338,6 @@ def test_an_unknown_compute_type_names_those_there_are(make, exported):
         ValueError, match=r"no compute type 'int4' on this CPU; expected one of .*float32.*int8"
     ):
         exported(make(), compute_type="int4")
-
-
-def test_a_beam_below_one_is_refused(make, exported):
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        exported(make()).translate(SOURCES, beam=0)
-
-
-def test_scores_of_fewer_targets_than_sources_are_refused(make, exported):
-    with pytest.raises(ValueError, match="got 7 sources and 6 targets"):
-        exported(make()).score(SOURCES, TARGETS[:6])
 
 
 def test_a_model_with_gates_is_refused(make, write):

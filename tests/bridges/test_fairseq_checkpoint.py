@@ -14,18 +14,34 @@ from tests.worlds.plain_fairseq import PlainFairseq
 from tests.worlds.translators import SOURCES, TARGETS
 
 FACTS = {"run": "toy", "system": "base", "src": "en", "tgt": "de"}
-FIXTURES = Path(__file__).parents[3] / "../shared/fixtures/fairseq"
+FIXTURES = Path(__file__).parents[2] / "../shared/fixtures/fairseq"
 MODELS = {
     "tied, sinusoidal, pre-norm": {"joint": True, "embeddings": "tied"},
     "tied to the output, fairseq's sinusoids, post-norm": {
-        "embeddings": "tied-decoder", "norm": "post", "positions": "tensor2tensor", "first_position": 2,
+        "embeddings": "tied-decoder",
+        "norm": "post",
+        "positions": "tensor2tensor",
+        "first_position": 2,
     },
-    "separate, learned, mixed norms": {"positions": "learned", "max_positions": 61, "decoder_norm": "post", "activation": "gelu"},
+    "separate, learned, mixed norms": {
+        "positions": "learned",
+        "max_positions": 61,
+        "decoder_norm": "post",
+        "activation": "gelu",
+    },
     "no norm at one end, swish, wide decoder": {
-        "final_norm": "decoder", "activation": "swish", "decoder_ffn": 7, "embedding_scale": False, "embedding_norm": True,
+        "final_norm": "decoder",
+        "activation": "swish",
+        "decoder_ffn": 7,
+        "embedding_scale": False,
+        "embedding_norm": True,
     },
-    "other sinusoids, more heads in the decoder": {"positions": "sinusoidal-halves", "decoder_heads": 11, "output_bias": True},
-}  # fmt: skip
+    "other sinusoids, more heads in the decoder": {
+        "positions": "sinusoidal-halves",
+        "decoder_heads": 11,
+        "output_bias": True,
+    },
+}
 
 
 def without_beginning(translator: Translator) -> Translator:
@@ -99,12 +115,27 @@ def test_weights_and_options_have_the_names_and_shapes_of_fairseq_s_own(fixture,
     """A model of the shape of each checkpoint that fairseq wrote: all of its names and ranks, and no
     others."""
     settings = {
-        "iwslt_like": {"embeddings": "tied-decoder", "norm": "post", "positions": "tensor2tensor", "first_position": 2},
-        "prenorm_shared": {"joint": True, "embeddings": "tied", "positions": "tensor2tensor", "first_position": 2},
-        "tiny_full": {
-            "norm": "post", "decoder_norm": "pre", "embedding_norm": True, "positions": "learned", "max_positions": 61, "encoder_layers": 1,
+        "iwslt_like": {
+            "embeddings": "tied-decoder",
+            "norm": "post",
+            "positions": "tensor2tensor",
+            "first_position": 2,
         },
-    }[fixture]  # fmt: skip
+        "prenorm_shared": {
+            "joint": True,
+            "embeddings": "tied",
+            "positions": "tensor2tensor",
+            "first_position": 2,
+        },
+        "tiny_full": {
+            "norm": "post",
+            "decoder_norm": "pre",
+            "embedding_norm": True,
+            "positions": "learned",
+            "max_positions": 61,
+            "encoder_layers": 1,
+        },
+    }[fixture]
     translator = without_beginning(make_translator(**settings))
     export(translator, "fairseq", tmp_path / "out", lines=SOURCES, references=TARGETS, facts=FACTS)
     plain = PlainFairseq(tmp_path / "out/checkpoint.pt")

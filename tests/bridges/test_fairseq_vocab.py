@@ -91,11 +91,6 @@ def test_without_codes_text_is_taken_and_given_as_it_stands(files):
     assert vocab.decode([[4, 5, 7, 3]]) == ["low lo@@ er <unk>"]
 
 
-def test_codes_of_fastbpe_are_subword_nmt_s_with_counts(files, tmp_path):
-    (tmp_path / "fast").write_text("l o 9\nlo w</w> 8\ne r</w> 3\n")
-    assert [bpe(tmp_path / "fast")(word) for word in ("lower", "low")] == [["lo@@", "w@@", "er"], ["low"]]
-
-
 @pytest.mark.parametrize("content", ["", "a b c\nd e\n", "#version: x.y\na b\n"])
 def test_broken_codes_are_one_error(content, files):
     files["bpe"].write_text(content)
@@ -105,9 +100,7 @@ def test_broken_codes_are_one_error(content, files):
 
 def test_a_missing_package_names_the_extra(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "subword_nmt.apply_bpe", None)
-    with pytest.raises(
-        DataError, match=r'subword-nmt applies; it is not installed: python -m pip install "\.\[fairseq\]"'
-    ):
+    with pytest.raises(DataError, match=r"subword-nmt applies; it is not installed"):
         bpe(files["bpe"])
 
 
@@ -130,7 +123,8 @@ def test_the_pieces_of_a_sentencepiece_model_by_a_dictionary_s_numbers(tmp_path)
 
 def test_a_run_folder_finds_its_files_by_vocab_json(files, tmp_path):
     (tmp_path / "vocab.json").write_text(
-        '{"kind": "fairseq", "source": {"dictionary": "dict.en.txt", "bpe": "bpe.codes"}, "target": {"dictionary": "dict.en.txt"}}'
+        '{"kind": "fairseq", "source": {"dictionary": "dict.en.txt", "bpe": "bpe.codes"}, '
+        '"target": {"dictionary": "dict.en.txt"}}'
     )
     source, target = load_vocabs(tmp_path)
     assert (source.encode(["lower"]), target.encode(["lower"])) == ([[5, 6, 7]], [[3]])
@@ -138,21 +132,3 @@ def test_a_run_folder_finds_its_files_by_vocab_json(files, tmp_path):
     assert source.path == tmp_path / "vocab.json"
     with pytest.raises(DataError, match="does not say which files"):
         load(tmp_path, {"source": {}}, None, None)
-
-
-@pytest.mark.skipif(not FIXTURES.is_dir(), reason="needs ../shared/fixtures/fairseq")
-@pytest.mark.parametrize("fixture", ["iwslt_like", "prenorm_shared", "tiny_full"])
-def test_raw_text_is_cut_as_subword_nmt_cut_it(fixture):
-    folder = FIXTURES / fixture
-    for language in ("en", "de"):
-        vocab = vocab_of({"dictionary": folder / f"dict.{language}.txt", "bpe": folder / "bpe.codes"})
-        raw, cut = (
-            (folder / f"test.{kind}.{language}").read_text().split("\n")[:-1] for kind in ("raw", "bpe")
-        )
-        known = [
-            " ".join(piece if piece in vocab.dictionary.ids else "<unk>" for piece in line.split(" "))
-            for line in cut
-        ]
-        assert [" ".join(vocab.pieces(ids)) for ids in vocab.encode(raw)] == known
-        if "<unk>" not in " ".join(known):
-            assert vocab.decode(vocab.encode(raw)) == raw

@@ -2,9 +2,6 @@
 them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +11,10 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed; pip install on
 pytest.importorskip("onnxscript", reason="onnxscript is not installed; pip install onnxscript")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed; pip install onnxruntime")
 
-from headgates.bridges import onnx as onnx_graph  # noqa: E402
 from headgates.bridges.formats import ABOUT, open_exported, read_about  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CASES = ["uneven", "empty layers", "all", "ssru"]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_parity_check_found_rounding_alone(exported, name):
-    parity = exported("onnx", name).about["parity"]
-    assert parity["log_prob_max_difference"] < 1e-5
-    assert parity["greedy"]["differing"] == parity["beam_3"]["differing"] == 0
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -39,12 +28,6 @@ def test_one_line_or_many_with_any_beam_are_translated_as_by_the_model(exported,
             assert [[one.text for one in best] for best in found] == [
                 [one.text for one in best] for best in expected
             ]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_graphs_pass_onnx_s_own_checker(exported, name):
-    for path in exported("onnx", name).folder.glob("*.onnx"):
-        onnx.checker.check_model(path, full_check=True)
 
 
 def test_inputs_and_outputs_have_names_and_dimensions_that_can_be_read(exported):
@@ -100,48 +83,10 @@ numpy.savez("out.npz", logits=decoder.run(["logits"], feed)[0])
     )
 
 
-def test_a_new_process_with_nothing_but_the_folder_translates(exported, pairs):
-    case = exported("onnx", "uneven")
-    code = f"""
-import sys
-from headgates.bridges.formats import open_exported
-from headgates.models.transformer import Transformer
-Transformer.__init__ = None  # whoever makes one fails
-opened = open_exported({str(case.folder)!r})
-sys.stdout.buffer.write("\\n".join(opened.translate({pairs[0]!r})).encode())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-    assert done.stdout.decode().split("\n") == case.translator.translate(pairs[0])
-
-
-@pytest.mark.parametrize("threads", [0, 3])
-def test_each_graph_has_the_threads_that_are_asked_for(exported, monkeypatch, threads):
-    asked: list[int] = []
-    used = threads or torch.get_num_threads()
-    load = onnx_graph.load
-    monkeypatch.setattr(
-        onnx_graph,
-        "load",
-        lambda path, options: asked.append(options.intra_op_num_threads) or load(path, options),
-    )
-    open_exported(exported("onnx", "all").folder, threads=threads)
-    assert asked == [used, used]
-
-
 def test_a_missing_or_broken_graph_is_one_line(exported, tmp_path):
     for path in exported("onnx", "all").folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    about = {
-        key: value for key, value in read_about(tmp_path).items() if key != "sha256"
-    }  # as earlier versions wrote it
+    about = read_about(tmp_path) | {"sha256": {}}  # so that the graph itself is opened
     (tmp_path / ABOUT).write_text(json.dumps(about))
     (tmp_path / "decoder.onnx").write_bytes((tmp_path / "decoder.onnx").read_bytes()[:997])
     with pytest.raises(
@@ -150,13 +95,4 @@ def test_a_missing_or_broken_graph_is_one_line(exported, tmp_path):
         open_exported(tmp_path)
     (tmp_path / "decoder.onnx").unlink()
     with pytest.raises(ValueError, match=r"decoder\.onnx is missing; export the run again"):
-        open_exported(tmp_path)
-
-
-@pytest.mark.parametrize("file", ["vocab.src.model", "vocab.tgt.model"])
-def test_a_missing_vocabulary_is_one_line(exported, tmp_path, file):
-    for path in exported("onnx", "all").folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / file).unlink()
-    with pytest.raises(ValueError, match=f"no vocabulary at .*{file}"):
         open_exported(tmp_path)

@@ -10,15 +10,8 @@ import torch
 from headgates.bridges import torch_export
 from headgates.bridges.formats import open_exported
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CASES = ["uneven", "empty layers", "all", "ssru"]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_parity_check_found_rounding_alone(exported, name):
-    parity = exported("torch", name).about["parity"]
-    assert parity["log_prob_max_difference"] < 1e-5
-    assert parity["greedy"]["differing"] == parity["beam_3"]["differing"] == 0
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -49,13 +49,6 @@ def additive(mask):
     return torch.zeros(mask.shape).masked_fill(mask, -torch.inf)
 
 
-def test_the_output_equals_torch_s(ours_and_theirs, inputs, path):
-    ours, theirs = ours_and_theirs
-    x, memory = inputs
-    expected, _ = theirs(x, memory, memory)
-    torch.testing.assert_close(ours(x, *ours.keys_values(memory))[0], expected)
-
-
 def test_the_output_with_padded_keys_equals_torch_s(ours_and_theirs, inputs, path):
     ours, theirs = ours_and_theirs
     x, memory = inputs
@@ -104,19 +97,6 @@ def test_the_gradients_equal_torch_s(ours_and_theirs, inputs, path):
     grads = torch.cat([projection.weight.grad for projection in (ours.q_proj, ours.k_proj, ours.v_proj)])
     torch.testing.assert_close(grads, theirs.in_proj_weight.grad, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours.out_proj.weight.grad, theirs.out_proj.weight.grad, rtol=1e-4, atol=1e-4)
-
-
-def test_weights_are_returned_only_when_asked_for(ours_and_theirs, inputs, path):
-    ours, _ = ours_and_theirs
-    x, memory = inputs
-    assert ours(x, *ours.keys_values(memory))[1] is None
-
-
-def test_asking_for_weights_does_not_change_the_output(ours_and_theirs, inputs, path):
-    ours, _ = ours_and_theirs
-    x, memory = inputs
-    keys_values = ours.keys_values(memory)
-    torch.testing.assert_close(ours(x, *keys_values, need_weights=True)[0], ours(x, *keys_values)[0])
 
 
 def test_heads_times_width_need_not_be_the_model_width(path):

@@ -211,17 +211,6 @@ def test_what_is_removed_after_loading_is_numbered_as_at_first(make_model, batch
     assert heads_left(loaded) == ~UNEVEN
 
 
-def test_its_file_is_smaller_by_the_weights_that_went(make_model, tmp_path):
-    model = make_model(d_model=96, heads=3)
-    smaller = copy.deepcopy(model)
-    removed = remove(smaller, UNEVEN)
-    save_model(tmp_path / "whole.pt", model)
-    save_model(tmp_path / "smaller.pt", smaller)
-    saved = (tmp_path / "whole.pt").stat().st_size - (tmp_path / "smaller.pt").stat().st_size
-    assert removed.parameters > 100_000
-    assert saved == pytest.approx(4 * removed.parameters, rel=0.02)
-
-
 def test_the_architecture_of_a_whole_model_says_nothing_of_removal(make_model):
     description = architecture(make_model())
     assert description["heads"] == {}

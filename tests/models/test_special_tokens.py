@@ -8,7 +8,7 @@ import torch
 
 from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
 from headgates.data.special_tokens import SpecialTokens
-from headgates.models.checkpoint import architecture, build, load_model, save_model
+from headgates.models.checkpoint import architecture, load_model, save_model
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.translator import Translator
@@ -66,16 +66,6 @@ def test_every_search_finds_the_same(specials, beam):
 
 
 @every_numbering
-def test_a_beam_of_one_is_greedy_search(specials):
-    _, theirs = twins(specials)
-    for batch in batches(theirs):
-        greedy = greedy_search(theirs.model, batch.source)
-        assert [best[0].ids for best in beam_search(theirs.model, batch.source, beam=1)] == [
-            one.ids for one in greedy
-        ]
-
-
-@every_numbering
 def test_what_may_not_be_produced_never_is_however_probable(specials):
     _, theirs = twins(specials)
     with torch.no_grad():
@@ -119,14 +109,6 @@ def test_a_checkpoint_knows_the_special_tokens(specials, tmp_path):
     save_model(tmp_path / "best.pt", theirs.model)
     loaded = load_model(tmp_path / "best.pt")
     assert (loaded.source_specials, loaded.target_specials) == (specials, specials)
-
-
-def test_a_checkpoint_from_before_they_were_written_has_our_special_tokens():
-    _, theirs = twins(OTHERWISE["among the pieces"])
-    description = {
-        name: value for name, value in architecture(theirs.model).items() if not name.endswith("specials")
-    }
-    assert build(description).target_specials == SpecialTokens(padding=0, beginning=1, end=2, unknown=3)
 
 
 def test_a_vocabulary_that_numbers_otherwise_than_the_model_is_refused():

@@ -122,15 +122,6 @@ def test_a_pipe_is_read_to_its_end_with_a_pause_where_its_writer_rests():
     os.close(read)
 
 
-def test_a_pipe_that_is_full_at_once_has_no_pause():
-    read, write = os.pipe()
-    os.write(write, b"x\n" * 20_000)
-    os.close(write)
-    assert b"".join(chunks := list(read_chunks(read))) == b"x\n" * 20_000
-    assert b"" not in chunks
-    os.close(read)
-
-
 # ---------------------------------------------------------------- lines to windows
 
 
@@ -142,11 +133,6 @@ def test_windows_hold_all_lines_in_order_and_none_is_empty_or_too_large(lines, m
     found = list(windows(lines, most=most, first=first))
     assert [line for window in found for line in window] == [line for line in lines if line is not None]
     assert all(1 <= len(window) <= most for window in found)
-
-
-def test_windows_grow_to_the_most_that_is_allowed():
-    assert [len(window) for window in windows(["x"] * 40, most=11, first=2)] == [2, 4, 8, 11, 11, 4]
-    assert [len(window) for window in windows(["x"] * 40, most=17, first=32)] == [17, 17, 6]
 
 
 def test_a_pause_ends_a_window_without_letting_the_next_one_grow():
@@ -168,19 +154,6 @@ def test_no_line_is_read_ahead_of_its_window():
         given_out += len(window)
         assert read == given_out
     assert len(window) == 101
-
-
-def test_long_lines_make_small_windows(monkeypatch):
-    monkeypatch.setattr(stream, "WINDOW_CHARACTERS", 100)
-    found = list(windows(["x" * 40] * 7, most=1000))
-    assert [len(window) for window in found] == [3, 3, 1]
-
-
-def test_an_error_comes_after_the_lines_before_it():
-    came = []
-    with pytest.raises(DataError, match="line 3"):
-        came.extend(windows(split_lines([b"a\nb\n\xff\n"]), most=10))
-    assert came == [["a", "b"]]
 
 
 # ---------------------------------------------------------------- windows to translations
@@ -221,13 +194,6 @@ def test_a_line_of_too_many_pieces_is_named_after_the_lines_before_it():
     assert texts(came) == ["A", "B", "C"]
 
 
-def test_a_first_line_of_too_many_pieces_translates_nothing():
-    upper = Upper()
-    with pytest.raises(DataError, match="line 1 has 2 pieces, more than 1;"):
-        list(translated(upper, [["a b"]], longest=1))
-    assert upper.calls == []
-
-
 def test_lines_of_too_many_pieces_can_be_left_empty_and_are_told():
     told: list[str] = []
     found = translated(Upper(), [["a", "b c d"], ["e f", "g h i", "j"]], longest=2, left_empty=told.append)
@@ -249,14 +215,6 @@ def test_n_best_writes_n_lines_with_the_number_of_their_line():
     best = [translation("a", -0.25), translation("b", -0.75), translation("c", -1.0)]
     assert as_text(best, 7, n_best=2) == "7\ta\n7\tb\n"
     assert as_text(best, 7, n_best=2, scores=True) == "7\t-0.2500\t-1.2500\ta\n7\t-0.7500\t-1.2500\tb\n"
-
-
-def test_fewer_translations_than_n_leave_empty_lines_in_their_place():
-    assert as_text([translation("a")], 7, n_best=3) == "7\ta\n7\t\n7\t\n"
-    assert (
-        as_text([translation("", 0.0, 0.0)], 7, n_best=2, scores=True)
-        == "7\t0.0000\t0.0000\t\n7\t-inf\t-inf\t\n"
-    )
 
 
 # ---------------------------------------------------------------- a file, whole or not at all

@@ -74,13 +74,6 @@ def test_n_best_gives_beam_translations_a_line_best_first(translator):
         assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_the_score_of_n_best_is_the_log_probability_over_its_length_to_the_penalty(translator, beam):
-    for best in translator.translate_n_best(SOURCES, beam=beam, length_penalty=0.6):
-        for one in best:
-            assert one.score == pytest.approx(one.log_prob / max(one.tokens, 1) ** 0.6)
-
-
 def test_search_settings_are_used_unless_a_call_names_others(translator):
     assert translator.translate_n_best(SOURCES[:1]) == translator.translate_n_best(
         SOURCES[:1], beam=3, length_penalty=1.0

@@ -6,7 +6,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from headgates.gates import find_sites, remove
 from headgates.gates.gram import Gram
@@ -93,30 +92,6 @@ def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, text, s
     done = refitted(model, closing(model), text, ridge=ridge)
     equal_weights(model, expected, 1e-6)
     assert [each.site.name for each in done] == list(sublayers_by_hand(model))[2:]
-
-
-def test_padding_positions_do_not_matter(make_model, batch):
-    model, (source, target_in) = make_model().double(), batch
-    where = lambda name, pair: (pair[0] if "encoder" in name else pair[1]) != 0  # noqa: E731
-    expected = slowly_refitted(model, SOME, [batch] * 3, 1e-2, where)
-    longer = F.pad(source, (0, 4)), F.pad(target_in, (0, 3))
-    for each in (batch, longer):
-        changed = copy.deepcopy(model)
-        refitted(
-            changed,
-            closing(model),
-            [each] * 3,
-            ridge=1e-2,
-            positions=lambda _, site, pair: where(site.name, pair),
-        )
-        equal_weights(changed, expected, 1e-6)
-
-
-def test_nothing_closed_changes_nothing(make_model, text):
-    model = make_model()
-    before = copy.deepcopy(model.state_dict())
-    assert refitted(model, closing(model, {}), text) == []
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_the_heads_go_and_the_outputs_stay(make_model, text):

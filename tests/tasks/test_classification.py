@@ -244,15 +244,6 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
     assert "films, labels by tiny-bert: with" in page
 
 
-@pytest.mark.parametrize("system", ["base", "l0", "l0-removed", "greedy"])
-def test_every_system_opens_again_and_labels_as_the_run_did(run, system):
-    source = open_source(run.path, system)
-    assert (
-        source.task.predict(source.predictor, source.corpus.test.sources)
-        == (run / f"hypotheses/{system}.txt").read_text().split("\n")[:-1]
-    )
-
-
 def test_what_is_removed_is_what_was_closed(run):
     is_open = HeadMap.from_json(run.systems()["l0"]["xi"]).map(lambda row: row > 0)
     model = open_source(run.path, "l0-removed").model
@@ -322,14 +313,6 @@ def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy
         )
 
 
-def test_its_heads_are_not_closed_by_a_stream_that_is_not_known(copy, called):
-    code, said, wrong = called(prune)(base_of(copy).path, "--close", "stream", "--heads", 4, "--threads", 1)
-    assert (code, wrong.count("\n")) == (1, 1)
-    assert "the residual stream of a Classifier is not known" in wrong
-    assert "close with repair" in wrong
-    assert "scores/" not in said  # nothing was begun
-
-
 def test_analyze_py_looks_at_attention_and_relevance(copy, called):
     base = base_of(copy)
     code, said, wrong = called(analyze)(base.path, "--siblings", "--threads", 1)
@@ -382,32 +365,6 @@ def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, call
     page = (base / "speed/report.md").read_text()
     assert "## Sentences per second, all lengths" in page
     assert "translate" not in page.split("## Every number")[0]
-
-
-def test_a_run_with_gates_is_timed_at_its_own_heads(copy, called, monkeypatch):
-    monkeypatch.setattr(
-        speed,
-        "in_fresh_process",
-        lambda spec, work: {"imports": 2, "peaks": [3] * len(work)},
-    )
-    words = (
-        "--report",
-        "speed",
-        "--batch-sizes",
-        4,
-        "--repeats",
-        1,
-        "--threads",
-        1,
-        "--out",
-        copy.path / "timed",
-    )
-    code, _, wrong = called(export)(copy.path, *words)
-    assert code == 0, wrong
-    left = sum(site.heads for site in find_sites(open_source(copy.path, "l0-removed").model))
-    assert json.loads((copy / "timed/report.json").read_text())["heads"] == {"total": 8, "closed": 8 - left}
-    code, _, wrong = called(export)(base_of(copy).path, *words[:-2])
-    assert (code, "give a run of fit.py with gates, or --closed SHARE" in wrong) == (1, True)
 
 
 def test_methods_are_compared_on_its_base_by_accuracy(copy, called):

@@ -135,11 +135,3 @@ def test_a_second_text_that_is_not_labelled_as_the_first_is_refused_before_anyth
     assert (code, wrong.count("\n")) == (1, 1), wrong
     assert message in wrong
     assert not (base / "ablation").exists()
-
-
-def test_two_aligned_files_are_no_labelled_text(base, called, tmp_path):
-    write_tsv(tmp_path / "a.tsv", labelled_sentences(3, 1))
-    code, _, wrong = called(prune)(
-        base.path, "--ablate", "one", "--also-files", tmp_path / "a.tsv", tmp_path / "a.tsv"
-    )
-    assert (code, wrong.count("\n"), "give labelled text with --also" in wrong) == (1, 1, True)

@@ -22,9 +22,17 @@ LINES = [
     "eine Katze",
 ]
 SHAPE = {
-    "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 13, "decoder_ffn_dim": 17, "encoder_attention_heads": 3,
-    "decoder_attention_heads": 2, "max_position_embeddings": 37, "dropout": 0.1, "init_std": 0.2,
-}  # fmt: skip
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 13,
+    "decoder_ffn_dim": 17,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 37,
+    "dropout": 0.1,
+    "init_std": 0.2,
+}
 FAIRSEQ = {
     "pad_token_id": 1,
     "bos_token_id": 0,
@@ -40,8 +48,17 @@ TWO_LANGUAGES = {
     "marian-languages": ForeignOptions(tgt_lang="fra"),
 }
 FAMILY_NAMES = [
-    "marian", "marian-languages", "marian-two-vocabularies", "bart", "mbart", "mbart50", "m2m_100", "nllb", "pegasus", "fsmt",
-]  # fmt: skip
+    "marian",
+    "marian-languages",
+    "marian-two-vocabularies",
+    "bart",
+    "mbart",
+    "mbart50",
+    "m2m_100",
+    "nllb",
+    "pegasus",
+    "fsmt",
+]
 
 
 def sentencepiece_model(folder: Path) -> list[str]:

@@ -103,13 +103,29 @@ class PlainFairseq:
 
 
 DEFAULTS = {
-    "arch": "transformer", "task": "translation", "source_lang": "en", "target_lang": "de", "activation_fn": "relu",
-    "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 3,
-    "encoder_ffn_embed_dim": 13, "decoder_ffn_embed_dim": 13, "encoder_normalize_before": False, "decoder_normalize_before": False,
-    "encoder_learned_pos": False, "decoder_learned_pos": False, "no_scale_embedding": False, "layernorm_embedding": False,
-    "share_all_embeddings": False, "share_decoder_input_output_embed": False, "dropout": 0.1,
-    "max_source_positions": 31, "max_target_positions": 31,
-}  # fmt: skip
+    "arch": "transformer",
+    "task": "translation",
+    "source_lang": "en",
+    "target_lang": "de",
+    "activation_fn": "relu",
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_embed_dim": 13,
+    "decoder_ffn_embed_dim": 13,
+    "encoder_normalize_before": False,
+    "decoder_normalize_before": False,
+    "encoder_learned_pos": False,
+    "decoder_learned_pos": False,
+    "no_scale_embedding": False,
+    "layernorm_embedding": False,
+    "share_all_embeddings": False,
+    "share_decoder_input_output_embed": False,
+    "dropout": 0.1,
+    "max_source_positions": 31,
+    "max_target_positions": 31,
+}
 
 
 def random_checkpoint(path: Path, *, width: int = 12, joined: bool = False, **options: Any) -> dict[str, Any]:
