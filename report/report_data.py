@@ -121,10 +121,7 @@ def head_cards(
                 )
             card["ablation"] = None
             if ablation := ablation_of.get(key):
-                two_sided = "p_sacrebleu" in ablation  # what older tables call p is sacreBLEU's, of one tail
-                p_values = {
-                    name: ablation[name] if two_sided else None for name in ("p_value", "p_value_holm")
-                }
+                p_values = {name: ablation[name] for name in ("p_value", "p_value_holm")}
                 card["ablation"] = {"difference": ablation[f"{metric}_difference"]} | p_values
             card["gate_path"] = {run: histories[run][key] for run in same_heads} or None
             largest_first = sorted(offsets.get(key, []), key=lambda pair: (-pair[1], abs(pair[0]), pair[0]))

@@ -128,7 +128,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             points = series.seeds or list(zip(series.heads, series.values, strict=True))
             axes.plot(*np.array(points).T, zorder=order, **marks(series))
     axes.set_title(panel.title, fontsize=9.5, color=SOFT.light)
-    axes.set_ylim(panel.limits)
+    if panel.limits is not None:
+        axes.set_ylim(panel.limits)
     axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axes.grid(True, color=RULE.light, linewidth=0.8)
     axes.set_axisbelow(True)

@@ -62,6 +62,7 @@ def compare(config: "CompareConfig") -> int:
     failed = state.records_with("failed")
     if failed:
         print(f"{len(failed)} of {len(state.records)} points have no run; the same command tries them again")
+    print(f"next: python analyze.py {config.source} --siblings says what the heads do")
     return 1 if failed else 0
 
 

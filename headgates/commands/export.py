@@ -77,14 +77,12 @@ def export_or_report(config: "ExportConfig") -> None:
         fresh=config.fresh,
     )
     found, size = about["parity"], sum(about["files"].values())
-    print(
-        f"largest difference of a log-probability: {found['log_prob_max_difference']:.1e} nats, over {found['pieces']} pieces"
-    )
+    difference, pieces = found["log_prob_max_difference"], found["pieces"]
+    print(f"largest difference of a log-probability: {difference:.1e} nats, over {pieces} pieces")
     for name, compared in found.items():
         if isinstance(compared, dict):
-            print(
-                f"identical translations, {name.replace('_', ' ')}: {len(lines) - compared['differing']} of {len(lines)}"
-            )
+            same = len(lines) - compared["differing"]
+            print(f"identical translations, {name.replace('_', ' ')}: {same} of {len(lines)}")
     used_by = f"translate.py {out} uses it" if format_named(config.to).trusted else "for your own programs"
     print(f"{out}: {size / 2**20:.1f} MB; {used_by}")
 

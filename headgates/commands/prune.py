@@ -62,6 +62,7 @@ def prune(config: "PruneConfig") -> None:
         lambda: update_pages(dense.folder, say, data_dir=dense.source.data_dir, corpus=dense.source.corpus)
     ):
         print(f"report: {page}")
+    print(f"next: python fit.py --base {dense.folder.path} --gate l0 learns which heads to close")
 
 
 def points(dense: "DenseModel", config: "PruneConfig") -> None:
@@ -137,7 +138,7 @@ def ablate(
     rows = ablate_one(dense, kinds=config.kinds, fresh=config.fresh, report=say)
     path = folder / f"ablation/{table_name('one', config.kinds, config.beam)}"
     metric = dense.source.task.metrics[0]
-    title = f"{folder.path.name}: {metric.title} without each head, minus {metric.title} of the whole model"
+    title = f"{folder.path.name}: {metric.title} without each head, minus that of the unpruned model"
     draw_matrix(rows, path, metric=metric, title=title)
     one_table(dense, rows)
     print(f"figure: {path}.png")
