@@ -11,8 +11,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from headgates.data.atomic_file import atomic_file
 from headgates.data.ranks import world
 from headgates.lightning_modules.stage_callback import StageCallback
-from headgates.models.checkpoint import check_bytes, load_file
-from headgates.workbench.folder import previous_checkpoint
+from headgates.models.checkpoint import check_bytes, load_file, previous_checkpoint
 
 RESUMED = {
     *("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks"),

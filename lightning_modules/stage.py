@@ -16,16 +16,16 @@ from headgates.configs.schema import StageConfig
 from headgates.data.corpus import TranslationData
 from headgates.data.ranks import wait
 from headgates.lightning_modules.checkpoints import WholeFiles, checkpoint_to_resume
+from headgates.lightning_modules.convergence import is_converged
 from headgates.lightning_modules.held_signals import HeldSignals
 from headgates.lightning_modules.loggers import make_loggers
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.sharding import Sharded
 from headgates.lightning_modules.stage_bar import stage_bar
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
+from headgates.lightning_modules.stage_folder import StageFolder
 from headgates.lightning_modules.stage_log import StageLog
 from headgates.models.checkpoint import load_file
-from headgates.workbench.convergence import is_converged
-from headgates.workbench.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def run_stage(
     name: str,
     module: StageModule,
     data: TranslationData,
-    folder: RunFolder,
+    folder: StageFolder,
     machine: Machine,
     stage: StageConfig,
     *,
@@ -162,7 +162,7 @@ def strategy(machine: Machine, *, gated: bool) -> Strategy | str:
     return DDPStrategy(find_unused_parameters=gated) if machine.ranks > 1 else "auto"
 
 
-def load_best(module: StageModule, folder: RunFolder, best: str) -> None:
+def load_best(module: StageModule, folder: StageFolder, best: str) -> None:
     """Put the best checkpoint's weights, and gates where it has them, into the module's model. Raises
     ValueError where they do not fit."""
     content = load_file(folder / best)

@@ -19,9 +19,9 @@ from headgates.lightning_modules.held_signals import HeldSignals
 from headgates.lightning_modules.loggers import MetricsFile
 from headgates.lightning_modules.module import LOG_EVERY, StageModule
 from headgates.lightning_modules.remembers import Remembers
-from headgates.models.checkpoint import save_file
+from headgates.lightning_modules.stage_folder import StageFolder
+from headgates.models.checkpoint import previous_checkpoint, save_file
 from headgates.models.progress import say
-from headgates.workbench.folder import RunFolder, previous_checkpoint
 
 
 class Watcher(pl.Callback):
@@ -43,7 +43,7 @@ class StageCallback(Remembers, pl.Callback):
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: StageFolder,
         module: StageModule,
         *,
         stage: str,

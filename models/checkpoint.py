@@ -178,3 +178,8 @@ def weights_digest(model: nn.Module) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         sha.update(name.encode() + tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()[:12]
+
+
+def previous_checkpoint(last: str | Path) -> Path:
+    """Where the checkpoint before the last is kept."""
+    return Path(last).with_suffix(".previous.pt")

@@ -8,8 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from headgates.lightning_modules.convergence import EPOCHS
 from headgates.tasks import task_of
-from headgates.workbench.convergence import EPOCHS
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import ResultRow
 

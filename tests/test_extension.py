@@ -143,7 +143,10 @@ METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_
         )
     ],
     "configs/scores.py": [
-        ('SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", "value-norm", 8)\n', None)
+        (
+            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", "value-norm", 8)\n',
+            None,
+        )
     ],
     "configs/tasks.py": [('TASKS["reversal"] = "headgates.tasks.reversal:Reversal"\n', None)],
     "configs/source.py": [('SOURCES["folder"] = "headgates.bridges.folder_source:read"\n', None)],

@@ -220,11 +220,6 @@ def check_name(system: str, path: Path) -> str:
     return system
 
 
-def previous_checkpoint(last: str | Path) -> Path:
-    """Where the checkpoint before the last is kept."""
-    return Path(last).with_suffix(".previous.pt")
-
-
 def find_runs(root: str | Path) -> list[RunFolder]:
     """All runs below a folder, by name."""
     return [RunFolder(path.parent) for path in sorted(Path(root).glob("*/config.yaml"))]

@@ -16,12 +16,12 @@ from headgates.configs.schema import FitConfig, StageConfig
 from headgates.configs.scores import FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
 from headgates.data.ranks import first, is_first
 from headgates.gates import GateBank, HeadMap, attach, detach, find_sites, heads_left, remove
-from headgates.lightning_modules.dynamics import Dynamics
 from headgates.lightning_modules.gating import Gating, budget_of
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
 from headgates.workbench.closing import Calibration, close_heads
+from headgates.workbench.dynamics import Dynamics
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
 from headgates.workbench.folder import RunFolder

@@ -61,8 +61,8 @@ def draw_figures(run: "Run") -> None:
     folder, metric = run.folder, run.task.metrics[0]
     # matplotlib takes a second to import, and few runs need it
     if run.job == "base" and run.config.dynamics:
-        from headgates.lightning_modules.dynamics import NAME, read_rows
         from headgates.report.pruning_figures import draw_dynamics
+        from headgates.workbench.dynamics import NAME, read_rows
 
         title = f"{folder.path.name}: heads pruned while the base trains"
         draw_dynamics(read_rows(folder), folder / NAME, metric=metric, title=title)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgates.workbench.convergence import is_converged
+from headgates.lightning_modules.convergence import is_converged
 
 
 @pytest.mark.parametrize(

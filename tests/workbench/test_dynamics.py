@@ -12,13 +12,14 @@ from headgates.analysis.scores.importance import importance
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.schema import FitConfig
 from headgates.gates import HeadMap, attach, detach
-from headgates.lightning_modules import dynamics, stage_callback
-from headgates.lightning_modules.dynamics import Dynamics, read_rows
+from headgates.lightning_modules import stage_callback
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
 from headgates.models.checkpoint import load_file, load_model
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
+from headgates.workbench import dynamics
+from headgates.workbench.dynamics import Dynamics, read_rows
 from headgates.workbench.fingerprint import base_fingerprint
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.stages import make_runs
@@ -219,13 +220,12 @@ def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(co
     def made_of(*flags):
         return base_fingerprint(configure(*flags), corpus, "32")
 
-    assert made_of("--dynamics-sentences", "13") == made_of()
     given = [made_of("--dynamics", epochs) for epochs in ("1,3", "3,1", "1")]
     assert given[0] == given[1] != given[2]
     assert given[2] != made_of()
 
 
-def test_a_base_is_pruned_while_it_trains_and_its_figure_drawn(configure, corpus, capsys):
+def test_a_base_is_pruned_while_it_trains(configure, corpus, capsys):
     sentences = ("--dynamics-sentences", "29", "--dynamics-valid-sentences", "5")
     flags = ("--gate", "none", "--train.epochs", "2", "--dynamics", "1,2", *sentences)
     folder = make_runs(configure(*flags))
@@ -235,7 +235,6 @@ def test_a_base_is_pruned_while_it_trains_and_its_figure_drawn(configure, corpus
     assert (record["epochs"], record["train_sentences"], record["valid_sentences"]) == ([1, 2], 29, 5)
     assert {"command", "commit", "seed", "device", "versions"} <= record.keys()
     assert str(folder.path.parent) not in json.dumps(record)
-    assert (folder / "curves/dynamics.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("dynamics: epoch") == 2
     with pytest.raises(
         ValueError, match=r"--dynamics prunes a base while it trains, and .* was trained without"
