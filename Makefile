@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 # `make fit` installs what it needs, `make test` everything; each list is installed once.
 INSTALLED := $(VENV)/.installed-all
 INSTALLED_TRAIN := $(VENV)/.installed-train
-$(INSTALLED): EXTRAS := train analysis export hf fairseq sweeps notebooks dev
+$(INSTALLED): EXTRAS := train analysis export hf fairseq slurm notebooks dev
 $(INSTALLED_TRAIN): EXTRAS := train
 
 # Local copies of named corpora; without the folder they are downloaded.

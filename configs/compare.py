@@ -8,14 +8,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from headgates.configs.closing import LASTING
+from headgates.configs.grid import GridOptions, check_file_name
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
 from headgates.configs.scores import SCORES, ZERO
 from headgates.configs.source import SourceOptions
-from headgates.configs.sweep import check_file_name
 
 USUAL_SCORES = ("greedy", "obs", "random")  # of those that there are
 
@@ -37,7 +36,7 @@ def usual_methods() -> list[str]:
 
 
 @dataclass(frozen=True)
-class CompareConfig(SourceOptions):
+class CompareConfig(SourceOptions, GridOptions):
     """`compare.py SOURCE`: every method on one base, at the same numbers of heads, with the same training.
 
     python compare.py runs/toy-en-de-none-s1 --methods greedy,weight-norm,random --heads 36,24,12
@@ -48,13 +47,15 @@ class CompareConfig(SourceOptions):
     source: str = setting(REQUIRED, "a base: a run folder, or a model of another library", positional=True)
     methods: list[str] = setting(
         usual_methods(),
-        f"methods, comma-separated: {', '.join(METHODS)} learn which heads stay; {', '.join(posthoc_methods())} close the lowest scores",
+        f"methods, comma-separated: {', '.join(METHODS)} learn which heads stay; "
+        f"{', '.join(posthoc_methods())} close the lowest scores",
         items=all_methods(),
     )
     close: list[str] = setting([ZERO], "what closing a head means, for scores", items=LASTING)
     finetune: list[int] = setting(
         [0, 3],
-        "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned gates, which 0 leaves out",
+        "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned "
+        "gates, which 0 leaves out",
     )
     heads: list[int] = setting(
         [],
@@ -76,14 +77,12 @@ class CompareConfig(SourceOptions):
     )
     fit: str | None = setting(
         None,
-        "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, gates, search",
+        "YAML file of fit.py's settings for all runs alike, in place of the base's own: finetune, gates, "
+        "search",
     )
     name: str | None = setting(
         None, "name of the comparison, which is written to RUNS/compare-NAME; default that of the base"
     )
-    jobs: int = setting(1, "runs that are made at the same time", at_least=1)
-    threads: int = setting(0, "CPU threads of each job, 0: this machine's shared out", at_least=0)
-    logger: Literal["csv", "wandb"] = setting("csv", "where the metrics of the runs go beside metrics.csv")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -104,7 +103,8 @@ class CompareConfig(SourceOptions):
         steered = [name for name in learned if METHODS[name].steered_by == "lambda"]
         if steered and not self.lambdas:
             raise ValueError(
-                f"{steered[0]} is steered by lambda and cannot be told a number of heads: give --lambdas, such as 0.01,0.05"
+                f"{steered[0]} is controlled by lambda and takes no number of heads: give --lambdas, such as "
+                "0.01,0.05"
             )
         if self.lambdas and not steered:
             raise ValueError(
@@ -112,11 +112,13 @@ class CompareConfig(SourceOptions):
             )
         if learned and not any(self.finetune):
             raise ValueError(
-                f"--finetune 0 has no training, so {', '.join(learned)} would have no point; add epochs, or leave out what learns"
+                f"--finetune 0 has no training, so {', '.join(learned)} would have no point; add epochs, or "
+                "leave out what learns"
             )
         if len(learned) == len(self.methods) and self.close != [ZERO]:
             raise ValueError(
-                f"--close {','.join(self.close)} is for scores, and {', '.join(learned)} learn; add a score, or leave it out"
+                f"--close {','.join(self.close)} is for scores, and {', '.join(learned)} learn; add a score, "
+                "or leave it out"
             )
 
     @property

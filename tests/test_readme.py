@@ -16,7 +16,7 @@ from headgates.configs.compare import CompareConfig
 from headgates.configs.export import ExportConfig
 from headgates.configs.prune import PruneConfig
 from headgates.configs.schema import FitConfig
-from headgates.configs.sweep import DashboardConfig, ParetoConfig, SweepConfig
+from headgates.configs.sweep import ParetoConfig, SweepConfig
 from headgates.configs.translate import TranslateConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,6 @@ CONFIGS = {
     "translate": TranslateConfig,
     "sweep": SweepConfig,
     "sweep pareto": ParetoConfig,
-    "sweep dashboard": DashboardConfig,
 }
 OURS = re.compile(r"(?:\w+=\S* )*(?:make |headgates \w|(?:srun )?(?:\S*python3?|torchrun) .*\w\.py )")
 

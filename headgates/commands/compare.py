@@ -4,16 +4,22 @@ in plain words.
 python compare.py runs/toy-en-de-none-s1 --methods greedy,weight-norm,random --heads 36,24,12
 """
 
+import json
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headgates.models.progress import say
 from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.configs.compare import CompareConfig
-
-HERE = Path(__file__).resolve().parents[2]
+    from headgates.report.compare_groups import MadePoint
+    from headgates.workbench.comparison import Comparison
+    from headgates.workbench.folder import RunFolder
+    from headgates.workbench.grid import Point
 
 
 def main() -> int:
@@ -31,39 +37,150 @@ def run() -> int:
 def compare(config: "CompareConfig") -> int:
     """Make the points that are not finished yet, then write figure, tables and summary. Return 1 if a point
     has failed, else 0."""
-    if sys.platform == "win32":
-        raise ValueError("the runs are stopped by process groups, which Windows has none of; run it in WSL")
     from headgates.workbench.named_paths import check_data_dir, check_run
 
     check_run(config.source)
     check_data_dir(config.data_dir)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    from headgates.workbench.comparison import Comparison
+    from headgates.workbench.comparison import PROTOCOL, Comparison, tell_plan
     from headgates.workbench.folder import RunFolder
-    from headgates.workbench.run_lock import RunLocks
-    from headgates.workbench.sweeps.compare_jobs import make_points
-    from headgates.workbench.sweeps.compare_results import write_results
-    from headgates.workbench.sweeps.compare_wandb import log_comparison
-    from headgates.workbench.sweeps.jobs import cores
+    from headgates.workbench.grid import FinishedRuns, only_one, run_grid
 
     comparison = Comparison(config)
     folder = RunFolder(Path(config.runs) / f"compare-{comparison.name}")
     comparison.check_folder(folder)
-    locks = RunLocks()
-    locks.hold(Path(config.runs), folder.path.name)  # two at once would both start what waits
-    try:
-        jobs = min(config.jobs, len(comparison.plan))
-        threads = config.threads or max(1, cores() // jobs)
-        state = make_points(comparison, folder, script=HERE / "fit.py", threads=threads, jobs=jobs)
-        write_results(comparison, state, folder)
+    points = grid_points(comparison, folder)
+    with only_one(folder):
+        folder.write_text(PROTOCOL, comparison.protocol)
+        made = FinishedRuns(config.runs)()
+        waiting = [each for each in comparison.plan if each.run_hash not in made]
+        tell_plan(comparison, len(waiting))
+        comparison.keep_scores(waiting)
+        comparison.keep_translations(waiting)
+        run_grid(points, folder, config, runs=config.runs, data_dir=config.data_dir, retry=True)
+        write_results(comparison, points, folder)
         log_comparison(comparison, folder)
-    finally:
-        locks.release()
-    failed = state.records_with("failed")
+    failed = [point for point in points if point.status == "failed"]
     if failed:
-        print(f"{len(failed)} of {len(state.records)} points have no run; the same command tries them again")
+        print(f"{len(failed)} of {len(points)} points have no run; the same command tries them again")
     print(f"next: python analyze.py {config.source} --siblings says what the heads do")
     return 1 if failed else 0
+
+
+def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[Point]":
+    """The runs of a comparison; those without training are made in this process."""
+    from headgates.workbench.comparison import PROTOCOL
+    from headgates.workbench.grid import Point, precision_words
+
+    points, precision = [], precision_words(comparison.shared.precision, comparison.config)
+    for planned in comparison.plan:
+        point = planned.point
+        points.append(
+            Point(
+                settings={
+                    "method": point.method if point.learned else point.system.removesuffix("-finetuned"),
+                    "heads": f"λ {point.lam:g}" if point.heads is None else point.heads,
+                    "epochs": point.epochs,
+                    "seed": point.seed,
+                },
+                words=["--config", str(folder / PROTOCOL), *point.words, *precision],
+                run_hash=planned.run_hash,
+                needs=(planned.continued_hash,) if planned.continued_hash else (),
+                system=point.system,
+                here=None if point.epochs else partial(comparison.make_here, planned),
+            )
+        )
+    return points
+
+
+def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "RunFolder") -> None:
+    """Write the files of the comparison, print its tables and its summary, and update the page of the base.
+    Raises ValueError without a finished point."""
+    from headgates.analysis.significance import resample_counts
+    from headgates.report.compare_files import note_comparison, show_compared, write_compared
+    from headgates.report.compare_groups import BASES, RESAMPLES, Compared
+    from headgates.report.fill import update_pages
+    from headgates.workbench.folder import RunFolder
+
+    runs: dict[str, dict[str, Any]] = {}  # name -> result.json
+    made: list[MadePoint] = []
+    bases: dict[tuple[str, int, int], MadePoint] = {}  # by system, epochs and seed
+    for point, planned in zip(points, comparison.plan, strict=True):
+        if point.run is None:
+            continue
+        run, asked = RunFolder(Path(comparison.config.runs) / point.run), planned.point
+        runs[point.run] = run.read_json("result.json")
+        made.append(
+            made_point(
+                comparison,
+                run,
+                (asked.method, asked.epochs, asked.seed),
+                asked.system,
+                asked=asked.heads,
+                lam=asked.lam,
+                closing=asked.closing,
+                learned=asked.learned,
+            )
+        )
+        rows = {row.system: row for row in run.rows()}
+        for system in BASES:
+            of_base = (system, 0, 0) if system == BASES[0] else (system, asked.epochs, asked.seed)
+            if system in rows and of_base not in bases:
+                heads = rows[system].heads_open
+                bases[of_base] = made_point(comparison, run, of_base, system, asked=heads)
+    if not made:
+        raise ValueError(
+            f"no point of {folder.path} is finished, so there is nothing to compare; its logs say why: "
+            f"{folder / 'logs'}"
+        )
+    base, metrics = comparison.base, comparison.text.task.metrics
+    counts = resample_counts(len(comparison.text.test[0]), RESAMPLES)
+    compared = Compared(made, list(bases.values()), counts)
+    sentences = write_compared(
+        compared,
+        folder,
+        metrics=metrics,
+        title=f"{comparison.name}: methods compared on one base",
+        about={"base": base.path.name, "base_hash": comparison.base_hash, "kinds": comparison.shared.kinds},
+        runs=runs,
+        failed=[f"{point.title}: {point.error}" for point in points if point.run is None],
+        report=say,
+    )
+    note_comparison(base, folder)
+    show_compared(compared, sentences, metrics=metrics, title=comparison.name)
+    for page in update_pages(base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus):
+        print(f"report: {page}")
+
+
+def made_point(
+    comparison: "Comparison", run: "RunFolder", key: tuple[str, int, int], system: str, **asked: Any
+) -> "MadePoint":
+    """A system of a finished run as a point. key: its method, epochs and seed."""
+    from headgates.analysis.significance import score
+    from headgates.report.compare_groups import MadePoint
+
+    (row,) = (row for row in run.rows() if row.system == system)
+    outputs = (run / f"hypotheses/{system}.txt").read_bytes().decode().split("\n")[:-1]
+    scored = score(outputs, comparison.text.test[1], comparison.text.task.metrics[:1])
+    return MadePoint(*key, run.path.name, row, scored, **asked)
+
+
+def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:
+    """Log the table, the figure and the sentences of the comparison."""
+    from headgates.report.compare_files import NAME
+    from headgates.workbench.upload import log_grid
+
+    content, config = folder.read_json(f"{NAME}.json"), comparison.config
+    asked = ("methods", "close", "finetune", "heads", "lambdas", "seeds", "seed")
+    log_grid(
+        folder,
+        NAME,
+        logger=config.logger,
+        job="comparison",
+        base=comparison.base,
+        config={"kinds": content["kinds"], **{name: getattr(config, name) for name in asked}},
+        summary={"summary": "\n".join(content["summary"]), "ranks": json.dumps(content["ranks"])},
+    )
 
 
 if __name__ == "__main__":

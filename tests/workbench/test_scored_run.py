@@ -13,11 +13,11 @@ from headgates.gates import HeadMap
 from headgates.report.table import comparison_table
 from headgates.workbench.closing import Calibration, close_heads
 from headgates.workbench.folder import dense_run
+from headgates.workbench.grid import planned_runs
 from headgates.workbench.lab import Lab
 from headgates.workbench.related import siblings
 from headgates.workbench.source import open_source
 from headgates.workbench.stages import make_runs
-from headgates.workbench.sweeps.runs import planned_runs
 
 ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
 
@@ -32,8 +32,8 @@ def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(sc
     assert {row.main.p_value is None for row in rows.values()} == {False}
     assert stages == ["weight-norm-finetuned"], "base and base-continued are there already"
     assert run.own_system() == "weight-norm-finetuned"
-    (plan,) = planned_runs([config])
-    assert plan.run_hash == run.run_hash()
+    ((run_hash, _),) = planned_runs([config])
+    assert run_hash == run.run_hash()
     assert make_runs(config).path == run.path
     assert stages == ["weight-norm-finetuned"]
     comparison_table(run)
@@ -60,16 +60,18 @@ def test_a_run_of_scores_stands_for_its_base_and_not_beside_learned_gates(scored
 
 def test_what_is_not_trained_is_the_same_run_however_long_others_train(scored):
     plain = [
-        planned_runs([scored("--heads", 4, "--systems", "base,greedy", "--finetune.epochs", n)])[0].run_hash
+        planned_runs([scored("--heads", 4, "--systems", "base,greedy", "--finetune.epochs", n)])[0][0]
         for n in (1, 2)
     ]
     trained = [
-        planned_runs([scored("--heads", 4, "--systems", "base,greedy-finetuned", "--finetune.epochs", n)])[0]
+        planned_runs([scored("--heads", 4, "--systems", "base,greedy-finetuned", "--finetune.epochs", n)])[0][
+            0
+        ]
         for n in (1, 2)
     ]
     assert plain[0] == plain[1]
-    assert trained[0].run_hash != trained[1].run_hash
-    assert planned_runs([scored("--heads", 5, "--systems", "base,greedy")])[0].run_hash != plain[0]
+    assert trained[0] != trained[1]
+    assert planned_runs([scored("--heads", 5, "--systems", "base,greedy")])[0][0] != plain[0]
 
 
 def test_without_a_number_the_base_alone_is_made(scored, base, stages):
