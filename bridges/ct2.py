@@ -70,7 +70,7 @@ def write(translator: Translator, folder: Path) -> None:
     if any(getattr(module, "gate", None) is not None for module in find_sites(model).values()):
         raise ValueError(
             "the model has gates; remove its closed heads first (gates.remove, or "
-            "models.formats.without_gates)"
+            "bridges.formats.without_gates)"
         )
     source, target = piece_names(translator.source_vocab), piece_names(translator.target_vocab)
     specials = model.target_specials

@@ -19,9 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from headgates.bridges.parity import (
-    parity as compare,  # under another name: `models.formats.parity` stays the module
-)
+from headgates.bridges.parity import parity
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.export import ABOUT, EXPORT_FORMATS
 from headgates.configs.json_file import Kind, load_json
@@ -167,7 +165,7 @@ def export(
         files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / ABOUT)
         about["sha256"] = {path.relative_to(draft).as_posix(): file_digest(path) for path in files}
         about["files"] = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
-        about["parity"] = compare(translator, chosen.open(draft), lines, references)
+        about["parity"] = parity(translator, chosen.open(draft), lines, references)
         (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return about
 
