@@ -5,7 +5,7 @@ import torch
 
 from headgates.analysis.attention_pass import AttentionBatch, check_exclude, observe_attention
 from headgates.data.special_tokens import SpecialTokens
-from headgates.gates import HeadMap, HeadSite, attach, find_sites, remove
+from headgates.gates import HeadMap, HeadSite, find_sites, remove
 from tests.analysis.one_by_one import VOCAB, in_batches, looks, random_model, random_pairs
 from tests.worlds.seen_attention import seen_attention
 
@@ -60,25 +60,6 @@ def test_padding_has_no_weight_as_a_key_or_as_a_query():
             torch.testing.assert_close(totals, torch.ones_like(totals))
 
 
-def test_sites_without_a_head_are_not_shown():
-    model = random_model()
-    names = {site.name for site in find_sites(model)}
-    assert {site.name for site in shown(model, in_batches(random_pairs(), 8))[0].weights} == names - {
-        "decoder.1.dec-self"
-    }
-
-
-def test_removed_heads_are_gone_and_the_others_keep_their_weights():
-    model, batches = random_model(), in_batches(random_pairs(), 8)
-    before = shown(model, batches, kinds=["enc-self"])[0].weights
-    remove(model, HeadMap({HeadSite.at("enc-self", 1, 2): [True, False]}))
-    after = shown(model, batches, kinds=["enc-self"])[0].weights
-    assert [site.heads for site in after] == [3, 1]
-    torch.testing.assert_close(
-        after[HeadSite.at("enc-self", 1, 1)], before[HeadSite.at("enc-self", 1, 2)][:, 1:]
-    )
-
-
 def test_only_the_kinds_asked_for_are_shown_and_the_decoder_rests_for_the_encoder_alone(monkeypatch):
     model, batches = random_model(), in_batches(random_pairs(), 8)
     assert {site.kind for site in shown(model, batches, kinds=["cross", "enc-self"])[0].weights} == {
@@ -87,19 +68,6 @@ def test_only_the_kinds_asked_for_are_shown_and_the_decoder_rests_for_the_encode
     }
     monkeypatch.setattr(type(model), "decode", None)
     assert {site.kind for site in shown(model, batches, kinds=["enc-self"])[0].weights} == {"enc-self"}
-
-
-def test_gates_stay_as_they_are_and_change_what_is_seen_after_them():
-    model, batches = random_model(), in_batches(random_pairs(), 8)
-    before = shown(model, batches)[0].weights
-    bank = attach(model, gate="mask")
-    bank.assign({site: torch.zeros(site.heads) for site in bank.sites})
-    after = shown(model, batches)[0].weights
-    assert model.head_gates is bank
-    torch.testing.assert_close(after[HeadSite.at("enc-self", 0, 3)], before[HeadSite.at("enc-self", 0, 3)])
-    assert not torch.allclose(
-        after[HeadSite.at("enc-self", 1, 2)], before[HeadSite.at("enc-self", 1, 2)], atol=1e-3
-    )
 
 
 @pytest.mark.parametrize("broken", [False, True])

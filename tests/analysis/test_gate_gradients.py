@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.lrp import relevance
-from headgates.analysis.scores.importance import importance
 from headgates.data.batch import Batch, collate
 from headgates.gates import (
     SITE_RULES,
@@ -251,30 +250,3 @@ def test_relevance_of_a_classifier_is_gradient_times_input_at_its_heads_outputs(
 def test_the_walk_refuses_a_model_that_it_does_not_know(classifier):
     with pytest.raises(ValueError, match="walks through a Transformer of ours, got Classifier"):
         relevance(classifier, [ROWS], walk=Walk)
-
-
-@pytest.mark.parametrize("absolute", ["sentence", "token"])
-def test_importance_of_a_classifier_by_a_loss_of_its_own(classifier, absolute):
-    def loss(model: Classifier, batch: Texts) -> Tensor:
-        return -model(batch.ids).log_softmax(-1)[:, 1].sum()
-
-    found = importance(classifier, [ROWS], absolute=absolute, loss=loss, queries=queries)
-    alone = [
-        importance(classifier, [Texts(ids[None])], absolute=absolute, loss=loss, queries=queries).flat()
-        for ids in TEXTS
-    ]
-    weights = (
-        torch.tensor([len(ids) for ids in TEXTS]).double() if absolute == "token" else torch.ones(3).double()
-    )
-    torch.testing.assert_close(found.flat(), (torch.stack(alone) * weights[:, None]).sum(0) / weights.sum())
-    step = 1e-4  # and dL/dxi itself by differences
-    (ids, *_), (site, *_) = TEXTS, find_sites(classifier)
-    if absolute == "sentence":
-        losses = []
-        bank = attach(classifier.eval(), gate="mask")
-        for change in (-step, step):
-            xi = torch.ones(5)
-            xi[2] += change
-            bank.assign({site: xi})
-            losses.append(float(loss(classifier, Texts(ids[None])).detach()))
-        assert float(alone[0][2]) == pytest.approx(abs(losses[1] - losses[0]) / (2 * step), rel=1e-2)

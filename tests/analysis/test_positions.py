@@ -78,41 +78,12 @@ def seen_with_argmax(lengths: list[int], key_of: list[list[int]]) -> AttentionBa
     return seen_attention(batch, {SITE: weights})
 
 
-def test_a_previous_token_head_is_positional_in_sentences_of_any_length_unless_the_first_token_counts():
-    previous, following = [0, 0, 1, 2], [1, 2, 3, 4]
-    seen = seen_with_argmax([4, 3, 4], [previous, following])
-    inside, everything = Positions(), Positions(edges="all")
-    for positions in (inside, everything):
-        positions.add(seen)
-    assert inside.best().offset[SITE].tolist() == [-1, 1]
-    assert inside.best().share[SITE].tolist() == [1, 1]
-    assert (inside.best().share[SITE] >= THRESHOLD).tolist() == [True, True]
-    assert everything.best().share[SITE].tolist() == pytest.approx([8 / 11, 8 / 11])
-    assert (everything.best().share[SITE] >= THRESHOLD).tolist() == [False, False]
-    assert (everything.best().share[SITE] >= 0.7).tolist() == [True, True]
-
-
 def test_the_threshold_itself_is_positional():
     seen = seen_with_argmax([11], [[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0], [0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0]])
     positions = Positions()
     positions.add(seen)
     assert positions.best().share[SITE].tolist() == [0.9, 0.8]
     assert (positions.best().share[SITE] >= THRESHOLD).tolist() == [True, False]
-
-
-def test_an_offset_that_one_long_sentence_has_does_not_beat_the_frequent_one():
-    positions = Positions()
-    positions.add(seen_with_argmax([1, 3, 7], [[0, 0, 1, 2, 3, 4, 0], [0] * 7]))
-    rows = {row["offset"]: row for row in positions.offsets() if row["head"] == 0}
-    assert rows[-6]["share"] == 1
-    assert positions.best().offset[SITE].tolist() == [-1, 0]
-
-
-def test_of_offsets_looked_at_equally_often_the_one_with_fewer_chances_is_best():
-    positions = Positions()
-    positions.add(seen_with_argmax([3, 3, 7], [[0] * 7, [0, 1, 0, 0, 3, 4, 5]]))
-    # head 0: -2, -1 and 0 three times each, -2 having the fewest keys; head 1: 0 five times, -1 four times
-    assert positions.best().offset[SITE].tolist() == [-2, 0]
 
 
 def test_a_head_that_looks_beyond_the_window_has_no_best_offset_in_it():

@@ -4,9 +4,7 @@ import pytest
 
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.roles import FAMILIES, best_of_families, families, find_roles
-from headgates.analysis.survival import survivors
 from headgates.gates import HeadMap, HeadSite
-from headgates.report.head_figures import draw_maps, draw_survival, role_letters
 from headgates.workbench.correlations import correlation_rows
 
 ENC, CROSS = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 1, 2)
@@ -150,26 +148,3 @@ def test_correlations_are_over_common_sites_and_none_where_there_is_none():
     assert rows["one", "three", "all"]["heads"] == 3
     assert rows["two", "three", "enc-self"]["spearman"] == pytest.approx(-1)
     assert ("one", "three", "cross") not in rows
-
-
-def test_figures_of_maps_and_survival_are_drawn_with_letters(found, tmp_path, monkeypatch):
-    monkeypatch.setattr("headgates.report.drawing.DOTS_PER_INCH", 40)
-    roles = find_roles(found)
-    assert role_letters(roles) == {
-        (ENC, 0): "P",
-        (CROSS, 1): "P",
-        (ENC, 1): "S",
-        (ENC, 2): "R",
-        (CROSS, 0): "A",
-    }
-    draw_maps({"confidence": head_map([0.1, 0.2, 0.9], [0.5, 0.5])}, roles, tmp_path / "maps", title="maps")
-    opens = {"λ 0.1": head_map([True, False, True], [False, True]).map(lambda row: row.bool())}
-    draw_survival(survivors(opens, families(roles, found, [ENC, CROSS])), tmp_path / "survival", title="left")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "maps.png",
-        "maps.svg",
-        "survival.png",
-        "survival.svg",
-    }
-    with pytest.raises(ValueError, match="no survivor"):
-        draw_survival([], tmp_path / "none")

@@ -1,7 +1,6 @@
 """Many systems against one: the same numbers as one by one, in little memory; and Holm's adjustment."""
 
 import random
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -117,16 +116,6 @@ def test_an_unchanged_system_has_p_one_and_a_perfect_one_the_smallest_p():
     assert found[0]["bleu_difference_ci95"] == [0, 0]
 
 
-def test_the_resamples_are_never_all_in_memory(monkeypatch):
-    monkeypatch.setattr(significance, "AT_ONCE", 50 * N)
-    base = score(DRAFTS, REFERENCES)
-    tracemalloc.start()
-    compare_many([score(written_out(CHANGED[2]), REFERENCES)], base, resamples=20_011)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 20_011 * N * 8 / 4  # the counts alone would take four times that
-
-
 def test_the_share_of_lost_half_samples_is_that_of_a_loop():
     base = score(DRAFTS, REFERENCES)
     systems = [base, *(score(written_out(changed), REFERENCES) for changed in CHANGED)]
@@ -163,10 +152,3 @@ def test_holm_equals_its_definition():
 def test_holm_gives_equal_p_values_one_adjusted_value_and_never_exceeds_one():
     assert holm([0.5, 0.01, 0.01, 1.0]) == pytest.approx([1.0, 0.04, 0.04, 1.0])
     assert holm([]) == []
-
-
-@pytest.mark.parametrize("heads", [72, 144, 288])
-def test_with_200_resamples_a_head_one_head_alone_can_pass_holm(heads):
-    resamples = max(10_000, 200 * heads)
-    assert holm([1 / (resamples + 1)] + [1.0] * (heads - 1))[0] < 0.01
-    assert holm([1 / 1001] + [1.0] * (heads - 1))[0] > 0.01  # the usual 1,000 would never do

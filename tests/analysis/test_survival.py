@@ -2,11 +2,10 @@
 
 from itertools import combinations, product
 
-import numpy as np
 import pytest
 import torch
 
-from headgates.analysis.survival import any_role, sum_distribution, survive_longer, survivors
+from headgates.analysis.survival import any_role, survive_longer, survivors
 from headgates.gates import HeadMap, HeadSite
 
 SITES = [
@@ -142,19 +141,6 @@ def test_p_is_the_share_of_all_permutations(within, seed):
         assert row["ways"] == ways
 
 
-def test_heads_that_outlive_all_others_have_the_smallest_p_there_can_be():
-    site = HeadSite.at("enc-self", 0, 7)
-    runs = {str(i): HeadMap({site: [True, True, True] + [i > 2] * 4}) for i in range(5)}
-    long = HeadMap({site: [True] * 3 + [False] * 4})
-    row = next(row for row in survive_longer(runs, long) if row["kind"] == "enc-self")
-    assert (row["lifetime_specialised"], row["lifetime_others"], row["runs"]) == (5, 2, 5)
-    assert row["p_value"] == pytest.approx(1 / row["ways"])
-    assert row["ways"] == 35
-    short = next(row for row in survive_longer(runs, ~long) if row["kind"] == "enc-self")
-    assert short["difference"] < 0
-    assert short["p_value"] == pytest.approx(1 / 35)  # two-sided: as unlikely as the other way round
-
-
 def test_within_layer_a_surviving_layer_is_no_evidence():
     first, second = HeadSite.at("enc-self", 0, 3), HeadSite.at("enc-self", 1, 3)
     runs = {str(i): HeadMap({first: [False] * 3, second: [True] * 3}) for i in range(3)}
@@ -164,17 +150,6 @@ def test_within_layer_a_surviving_layer_is_no_evidence():
     )
     assert in_kind == pytest.approx(2 / 5)
     assert in_layer == pytest.approx(1)
-
-
-def test_the_distribution_stays_one_of_probabilities_for_hundreds_of_heads():
-    values = np.arange(288) % 17
-    distribution = sum_distribution(values, 101)
-    assert distribution.sum() == pytest.approx(1)
-    assert (distribution >= 0).all()
-    mean = (distribution * np.arange(len(distribution))).sum()
-    assert mean == pytest.approx(101 * values.mean())
-    spread = (distribution * (np.arange(len(distribution)) - mean) ** 2).sum()
-    assert spread == pytest.approx(101 * values.var() * (288 - 101) / 287)  # of a sample without replacement
 
 
 def test_maps_that_do_not_fit_are_refused():

@@ -3,23 +3,17 @@
 import math
 import random
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, observe_attention
+from headgates.analysis.attention_pass import AttentionBatch
 from headgates.analysis.syntax import DIRECTIONS, LABELS, Syntax, bootstrap, word_attention
-from headgates.configs.schema import ModelConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.conllu import Tree
-from headgates.data.toy import toy_pairs
-from headgates.data.vocab import Vocab
-from headgates.data.word_pieces import word_of_piece
 from headgates.gates import HeadSite
-from headgates.models.transformer import Transformer
 from tests.worlds.seen_attention import seen_attention
 
 FIRST, SECOND, CROSS = (
@@ -166,17 +160,6 @@ def test_accuracy_and_baseline_equal_loops_over_sentences_words_and_heads(text):
             assert row["syntactic"] == (count - max(offsets.values()) >= 0.1 * n)
 
 
-def test_neither_the_size_nor_the_order_of_batches_matters(text):
-    trees, words = text
-    pairs = list(trees)
-    expected, by_one, backwards = (
-        collected(trees, words, seen_by_batches(words, order, size), samples=31).rows()
-        for order, size in ((pairs, 7), (pairs, 1), (pairs[::-1], len(pairs)))
-    )
-    assert by_one == expected
-    assert backwards == expected
-
-
 def test_word_attention_is_the_sum_to_a_word_and_the_mean_from_it():
     weights = torch.tensor(
         [[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2], [0.0, 0.6, 0.1, 0.3], [0.25, 0.25, 0.25, 0.25]]
@@ -242,30 +225,6 @@ def test_a_word_of_two_pieces_asks_with_the_mean_of_them():
     assert score(looking({1: 0, 4: 0, 5: 7, 6: 0}), "amod", UP) == 0.0  # half and half: the first word has it
 
 
-def test_both_directions_have_one_baseline_the_share_of_arcs_at_the_best_offset(text):
-    trees, words = text
-    by_relation = {
-        (row["label"], row["direction"]): row
-        for row in collected(trees, words, seen_by_batches(words, list(trees), 7)).rows()
-    }
-    for label in LABELS:
-        up, down = by_relation[label, UP], by_relation[label, DOWN]
-        assert (up["baseline"], up["offset"]) == (down["baseline"], -down["offset"])
-        assert up["n"] > down["n"]  # words with several dependents ask once
-    rows = {(row["label"], row["direction"]): row for row in looking({}).rows()}
-    assert (rows["amod", UP]["offset"], rows["amod", UP]["baseline"], rows["amod", UP]["n"]) == (
-        1,
-        pytest.approx(2 / 3),
-        3,
-    )
-    assert (rows["amod", DOWN]["offset"], rows["amod", DOWN]["baseline"], rows["amod", DOWN]["n"]) == (
-        -1,
-        pytest.approx(2 / 3),
-        2,
-    )
-    assert (rows["dobj", UP]["offset"], rows["dobj", UP]["baseline"]) == (-3, 1.0)
-
-
 def test_the_nearest_and_then_the_earlier_of_equally_good_offsets_is_taken():
     words = ("v", "a", "b", "c", "v", "d")
     tree = Tree(words, (0, 1, 1, 5, 1, 5), ("ROOT", "x", "nsubj", "nsubj", "conj", "nsubj"), "")
@@ -322,27 +281,6 @@ def test_words_without_a_piece_are_left_out_and_counted():
     assert empty["syntactic"] is False
 
 
-def test_one_word_sentences_and_lines_without_pieces_have_no_queries_and_hurt_nothing():
-    trees = [
-        Tree(("Stop",), (0,), ("root",), "Stop"),
-        Tree((), (), (), ""),
-        Tree(("\u200b",), (0,), ("root",), "\u200b"),
-        TREE,
-    ]
-    words: dict[int, Pieces] = {0: [0, 0], 1: [], 2: [], 3: WORDS}
-    batch = batch_of(words, [0, 1, 2])
-    alone = seen_attention(batch, {FIRST: attention(batch, FIRST.heads, 0)})
-    syntax = collected(trees, words, [alone], ["nsubj", "amod"])
-    assert all(row["n"] == 0 for row in syntax.rows())
-    assert syntax.gain().flat().isnan().all()
-    assert not syntax.syntactic().flat().any()
-    batch = batch_of(words, [0, 1, 3, 2])
-    syntax = collected(
-        trees, words, [alone, seen_attention(batch, {FIRST: attention(batch, FIRST.heads, 0)})], ["nsubj"]
-    )
-    assert [row["n"] for row in syntax.rows()] == [1] * 6
-
-
 def test_sentences_without_a_tree_are_left_out_and_counted(text):
     trees, words = text
     some = {pair: tree for pair, tree in trees.items() if pair % 2}
@@ -385,51 +323,3 @@ def test_the_interval_equals_resampling_in_a_loop():
         gains.append([sum(right[i, h] for i in drawn) / total - max(arcs) / sum(arcs) for h in range(5)])
     np.testing.assert_allclose(low, np.quantile(gains, 0.025, axis=0))
     np.testing.assert_allclose(high, np.quantile(gains, 0.975, axis=0))
-
-
-def test_the_interval_covers_the_gain_and_has_no_width_where_sentences_are_alike(text):
-    trees, words = text
-    for row in collected(trees, words, seen_by_batches(words, list(trees), 7)).rows():
-        assert row["gain_low"] <= row["accuracy"] - row["baseline"] + 0.05
-        assert row["gain_low"] < row["gain_high"]
-    assert looking({3: 2}).rows()[0]["gain_low"] == looking({3: 2}).rows()[0]["gain_high"] == 0.0
-
-
-def test_the_interval_depends_on_the_seed_alone(text):
-    trees, words = text
-    seen = seen_by_batches(words, list(trees), 7)
-    first, again, other = (collected(trees, words, seen, samples=53, seed=seed).rows() for seed in (1, 1, 2))
-    assert first == again
-    assert [row["gain_low"] for row in first] != [row["gain_low"] for row in other]
-
-
-def test_a_model_with_uneven_heads_is_analysed_on_gold_trees_of_the_toy_language(tmp_path):
-    pairs = toy_pairs("test")[:29]
-    vocab = Vocab.train([p.source for p in pairs], size=101, path=tmp_path / "v.model")
-    torch.manual_seed(0)
-    config = ModelConfig(d_model=12, ffn=5, heads=3, encoder_layers=3, decoder_layers=1)
-    heads = {"encoder.1.enc-self": 1, "encoder.2.enc-self": 0}
-    model = Transformer(config, len(vocab), len(vocab), heads=heads).eval()
-    encoded = vocab.encode([p.source for p in pairs])
-    batches = [
-        collate([(encoded[i], [5]) for i in range(start, start + 10)], list(range(start, start + 10)), 1)
-        for start in (0, 10)
-    ]
-    trees = [Tree(p.words, p.heads, p.labels, p.source) for p in pairs]
-    words = {i: word_of_piece(vocab, p.source, p.words) for i, p in enumerate(pairs)}
-    syntax = Syntax(trees, words)
-    keep = SimpleNamespace(seen=[], add=lambda seen: keep.seen.append(seen))
-    observe_attention(model, batches, [syntax, keep], kinds=["enc-self"])
-    assert [site.heads for site in syntax.gain()] == [3, 1]
-    n, right, offsets = slow(dict(enumerate(trees)), words, keep.seen, "nsubj", {"nsubj"}, UP)
-    assert n == sum(p.labels.count("nsubj") for p in pairs[:20])
-    for row in (row for row in syntax.rows() if (row["label"], row["direction"]) == ("nsubj", UP)):
-        assert row["accuracy"] == pytest.approx(
-            right[HeadSite.parse(row["site"], 3 if row["layer"] == 0 else 1), row["head"]] / n
-        )
-        assert row["baseline"] == pytest.approx(max(offsets.values()) / sum(offsets.values()))
-    assert [(row["label"], row["direction"]) for row in syntax.best()] == list(product(LABELS, DIRECTIONS))
-    assert all(
-        row["accuracy"] == float(syntax.accuracy(row["label"], row["direction"]).flat().max())
-        for row in syntax.best()
-    )

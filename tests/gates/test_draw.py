@@ -6,9 +6,8 @@ import pickle
 
 import pytest
 import torch
-from torch import nn
 
-from headgates.gates import GATES, HardConcrete, HeadGate, attach, detach, find_sites
+from headgates.gates import HardConcrete, attach, detach, find_sites
 from headgates.gates.hard_concrete import sample_gate
 
 
@@ -128,45 +127,6 @@ def test_masks_have_nothing_to_draw(model, batch):
 
 
 # ---------------------------------------------------------------- a kind that draws over all sites
-
-
-class ExactlyK(HeadGate):
-    """Opens the k heads of all sites whose score plus noise is highest; straight-through to the scores."""
-
-    def __init__(self, heads: int, k: int = 5):
-        super().__init__(heads)
-        self.k = k
-        self.score = nn.Parameter(torch.linspace(0, 1, heads))
-
-    @classmethod
-    def draw(cls, gates):
-        scores = torch.cat([gate.score for gate in gates])
-        return cls.highest(gates, scores - torch.rand_like(scores).log().neg().log())
-
-    @classmethod
-    def highest(cls, gates, scores):
-        hard = torch.zeros_like(scores).index_fill(0, scores.topk(gates[0].k).indices, 1.0)
-        return list((hard + scores - scores.detach()).split([gate.heads for gate in gates]))
-
-    def test_value(self):
-        rows = self.highest(self.peers, torch.cat([gate.score for gate in self.peers]).detach())
-        return next(row for row, gate in zip(rows, self.peers, strict=True) if gate is self)
-
-
-@pytest.mark.parametrize("k", [0, 5, 18])
-def test_a_kind_can_open_exactly_k_heads_of_all_sites(model, batch, monkeypatch, k):
-    monkeypatch.setitem(GATES, "exactly", ExactlyK)
-    bank = attach(model.train(), gate="exactly", k=k)
-    counts = set()
-    for _ in range(7):
-        model(*batch).sum().backward()
-        bank.draw()
-        assert int((asked(bank) > 0.5).sum()) == k
-        counts |= {tuple(int((gate() > 0.5).sum()) for _, gate in bank.items())}
-    assert len(counts) > 1 or k != 5  # no site has a share of its own
-    assert k == 0 or all((gate.score.grad != 0).any() for _, gate in bank.items())
-    assert bank.eval().open().count() == bank.penalty().item() == k
-    model.eval()(*batch)
 
 
 def test_gates_without_a_bank_draw_alone():

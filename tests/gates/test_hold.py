@@ -184,47 +184,10 @@ def inputs(sentences: int, length: int) -> Tensor:
     return torch.randn(sentences, length, D, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("attention_class", RULES)
-def test_one_gate_a_head_scales_the_columns_of_W_O(attention_class):
-    check_agreement(attention_class, inputs(2, 5), some_xi(lambda heads: (heads,)))
-
-
-@pytest.mark.parametrize("sentences", [2, 5], ids=["B < L", "B = L"])
-@pytest.mark.parametrize("attention_class", ANY_SHAPE)
-def test_gates_by_sentence_scale_each_sentence_s_own_columns(attention_class, sentences):
-    check_agreement(attention_class, inputs(sentences, 5), some_xi(lambda heads: (sentences, heads)))
-
-
 @pytest.mark.parametrize("sentences", [2, 5], ids=["B < L", "B = L"])
 @pytest.mark.parametrize("attention_class", ANY_SHAPE)
 def test_gates_by_position_scale_each_position_s_own_columns(attention_class, sentences):
     check_agreement(attention_class, inputs(sentences, 5), some_xi(lambda heads: (sentences, heads, 5)))
-
-
-@pytest.mark.parametrize("attention_class", RULES)
-def test_attaching_and_detaching_leaves_the_state_and_the_outputs_as_they_were(attention_class):
-    model, x = made(attention_class), inputs(2, 5)
-    state, output, parameters = (
-        {n: t.clone() for n, t in model.state_dict().items()},
-        model(x),
-        list(model.parameters()),
-    )
-    bank = attach(model, log_alpha=-1.0)
-    attached = model.state_dict()
-    assert set(attached) == set(state) | {
-        f"head_gates.{name}" for name in bank.state_dict()
-    }  # every weight under its own name
-    assert all(torch.equal(attached[name], tensor) for name, tensor in state.items())
-    assert not torch.allclose(model(x), output)
-    detach(model)
-    after = model.state_dict()
-    assert list(after) == list(state)
-    assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
-    assert torch.equal(model(x), output)
-    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
-    assert [type(module) for module in model.modules()] == [
-        type(module) for module in made(attention_class).modules()
-    ]
 
 
 @pytest.mark.parametrize("attention_class", RULES)

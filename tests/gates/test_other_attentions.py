@@ -85,25 +85,6 @@ def test_an_unknown_attention_beside_known_ones_is_named_in_a_warning():
         assert len(find_sites(model)) == 6
 
 
-def test_slicing_the_output_of_W_O_would_mix_the_heads(new_rule):
-    """The trap: a piece of the output projection's output belongs to no head. A gate at its input closes the
-    head."""
-    model, x = Model(), torch.randn(2, 5, D)
-    attention = model.attention
-    attention.wo.bias.data.zero_()
-    by_head = torch.stack(
-        [attention.wo(attention.z(x) * mask) for mask in torch.eye(HEADS).repeat_interleave(WIDTH, 1)]
-    )
-    close(by_head.sum(0), model(x))  # what the heads add
-    attach(model, gate="mask", xi=torch.tensor([0.0, 1.0, 1.0]))
-    close(model(x), by_head[1] + by_head[2])
-    detach(model)
-    sliced = model(x).clone()
-    sliced[..., :WIDTH] = 0  # "the first head's part"
-    assert (sliced - by_head[1] - by_head[2]).abs().max() > 0.01
-    assert (by_head[0][..., WIDTH:]).abs().max() > 0.01  # the first head is in all of it
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

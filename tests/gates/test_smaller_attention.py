@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from headgates.gates import HeadMap, HeadSite, attach, detach, find_sites, heads_left, remove
+from headgates.gates import HeadMap, HeadSite, find_sites, heads_left, remove
 from tests.gates.families import BY_NAME
-from tests.gates.family_checks import close, closing, masked, uneven
+from tests.gates.family_checks import close, uneven
 
 N, H, L, S, K = 2, 6, 5, 7, 3
 D = H * K
@@ -110,24 +110,6 @@ def masks() -> dict[str, dict[str, Tensor]]:
     }
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("mask", masks().values(), ids=masks())
-@torch.no_grad()
-def test_masks_work_as_in_the_masked_module(mask, need_weights):
-    """Also those of one mask a head, of the heads at first or of those that are left."""
-    whole, tensors = attention(), inputs()
-    smaller = without(whole)
-    weights = whole(*tensors, **mask, average_attn_weights=False)[1][:, KEEP]
-    whole.out_proj.weight *= KEEP.repeat_interleave(K)
-    out, got = smaller(*tensors, **mask, need_weights=need_weights, average_attn_weights=False)
-    close(out, whole(*tensors, **mask)[0])
-    if need_weights:
-        close(got, weights)
-    if mask.get("attn_mask", torch.zeros(1)).dim() == 3:
-        own = mask["attn_mask"].view(N, H, L, S)[:, KEEP].flatten(0, 1)
-        close(smaller(*tensors, **{**mask, "attn_mask": own}, need_weights=need_weights)[0], out)
-
-
 @torch.no_grad()
 def test_a_bool_mask_hides_keys_in_the_loop_too():
     whole, tensors, mask = attention(), inputs(), masks()["both, one a head"]
@@ -165,21 +147,6 @@ def test_without_heads_the_bias_of_W_O_comes_out():
         out, weights = smaller(*inputs(), need_weights=need_weights)
         assert torch.equal(out, smaller.out_proj.bias.expand(L, N, D))
     assert torch.equal(weights, torch.zeros(N, L, S))
-
-
-def test_gradients_are_those_of_the_masked_module():
-    whole, tensors = attention(), inputs()
-    smaller = without(whole)
-    rows = KEEP.repeat_interleave(K)
-    with torch.no_grad():
-        whole.out_proj.weight *= rows
-    for module in (whole, smaller):
-        module.train()(*tensors, need_weights=False)[0].square().sum().backward()
-    close(smaller.out_proj.weight.grad, whole.out_proj.weight.grad[:, rows])
-    for part, grad in zip(
-        (smaller.q_proj, smaller.k_proj, smaller.v_proj), whole.in_proj_weight.grad.split(D), strict=True
-    ):
-        close(part.weight.grad, grad[rows])
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -279,42 +246,6 @@ def test_copies_pickles_and_state_dicts_of_a_smaller_model():
     with torch.no_grad():
         copied.encoder.layers[0].self_attn.q_proj.weight.zero_()
     assert torch.equal(family.output(model, batch), expected)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["torch.nn.Transformer", "torch.nn.TransformerEncoder", "FSMT", "fairseq (a stand-in of its layout)"],
-)
-def test_a_smaller_model_is_gated_and_cut_again(name):
-    family = BY_NAME[name]
-    model, batch = family.model(), family.batch(2)
-    remove(model, closing(model, lambda number, layer, head: head == number % 3))
-    plain, state = (
-        family.output(model, batch),
-        {key: value.clone() for key, value in model.state_dict().items()},
-    )
-    more = closing(model, lambda number, layer, head: head == layer)
-    expected = masked(family, model, more)
-    assert (expected - plain).abs().max() > 0.01
-    bank = attach(model, log_alpha=0.5, beta=5.0)
-    family.output(model.train(), batch).square().sum().backward()
-    assert all((gate.log_alpha.grad != 0).all() for _, gate in bank.items())
-    detach(model.eval())
-    assert torch.equal(family.output(model, batch), plain)
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    remove(model, more)
-    close(family.output(model, batch), expected)
-
-
-@pytest.mark.parametrize("name", ["torch.nn.Transformer", "FSMT"])
-def test_a_layer_without_any_head_is_left_by_the_classes_that_can_run_so(name):
-    family = BY_NAME[name]
-    model, batch = family.model(), family.batch(2)
-    closed = closing(model, lambda number, layer, head: layer == 1)
-    expected = masked(family, model, closed)
-    remove(model, closed)
-    assert {site.heads for site in find_sites(model) if site.layer == 1} == {0}
-    close(family.output(model, batch), expected)
 
 
 @torch.no_grad()
