@@ -15,6 +15,7 @@ The same seed gives the same cases; `--case N` tries one, with its words. It nee
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -236,6 +237,7 @@ def alone(action: Action, inside: Path, report: Path, seconds: float) -> tuple[s
     os.environ |= {"TMPDIR": str(inside / "work"), "HOME": str(inside / "work")}
     tempfile.tempdir = str(inside / "work")
     os.chdir(inside / "work")
+    faulthandler.disable()  # a crash is told by its outcome
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
