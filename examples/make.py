@@ -117,7 +117,8 @@ def runs_to_copy(runs: Path) -> "list[RunFolder]":
     gated = [run for run in find_runs(runs) if run.config().get("gate", "none") != "none"]
     if not gated:
         raise ValueError(
-            f"no run with gates in {runs}; expected what `fit.py --config configs/toy_example.yaml` was given as --runs"
+            f"no run with gates in {runs}; expected what "
+            "`fit.py --config configs/toy_example.yaml` was given as --runs"
         )
     chosen = {run.path.resolve(): run for run in [*gated, *map(dense_run, gated)]}
     for run in chosen.values():
@@ -193,7 +194,8 @@ def settings_in(run: "RunFolder", names: dict[Path, str], out: Path) -> str:
         for each in value if isinstance(value, list) else [value]:
             if key not in places and isinstance(each, str) and Path(each).is_absolute():
                 raise ValueError(
-                    f"{run / 'config.yaml'} has {key}: {each}, a place on this machine; expected a run on built-in text"
+                    f"{run / 'config.yaml'} has {key}: {each}, a place on this machine; "
+                    "expected a run on built-in text"
                 )
     for key, place in places.items():
         text = re.sub(
@@ -249,7 +251,8 @@ def smaller_vocab(path: Path, to: Path, run: "RunFolder") -> None:
     ]
     if Vocab.load(path).encode(lines) != Vocab.load(to).encode(lines):
         raise ValueError(
-            f"the text of {run.path} has compatibility characters, which its vocabulary needs the whole table for"
+            f"the text of {run.path} has compatibility characters, "
+            "which its vocabulary needs the whole table for"
         )
 
 
@@ -318,7 +321,8 @@ def check_size(part: Path, most_bytes: int) -> int:
             f"{name} {sizes[name]:,}" for name in sorted(sizes, key=lambda name: -sizes[name])[:4]
         )
         raise ValueError(
-            f"the copies have {total:,} bytes, expected at most {most_bytes:,}; the largest: {largest}; take a smaller model"
+            f"the copies have {total:,} bytes, expected at most {most_bytes:,}; "
+            f"the largest: {largest}; take a smaller model"
         )
     return total
 

@@ -1,4 +1,4 @@
-"""The report page of analyses done before:   python -m report RUN/analysis/base/cards.json report.html"""
+"""The report page of analyses done before:   python -m headgates.report RUN/analysis/base/cards.json PAGE"""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from headgates.report.page import write_page
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m report", description="Write the report page of a cards.json of analyze.py."
+        prog="python -m headgates.report", description="Write the report page of a cards.json of analyze.py."
     )
     parser.add_argument(
         "cards",

@@ -104,8 +104,9 @@ def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     show(title, ["run", "open", *roles], by_run)
     test_rows = []
     for row in tests:
-        known = row["difference"] is not None
-        lives = [f"{row[f'lifetime_{side}']:.2f} " * known + f"({row[side]})" for side in SIDES]
+        lives = [f"({row[side]})" for side in SIDES]
+        if row["difference"] is not None:
+            lives = [f"{row[f'lifetime_{side}']:.2f} ({row[side]})" for side in SIDES]
         p_value = "none" if row["p_value"] is None else f"{row['p_value']:.3g}"
         test_rows.append([row["kind"], row["within"], *lives, p_value])
     columns = ["kind", "labels dealt out within", "with a role", "without", "p"]

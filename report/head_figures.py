@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -148,29 +149,20 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     runs = list(dict.fromkeys(row["run"] for row in rows))
     roles = [role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role for row in rows)]
-    with drawing(
-        path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6), title=title
-    ) as figure:
-        panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
-        for axes, kind in zip(panels, kinds, strict=True):
-            kind_rows = [row for row in rows if row["kind"] == kind]
+    with drawing(path, size=panel_size(len(runs), len(kinds)), title=title) as figure:
+        panels = kind_panels(figure, kinds)
+        for kind, axes in panels.items():
             below = np.zeros(len(runs))
             for role in roles:
+                at = (("kind", kind), ("role", role))
+                mine = [row for row in rows if all(row[name] == value for name, value in at)]
                 tall = np.array(
-                    [
-                        sum(
-                            float(row["score"])
-                            for row in kind_rows
-                            if (row["run"], row["role"]) == (run, role)
-                        )
-                        for run in runs
-                    ]
+                    [sum(float(row["score"]) for row in mine if row["run"] == run) for run in runs]
                 )
                 axes.bar(range(len(runs)), tall, bottom=below, width=0.72, **patch_look(role))
                 below += tall
-            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
             label_below(axes, [f"{run}\n{int(n)} open" for run, n in zip(runs, below.round(), strict=True)])
-        panels[0].set_ylabel("open heads")
+        panels[kinds[0]].set_ylabel("open heads")
         handles = [Patch(label=role, **patch_look(role)) for role in roles]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
 
@@ -183,31 +175,33 @@ def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -
     if not runs:
         raise no_rows("run with gates")
     kinds = [kind for kind in KINDS if any(site.kind == kind for run in runs for site in run.open)]
-    with drawing(
-        path, size=(max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.4), title=title
-    ) as figure:
-        panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
-        for axes, kind in zip(panels, kinds, strict=True):
+    with drawing(path, size=panel_size(len(runs), len(kinds)), title=title) as figure:
+        panels = kind_panels(figure, kinds)
+        for kind, axes in panels.items():
             for site in sorted({site for run in runs for site in run.open if site.kind == kind}):
-                layer = site.layer
-                tall = [
-                    site.heads,
-                    *(int(run.open[site].sum()) if site in run.open else site.heads for run in runs),
-                ]
-                look: Any = {
-                    "color": SHADES[layer % len(SHADES)].light,
-                    "marker": "os^Dv<>PX*"[layer % 10],
-                    "linewidth": 1.6,
-                }
-                axes.plot(range(len(tall)), tall, label=f"layer {layer}", **look)
-            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
+                tall = [int(run.open[site].sum()) if site in run.open else site.heads for run in runs]
+                colour, marker = SHADES[site.layer % len(SHADES)].light, "os^Dv<>PX*"[site.layer % 10]
+                label = f"layer {site.layer}"
+                axes.plot([site.heads, *tall], color=colour, marker=marker, linewidth=1.6, label=label)
             axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
             label_below(axes, [BASE_LABEL, *run_labels(runs)])
             axes.set_xlim(-0.4, len(runs) + 0.4)
         most = max(site.heads for run in runs for site in run.open)
-        panels[0].set(ylabel="open heads", ylim=(-0.04 * most, 1.04 * most))
-        lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
+        panels[kinds[0]].set(ylabel="open heads", ylim=(-0.04 * most, 1.04 * most))
+        lines = {line.get_label(): line for axes in panels.values() for line in axes.get_lines()}
         figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=4)
+
+
+def panel_size(runs: int, kinds: int) -> tuple[float, float]:
+    return max(4.6, (0.62 * (runs + 1) + 1.0) * kinds), 4.6
+
+
+def kind_panels(figure: Figure, kinds: Sequence[str]) -> dict[str, Axes]:
+    """A panel for each kind, with its name above it."""
+    panels = dict(zip(kinds, figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0], strict=True))
+    for kind, axes in panels.items():
+        axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
+    return panels
 
 
 def patch_look(role: str) -> dict[str, Any]:

@@ -47,7 +47,6 @@ RULE = Colour("#e3e4e2", "#2e3137")  # grids
 CARD = Colour("#ffffff", "#1b1d21")
 PAPER = {"paper": Colour("#f7f7f5", "#131417"), "card": CARD, "fill": Colour("#efefec", "#25282d")}
 ON_MARK = Colour("#ffffff", "#131417")  # letters on a mark
-YELLOW = "#f0e442"  # a point that is pointed out, with an edge in black
 
 
 @dataclass(frozen=True)

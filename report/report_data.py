@@ -31,6 +31,7 @@ from headgates.workbench.analyses import importance_of_base
 from headgates.workbench.curve import main_metric
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.related import GateRun
+from headgates.workbench.row import ResultRow
 from headgates.workbench.table import Row, read_table
 
 OFFSETS = 5  # number of offsets on a card
@@ -225,21 +226,27 @@ def near_median_length(lengths: Sequence[int], count: int) -> list[int]:
 
 
 def gate_run_state(analysed: AnalysedModel, run: GateRun) -> dict[str, Any]:
-    low, high = run.row.main.ci95 or (None, None)
+    row, main = run.row, run.row.main
     return {
         "label": run.label,
         "series": run.method.words,
         "learned": True,
         "run": run.name,
         "lambda": run.config["lambda"] if run.method.steered_by == "lambda" else None,
-        "heads_open": run.row.heads_open,
-        "heads_total": run.row.heads_total,
-        "value": run.row.main.value,
-        "low": low,
-        "high": high,
-        "beam": run.row.evaluation.get("search", {}).get("beam"),
+        **point(row.heads_open, main.value, *(main.ci95 or (None, None))),
+        "heads_total": row.heads_total,
+        "beam": beam_of(row),
         "open": open_by_site(analysed, run.open),
     }
+
+
+def point(heads_open: int, value: float, low: float | None, high: float | None) -> dict[str, Any]:
+    return {"heads_open": heads_open, "value": value, "low": low, "high": high}
+
+
+def beam_of(row: ResultRow) -> int | None:
+    beam: int | None = row.evaluation.get("search", {}).get("beam")
+    return beam
 
 
 def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bool]]:
@@ -271,21 +278,20 @@ def greedy_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
                 "learned": False,
                 "run": name,
                 "lambda": None,
-                "heads_open": row["heads_open"],
+                **point(row["heads_open"], *(row[f"test_{main}{end}"] for end in ("", "_low", "_high"))),
                 "heads_total": row["heads_total"],
-                "value": row[f"test_{main}"],
-                "low": row[f"test_{main}_low"],
-                "high": row[f"test_{main}_high"],
                 "beam": settings.get("search", {}).get("beam"),
-                "open": open_by_site(
-                    analysed,
-                    order.map(lambda step, closed=row["heads_closed"]: (step < 0) | (step >= closed)),  # type: ignore[misc]
-                ),
+                "open": open_by_site(analysed, open_after(order, row["heads_closed"])),
             }
             for row in rows
             if row["heads_closed"]
         ]
     return []
+
+
+def open_after(order: HeadMap, closed: int) -> HeadMap:
+    """The heads that are open after so many are closed."""
+    return order.map(lambda step: (step < 0) | (step >= closed))
 
 
 def finished_curve_settings(base: RunFolder, name: str) -> dict[str, Any] | None:
@@ -310,15 +316,14 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
         rows_at: dict[int, list[Row]] = {}
         for row in all_rows:
             rows_at.setdefault(row["heads_open"], []).append(row)
-        points = [
-            {
-                "heads_open": heads_open,
-                "value": sum(row[f"test_{main}"] for row in rows) / len(rows),
-                "low": min(row[f"test_{main}_low"] for row in rows),
-                "high": max(row[f"test_{main}_high"] for row in rows),
-            }
-            for heads_open, rows in sorted(rows_at.items(), reverse=True)
-        ]
+        points = []
+        for heads_open, rows in sorted(rows_at.items(), reverse=True):
+            value = sum(row[f"test_{main}"] for row in rows) / len(rows)
+            low, high = (
+                min(row[f"test_{main}_low"] for row in rows),
+                max(row[f"test_{main}_high"] for row in rows),
+            )
+            points.append(point(heads_open, value, low, high))
         name = "-".join([settings["order"], *([settings["close"]] if settings.get("close") else [])])
         curves.append(
             {
@@ -340,17 +345,10 @@ def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
     for row in (row for run in runs for row in run.folder.rows()):
         if row.system != "base-continued" and not row.system.endswith(FINETUNED):
             continue
-        beam = row.evaluation.get("search", {}).get("beam")
-        curve = curves.setdefault(
-            row.system, {"name": row.system, "file": None, "trained": True, "beam": beam, "points": {}}
-        )
-        low, high = row.main.ci95 or (None, None)
-        curve["points"][row.heads_open] = {
-            "heads_open": row.heads_open,
-            "value": row.main.value,
-            "low": low,
-            "high": high,
-        }
+        known = {"name": row.system, "file": None, "trained": True, "beam": beam_of(row), "points": {}}
+        interval = row.main.ci95 or (None, None)
+        curve = curves.setdefault(row.system, known)
+        curve["points"][row.heads_open] = point(row.heads_open, row.main.value, *interval)
     return [
         curve | {"points": sorted(curve["points"].values(), key=lambda point: -point["heads_open"])}
         for curve in curves.values()

@@ -47,10 +47,8 @@ def analyze(config: "AnalyzeConfig") -> None:
     from headgates.workbench.analyses import chosen_analyses, run_analyses
 
     analysed = AnalysedModel.open(config, say)
-    print(
-        f"{analysed.folder.path}: {analysed.system}; results go to {analysed.folder / analysed.results_folder}",
-        flush=True,
-    )
+    results_folder = analysed.folder / analysed.results_folder
+    print(f"{analysed.folder.path}: {analysed.system}; results go to {results_folder}", flush=True)
     results = run_analyses(analysed, chosen_analyses(analysed, say), say)
     first(lambda: combine(analysed, results))
 

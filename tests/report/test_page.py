@@ -15,7 +15,6 @@ import pytest
 
 from headgates.report.__main__ import main
 from headgates.report.page import (
-    HERE,
     PATH_POINTS,
     embedded,
     json_ready,
@@ -104,15 +103,6 @@ def test_the_command_writes_the_page_or_one_line(tmp_path, capsys):
     (tmp_path / "cards.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit, match="got no heads"):
         main([str(tmp_path / "cards.json"), str(tmp_path / "report.html")])
-
-
-def test_scripts_and_styles_are_one_idea_long():
-    lengths = {
-        path.name: len(path.read_text(encoding="utf-8").splitlines())
-        for path in HERE.iterdir()
-        if path.is_file()
-    }
-    assert {name: lines for name, lines in lengths.items() if lines >= 350} == {}
 
 
 # ---------------------------------------------------------------- in the browser
