@@ -1,4 +1,4 @@
-"""The numbers of a run by the names that Weights & Biases, sweep files and dashboards know them by; those of
+"""The numbers of a run by the names that Weights & Biases and sweep files know them by; those of
 a translation run.
 
 HISTORY grows step by step in training; SUMMARY stands once the test set is translated, and is of the run's
@@ -7,7 +7,6 @@ own system (base, base-continued or that of its gates). Every system of the comp
 """
 
 from headgates.configs.schema import KINDS
-from headgates.configs.systems import all_systems
 
 HISTORY = {
     "train/loss": "mean cross-entropy of the steps since the last row, nats per target token, with label smoothing, without the penalty",
@@ -40,12 +39,3 @@ SUMMARY = {
     "sentences_per_second": "test sentences translated a second",
 }
 OF_A_SYSTEM = ("bleu", "chrf", "heads_open")
-
-
-def known_metrics() -> list[str]:
-    """All names, in the order above."""
-    return [
-        *HISTORY,
-        *SUMMARY,
-        *(f"systems/{system}/{name}" for system in all_systems() for name in OF_A_SYSTEM),
-    ]

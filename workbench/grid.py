@@ -217,7 +217,6 @@ def run_grid(
     made = finished()
     recall(points, folder, made, retry=retry)
 
-    # a point waits while another makes its run, or a run that it starts from
     def end(point: Point, since: float, error: str | None) -> None:
         point.seconds += time.monotonic() - since
         settle(point, finished().get(point.run_hash), error, folder)
@@ -238,6 +237,7 @@ def run_grid(
             while queue or running:
                 made = finished()
                 for point in list(queue):
+                    # a point waits while another makes its run, or a run that it starts from
                     needed = {each for entry in running.values() for each in entry.point.needs}
                     busy = (needed - made.keys()) | running.keys()
                     if len(running) >= jobs or busy & {point.run_hash, *point.needs}:

@@ -182,7 +182,6 @@ def gone(process):
 
 
 def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(tmp_path, fake, interrupted, monkeypatch):
-    monkeypatch.setattr(jobs, "PATIENCE", {})
     monkeypatch.setattr(
         jobs.stop, "__defaults__", ({signal.SIGINT: 0.2, signal.SIGTERM: 0.2, signal.SIGKILL: 5.0},)
     )
