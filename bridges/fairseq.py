@@ -526,24 +526,14 @@ def write(translator: Translator, folder: Path) -> None:
     save_file(folder / NAME, content)
 
 
-class CheckpointTranslator(Translator):
-    """The `Translator` of such a folder, whose positions end where they are learned tables."""
-
-    @property
-    def max_positions(self) -> int | None:
-        return self.model.config.max_positions if self.model.config.positions == "learned" else None
-
-
-def open(folder: Path, threads: int = 0) -> CheckpointTranslator:
+def open(folder: Path, threads: int = 0) -> Translator:
     """The translator of such a folder, read as any checkpoint of fairseq is. threads: of torch, so of the
     whole process; 0 leaves them. Raises ValueError at a file that is missing or broken."""
     if threads:
         torch.set_num_threads(threads)
-    found, search = (
-        read(str(folder / NAME), ForeignOptions()).convert().translator,
-        read_search(read_about(folder)["search"], folder),
-    )
-    return CheckpointTranslator(found.model, found.source_vocab, found.target_vocab, search)
+    found = read(str(folder / NAME), ForeignOptions()).convert().translator
+    search = read_search(read_about(folder)["search"], folder)
+    return Translator(found.model, found.source_vocab, found.target_vocab, search)
 
 
 def check(model: Transformer) -> None:

@@ -57,8 +57,8 @@ class Walk:
     def __init__(
         self, model: nn.Module, batch: Batch, rule: Ratio | None = None, dtype: torch.dtype | None = None
     ):
-        """dtype: what the walk computes in, the model's own unless given. Raises ValueError at a model that is
-        no Transformer of ours."""
+        """dtype: what the walk computes in, the model's own unless given. Raises ValueError at a model that
+        is no Transformer of ours."""
         if not isinstance(model, Transformer):
             raise ValueError(
                 f"the ratio rule walks through a Transformer of ours, got {type(model).__name__}; take the "

@@ -51,6 +51,12 @@ class Translator(LineTranslator):
         return self.model.output.weight.device
 
     @property
+    def max_positions(self) -> int | None:
+        """The most tokens that a line may have, the end counted; None where positions have no end."""
+        config = self.model.config
+        return config.max_positions if config.positions == "learned" else None
+
+    @property
     def sites(self) -> dict[HeadSite, nn.Module]:
         """The model's head sites."""
         return find_sites(self.model)
