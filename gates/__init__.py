@@ -20,9 +20,9 @@ from .headmap import KINDS, HeadMap, HeadSite
 from .hold import SiteRule
 from .mask import HeadMask, gate_heads
 from .pruned_folder import load_pruned, save_pruned
+from .reconstruct import Refit, fold_mean, reconstruct, rescale, zero_heads
 from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
-from .repair import Refit, fold_mean, repair, rescale, zero_heads
 from .resample import resampled
 from .rules import SITE_RULES
 from .sites import attach, detach, find_sites, reattach
@@ -55,7 +55,7 @@ __all__ = [
     "load_pruned",
     "reattach",
     "remove",
-    "repair",
+    "reconstruct",
     "resampled",
     "rescale",
     "save_pruned",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .headmap import HeadMap, HeadSite
 from .outputs import outputs_of
-from .repair import NO_TEXT, see_inputs
+from .reconstruct import NO_TEXT, see_inputs
 from .rules import rule_of
 from .site_walk import Forward, Positions, rows_of
 
@@ -36,7 +36,7 @@ def resampled(
     text, drawn for each head.
 
     The same seed, text and order of batches give the same outputs. Arguments and errors are those of
-    `gates.repair.repair`."""
+    `gates.reconstruct.reconstruct`."""
     outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
     generator = torch.Generator().manual_seed(seed)
     pools = draw_pools(

@@ -1,5 +1,5 @@
 """The sub-layers of our Transformer as the residual stream passes them, for repairs that aim at the stream
-(gates/repair.py).
+(gates/reconstruct.py).
 
 With norms before the sub-layers the stream x is what a sub-layer's norm reads; with norms after the sums,
 what the sub-layer itself reads. The sum x + y is aimed at in both, before any norm.

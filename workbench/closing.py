@@ -24,7 +24,7 @@ from headgates.configs.did_you_mean import did_you_mean
 from headgates.data import ranks
 from headgates.data.batch import Batch
 from headgates.data.parallel import ParallelText
-from headgates.gates import HeadMap, HeadSite, fold_mean, repair, resampled, rescale, zero_heads
+from headgates.gates import HeadMap, HeadSite, fold_mean, reconstruct, resampled, rescale, zero_heads
 from headgates.gates.outputs import outputs_of
 from headgates.models.sublayers import sublayers
 from headgates.workbench.source import BATCH_TOKENS, Source
@@ -105,9 +105,9 @@ OF_STREAM = ("stream", "values")  # of models whose residual stream is known
 WAYS: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,
     "rescale": rescale,
-    "repair": repair,
-    "stream": partial(repair, sublayers=sublayers),
-    "values": partial(repair, sublayers=sublayers, values=True),
+    "repair": reconstruct,
+    "stream": partial(reconstruct, sublayers=sublayers),
+    "values": partial(reconstruct, sublayers=sublayers, values=True),
 }
 
 

@@ -1,4 +1,4 @@
-"""The ridge regression of a repair, from summed Gram matrices: numpy's, on whole matrices."""
+"""The ridge regression of a reconstruction, from summed Gram matrices: numpy's, on whole matrices."""
 
 import numpy as np
 import pytest

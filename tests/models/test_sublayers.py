@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headgates.gates import attach, detach, find_sites, remove, repair, zero_heads
+from headgates.gates import attach, detach, find_sites, reconstruct, remove, zero_heads
 from headgates.models.sublayers import sublayers
-from tests.gates.slow_repair import (
+from tests.gates.slow_reconstruct import (
     SOME,
     WIDTH,
     closing,
@@ -127,7 +127,11 @@ def test_the_loss_is_below_that_of_refits_to_the_sites_own_outputs(make_model, s
     model = make_model(seed, **settings).double()
     text, ways = (
         small_text() * 2,
-        {"zero": lambda m, closed, *_: zero_heads(m, closed), "repair": repair, "stream": streamed_as_a_way},
+        {
+            "zero": lambda m, closed, *_: zero_heads(m, closed),
+            "repair": reconstruct,
+            "stream": streamed_as_a_way,
+        },
     )
     wanted = [model(*each).softmax(-1).detach() for each in text]
     loss = {}

@@ -11,7 +11,7 @@ from headgates.gates import find_sites, remove
 from headgates.gates.gram import Gram
 from headgates.gates.value_fit import value_fit
 from headgates.models.sublayers import sublayers
-from tests.gates.slow_repair import (
+from tests.gates.slow_reconstruct import (
     HEADS,
     SOME,
     closing,

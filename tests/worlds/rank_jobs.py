@@ -18,7 +18,7 @@ from headgates.analysis.scores.importance import importance
 from headgates.configs.schema import GateConfig, ModelConfig, SearchConfig, StageConfig
 from headgates.data import load_corpus, ranks
 from headgates.data.corpus import TranslationData, make_vocabs
-from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, repair
+from headgates.gates import HeadMap, LambdaBudget, TargetBudget, attach, fold_mean, reconstruct
 from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import Machine, run_stage
@@ -167,7 +167,7 @@ def scored(text: str, vocab: str) -> dict[str, Any]:
         ablated = ablated_outputs(source, lines, masks)
         found[f"ablated {beam}"] = (ablated.drafts, ablated.changed)
     closed = HeadMap({site: torch.arange(site.heads) < 3 for site in sites})
-    for way in (repair, fold_mean):
+    for way in (reconstruct, fold_mean):
         other = world_of(text, vocab)[0].model.eval()
         how: dict[str, Any] = {"ranks": ranks} if ranks.world() > 1 else {}
         way(

@@ -1,4 +1,4 @@
-"""repair: the refit is numpy's least squares on matrices that are laid out in full, in forward order; and
+"""reconstruct: the refit is numpy's least squares on matrices that are laid out in full, in order; and
 what follows from that."""
 
 import copy
@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from headgates.gates import attach, detach, fold_mean, remove, repair, rescale
+from headgates.gates import attach, detach, fold_mean, reconstruct, remove, rescale
 from headgates.gates.site_walk import SiteWalk
-from tests.gates.slow_repair import (
+from tests.gates.slow_reconstruct import (
     HEADS,
     ORDER,
     SOME,
@@ -21,7 +21,7 @@ from tests.gates.slow_repair import (
     forward,
     laid_out,
     module_at,
-    slowly_repaired,
+    slowly_reconstructed,
     small_text,
 )
 
@@ -38,8 +38,8 @@ def model(make_model):
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-3, 0.1])
 def test_the_refit_is_numpys_at_every_site_in_forward_order(model, text, ridge):
-    expected = slowly_repaired(model, SOME, text, ridge)
-    done = repair(model, closing(model), text, forward, ridge=ridge)
+    expected = slowly_reconstructed(model, SOME, text, ridge)
+    done = reconstruct(model, closing(model), text, forward, ridge=ridge)
     equal_weights(model, expected)
     assert [each.site.name for each in done] == ORDER[1:]  # nothing is closed before
     assert {each.positions for each in done if each.site.kind == "enc-self"} == {
@@ -49,8 +49,8 @@ def test_the_refit_is_numpys_at_every_site_in_forward_order(model, text, ridge):
 
 def test_the_sites_of_another_order_of_closing_are_refitted_too(model, text):
     heads = {"decoder.0.dec-self": [0, 2]}
-    expected = slowly_repaired(model, heads, text, 1e-3)
-    done = repair(model, closing(model, heads), text, forward, ridge=1e-3)
+    expected = slowly_reconstructed(model, heads, text, 1e-3)
+    done = reconstruct(model, closing(model, heads), text, forward, ridge=1e-3)
     equal_weights(model, expected)
     assert [each.site.name for each in done] == ORDER[2:]
 
@@ -63,19 +63,19 @@ def test_padding_positions_do_not_matter(model, batch):
     def positions(_, site, pair):
         return where(site.name, pair)
 
-    expected = slowly_repaired(model, SOME, many, 1e-3, where)
+    expected = slowly_reconstructed(model, SOME, many, 1e-3, where)
     longer = [(nn.functional.pad(source, (0, 4)), nn.functional.pad(target_in, (0, 3)))] * 3
     for each in (many, longer):
-        repaired = copy.deepcopy(model)
+        reconstructed = copy.deepcopy(model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # so few positions are warned of
-            repair(repaired, closing(model), each, forward, ridge=1e-3, positions=positions)
-        equal_weights(repaired, expected)
+            reconstruct(reconstructed, closing(model), each, forward, ridge=1e-3, positions=positions)
+        equal_weights(reconstructed, expected)
 
 
 def test_nothing_closed_changes_nothing(model, text):
     before = copy.deepcopy(model.state_dict())
-    assert repair(model, closing(model, {}), text, forward) == []
+    assert reconstruct(model, closing(model, {}), text, forward) == []
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
 
@@ -88,7 +88,7 @@ def test_a_head_that_duplicates_another_is_not_missed(model, text):
             projection.bias[WIDTH : 2 * WIDTH] = projection.bias[:WIDTH]
     expected = [model(*each) for each in text]
     closed = closing(model, {"encoder.0.enc-self": [1]})
-    (first, *_) = repair(model, closed, text, forward, ridge=0.0)
+    (first, *_) = reconstruct(model, closed, text, forward, ridge=0.0)
     assert first.error < 1e-12
     for each, logits in zip(text, expected, strict=True):
         torch.testing.assert_close(model(*each), logits, rtol=1e-6, atol=1e-6)
@@ -96,14 +96,14 @@ def test_a_head_that_duplicates_another_is_not_missed(model, text):
 
 def test_a_site_without_any_head_gives_the_mean(model, text):
     _, y = laid_out(model, "decoder.0.dec-self", text)
-    repair(model, closing(model, {"decoder.0.dec-self": [0, 1, 2]}), text, forward)
+    reconstruct(model, closing(model, {"decoder.0.dec-self": [0, 1, 2]}), text, forward)
     out = module_at(model, "decoder.0.dec-self").out_proj
     np.testing.assert_allclose(out.bias.detach().numpy(), y.mean(0), rtol=1e-9)
     assert not out.weight.any()
 
 
-@pytest.mark.parametrize("way", [repair, rescale, fold_mean])
-def test_masked_and_removed_are_the_repaired_model(model, text, way):
+@pytest.mark.parametrize("way", [reconstruct, rescale, fold_mean])
+def test_masked_and_removed_are_the_reconstructed_model(model, text, way):
     closed = closing(model)
     way(model, closed, text, forward)
     logits = model(*text[0])
@@ -179,7 +179,7 @@ def test_every_layer_runs_about_once_for_each_batch(model, text):
         inner = model.get_submodule(path).feed_forward
         inner.register_forward_hook(lambda *_, path=path: calls.__setitem__(path, calls[path] + 1))
     counted = Counted(text)
-    repair(model, closing(model), counted, forward)
+    reconstruct(model, closing(model), counted, forward)
     # for each batch in the model and in its dense copy; one pass more finds out the order, and the last layer
     # never ends
     once = 2 * len(text) + 1

@@ -1,4 +1,4 @@
-"""Repairs of other libraries' models, and the input that a repair refuses."""
+"""Reconstructions of other libraries' models, and the input that a reconstruction refuses."""
 
 import copy
 import warnings
@@ -12,13 +12,13 @@ from headgates.gates import (
     attach,
     find_sites,
     fold_mean,
+    reconstruct,
     remove,
-    repair,
     rescale,
     zero_heads,
 )
 from tests.gates.families import BY_NAME
-from tests.gates.slow_repair import (
+from tests.gates.slow_reconstruct import (
     closing,
     forward,
     small_text,
@@ -36,7 +36,7 @@ def model(make_model):
 
 
 @pytest.mark.parametrize("name", ["Marian", "T5", "GPT-2", "Llama", "BERT", "FSMT", "Whisper"])
-def test_other_libraries_models_are_repaired(name):
+def test_other_libraries_models_are_reconstructed(name):
     family = BY_NAME[name]
     model = family.model().double()
     batches = [
@@ -55,21 +55,21 @@ def test_other_libraries_models_are_repaired(name):
     zero_heads(zeroed, closed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        repair(model, closed, batches, lambda model, batch: model(**batch))
-    repaired = [family.output(model, each) for each in batches]
+        reconstruct(model, closed, batches, lambda model, batch: model(**batch))
+    reconstructed = [family.output(model, each) for each in batches]
     far, near = (
         sum(float((ours - theirs).detach().square().sum()) for ours, theirs in zip(each, dense, strict=True))
-        for each in ([family.output(zeroed, each) for each in batches], repaired)
+        for each in ([family.output(zeroed, each) for each in batches], reconstructed)
     )
     assert near < far
     remove(model, closed)
-    torch.testing.assert_close(family.output(model, batches[0]), repaired[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(family.output(model, batches[0]), reconstructed[0], rtol=1e-6, atol=1e-6)
 
 
 # ---------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("way", [repair, rescale, fold_mean])
+@pytest.mark.parametrize("way", [reconstruct, rescale, fold_mean])
 def test_an_empty_text_is_refused_and_nothing_changes(model, way):
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match="no positions; give at least one sentence"):
@@ -79,7 +79,7 @@ def test_an_empty_text_is_refused_and_nothing_changes(model, way):
 
 def test_fewer_positions_than_columns_are_warned_of_and_the_ridge_rises(model, text):
     with pytest.warns(UserWarning, match=r"decoder.1.cross: 3 positions of calibration text for 15 columns"):
-        (done,) = repair(
+        (done,) = reconstruct(
             model, closing(model, {"decoder.1.cross": [0]}), [(text[3][0][:1], text[3][1][:1])], forward
         )
     assert done.ridge == 0.1
@@ -102,19 +102,19 @@ def test_fewer_positions_than_columns_are_warned_of_and_the_ridge_rises(model, t
 )
 def test_a_map_that_does_not_fit_is_refused(model, text, closed, error):
     with pytest.raises(ValueError, match=error):
-        repair(model, closed, text, forward)
+        reconstruct(model, closed, text, forward)
 
 
 def test_gates_on_the_model_are_refused(model, text):
     closed = closing(model)
     attach(model, gate="mask")
     with pytest.raises(ValueError, match="the model has gates"):
-        repair(model, closed, text, forward)
+        reconstruct(model, closed, text, forward)
 
 
 def test_a_negative_ridge_is_refused(model, text):
     with pytest.raises(ValueError, match="expected a ridge of at least 0, got -1"):
-        repair(model, closing(model), text, forward, ridge=-1)
+        reconstruct(model, closing(model), text, forward, ridge=-1)
 
 
 def test_an_attention_that_does_not_call_its_projection_is_refused():
@@ -124,7 +124,7 @@ def test_an_attention_that_does_not_call_its_projection_is_refused():
     with pytest.raises(
         ValueError, match=r"calls the output projection of encoder\.0\.enc-self 0 times; expected once"
     ):
-        repair(model, closed, [family.batch(2)], lambda model, batch: model(**batch))
+        reconstruct(model, closed, [family.batch(2)], lambda model, batch: model(**batch))
 
 
 def test_a_mean_without_a_bias_to_take_it_is_refused():
@@ -137,4 +137,6 @@ def test_a_mean_without_a_bias_to_take_it_is_refused():
 
 def test_a_mask_of_other_positions_is_refused(model, text):
     with pytest.raises(ValueError, match=r"positions gave a mask of shape \(2, 2\)"):
-        repair(model, closing(model), text, forward, positions=lambda *_: torch.ones(2, 2, dtype=torch.bool))
+        reconstruct(
+            model, closing(model), text, forward, positions=lambda *_: torch.ones(2, 2, dtype=torch.bool)
+        )

@@ -1,4 +1,4 @@
-"""A repair the slow way, by whole passes and whole matrices, and a text for the small model."""
+"""A reconstruction the slow way, by whole passes and whole matrices, and a text for the small model."""
 
 import copy
 import warnings
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from headgates.gates import HeadMap, Refit, find_sites, repair
+from headgates.gates import HeadMap, Refit, find_sites, reconstruct
 from headgates.models.sublayers import sublayers
 
 HEADS, WIDTH, D = 3, 7, 21
@@ -75,8 +75,8 @@ def laid_out(model, name: str, batches, where=None) -> tuple[np.ndarray, np.ndar
     return flat[0], flat[1]
 
 
-def slowly_repaired(model, heads: dict[str, list[int]], batches, ridge: float, where=None) -> nn.Module:
-    """What gates/repair.py says, with whole matrices, site by site, each by whole passes."""
+def slowly_reconstructed(model, heads: dict[str, list[int]], batches, ridge: float, where=None) -> nn.Module:
+    """What gates/reconstruct.py says, with whole matrices, site by site, each by whole passes."""
     dense, model = model, copy.deepcopy(model)
     first = next(i for i, name in enumerate(ORDER) if heads.get(name))
     for name in ORDER[first:]:
@@ -110,11 +110,11 @@ def refit(out: nn.Linear, kept: np.ndarray, z: np.ndarray, y: np.ndarray, ridge:
 
 
 def streamed(model, closed, text, **options) -> list[Refit]:
-    """The repair that the product makes towards the stream, whose warning of so few positions is no news
+    """The reconstruction that the product makes towards the stream, whose warning of few positions is no news
     here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return repair(model, closed, text, forward, sublayers=sublayers, **options)
+        return reconstruct(model, closed, text, forward, sublayers=sublayers, **options)
 
 
 def sublayers_by_hand(model) -> dict[str, nn.Linear]:
@@ -178,7 +178,7 @@ def streams(model, batches, name: str, where=None) -> tuple[np.ndarray, np.ndarr
 
 
 def slowly_streamed(model, heads: dict[str, list[int]], batches, ridge: float, where=None) -> nn.Module:
-    """The repair that aims at the dense model's residual stream, sub-layer by sub-layer."""
+    """The reconstruction that aims at the dense model's residual stream, sub-layer by sub-layer."""
     dense, model = model, copy.deepcopy(model)
     outs = sublayers_by_hand(model)
     first = next(i for i, name in enumerate(outs) if heads.get(name))

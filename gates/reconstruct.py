@@ -1,6 +1,6 @@
 """Repair after closing: what is left at each site learns to give what the whole site gave, without training.
 
-    repair(model, closed, batches, forward)   # in place: W_O and its bias refitted by ridge regression,
+    reconstruct(model, closed, batches, forward)   # in place: W_O and its bias refitted by ridge regression,
     closed heads' columns zero
     remove(model, closed)                     # then the heads go, and the outputs stay
 
@@ -48,7 +48,7 @@ class Refit:
     error: float
 
 
-def repair(
+def reconstruct(
     model: nn.Module,
     closed: HeadMap,
     batches: Iterable[Any],
@@ -142,7 +142,7 @@ def rescale(
     """Multiply the columns of each head that stays by one factor, by least squares, and zero those of the
     closed heads; in place.
 
-    Kwon et al. 2022 (arXiv:2204.09656), section 3.3. Arguments, order and errors are those of `repair`."""
+    Kwon et al. 2022 (arXiv:2204.09656), section 3.3. Arguments, order, errors: as `reconstruct`."""
 
     def scale(output: Output, fit: Gram, held_out: Gram) -> tuple[float, float]:
         kept, gram = output.kept, fit.plus(held_out)
@@ -238,7 +238,7 @@ def walk_sites(
                 warnings.warn(
                     f"{site.name}: {count} positions of calibration text for {columns} columns; the ridge "
                     "is larger for it, and more text "
-                    "would repair better",
+                    "would fit better",
                     stacklevel=3,
                 )
             ridge, error = solve(output, fit, held_out)
@@ -268,7 +268,7 @@ def fold_mean(
     W_closed E[z_closed].
 
     The mean is over the positions of the text in the model as it was. Arguments and errors are those of
-    `repair`; also raises ValueError at a projection without a bias."""
+    `reconstruct`; also raises ValueError at a projection without a bias."""
     outputs = {site: output for site, output in outputs_of(model, closed).items() if not output.keep.all()}
     for site, output in outputs.items():
         if output.bias is None:
@@ -288,7 +288,7 @@ def fold_mean(
 
 
 def zero_heads(model: nn.Module, closed: HeadMap) -> None:
-    """Zero the columns of W_O of the heads where `closed` is True, in place. Raises ValueError as `repair`
+    """Zero the columns of W_O of the heads where `closed` is True, in place. Raises as `reconstruct`
     does."""
     for output in outputs_of(model, closed).values():
         output.close()
