@@ -36,7 +36,12 @@ def exported(tmp_path, monkeypatch) -> Shouting:
 
 
 def write_about(folder, **settings) -> None:
-    about = {"format": "onnx", "search": {}, "architecture": {"model": {"max_positions": 4, **settings}}}
+    about = {
+        "format": "onnx",
+        "sha256": {},
+        "search": {},
+        "architecture": {"model": {"max_positions": 4, **settings}},
+    }
     (folder / "exported/export.json").write_text(json.dumps(about))
 
 
