@@ -64,7 +64,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     for name in PARTS:
         about = json.loads((place / f"{name}.json").read_text())
         assert {"settings", "head_maps", "command", "commit", "device", "versions"} <= about.keys()
-        assert about["settings"]["sentences"] == 29
+        assert about["cache_key"]["sentences"] == 29
         for head_map in about["head_maps"].values():
             assert HeadMap.from_json(head_map).heads_total in (2, HEADS)
     assert HeadMap.from_json(
@@ -185,9 +185,9 @@ def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_he
     assert "left out: lrp starts at the words of translations" in out
     rows = base.read_json("analysis/base-trees/syntax.json")
     assert (
-        rows["settings"]
+        rows["cache_key"]
         | {"split": "text", "sentences": 23, "kinds": ["enc-self"], "parses": "conllu:trees.conllu"}
-        == rows["settings"]
+        == rows["cache_key"]
     )
     gold = read_table(base, "analysis/base-trees/syntax.csv")
     code, _, error = analyze_here(
@@ -220,7 +220,7 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_transl
         shape = (2, len(example["produced"]), len(example["source"]))
         assert np.array(example["weights"]["decoder.0.cross"]).shape == shape
     assert (
-        base.read_json("analysis/base/confidence.json")["settings"]["split"] == "valid"
+        base.read_json("analysis/base/confidence.json")["cache_key"]["split"] == "valid"
     )  # what is counted stays what it was
     lines.write_text("a cat .\n" * 51)
     code, _, error = analyze_here(base.path, "--what", "confidence", "--examples-from", lines)

@@ -136,7 +136,7 @@ def test_curves_that_close_in_another_way_have_files_and_fingerprints_of_their_o
     rows = {name: read_table(base, f"curves/{name}.csv") for name in (plain, repaired)}
     assert rows[plain][0]["test_bleu"] == rows[repaired][0]["test_bleu"]  # nothing closed
     assert rows[plain] != rows[repaired]
-    settings = {name: base.read_json(f"curves/{name}.json")["settings"] for name in rows}
+    settings = {name: base.read_json(f"curves/{name}.json")["cache_key"] for name in rows}
     assert settings[repaired]["close"] == "repair"
     assert settings[repaired]["calibration"] == {"sentences": 50, "targets": "reference"}
     assert not {"close", "calibration"} & settings[plain].keys()

@@ -4,7 +4,7 @@ lines that changed.
 The file is written after every group of ablations, so that a repeated command continues after the last whole
 group. In the .npz file:
 
-    identity                    the fingerprint of the outputs, as JSON
+    cache_key                   the fingerprint of the outputs, as JSON
     base_bleu, base_chrf        (N, 10), (N, 18): the unpruned model's statistics, an array for each metric of
     the task
     changed_lines               (A,): how many lines each ablation translates differently; -1 where it is not
@@ -35,7 +35,7 @@ from headgates.models.ablated_search import Ablated, ablated_translations
 from headgates.models.checkpoint import weights_digest
 from headgates.models.progress import Report
 from headgates.models.translator import Translator
-from headgates.workbench.folder import RunFolder
+from headgates.workbench.folder import RunFolder, check_cache_key
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines, Source, prediction_settings
 
@@ -73,8 +73,8 @@ def score_ablations(
     fingerprint, unless `fresh`."""
     sources, references = text
     folder = source.folder
-    made_of = fingerprint(source, text, ablations)
-    kept = None if fresh else read_statistics(folder, f"{name}.npz", made_of, source.task.metrics)
+    cache_key = fingerprint(source, text, ablations)
+    kept = None if fresh else read_statistics(folder, f"{name}.npz", cache_key, source.task.metrics)
     if kept is None:
         base: Scored | None = None
         finished: dict[int, tuple[Scored, int]] = {}
@@ -94,7 +94,7 @@ def score_ablations(
         base = base or drafted
         for number, changed in zip(numbers, found.changed, strict=True):
             finished[number] = score_changed(base, found.drafts, changed, references), len(changed)
-        write_statistics(folder, f"{name}.npz", made_of, base, finished, len(ablations))
+        write_statistics(folder, f"{name}.npz", cache_key, base, finished, len(ablations))
     assert base is not None, "there is at least one ablation"
     scores = [finished[number] for number in range(len(ablations))]
     return AblationScores(
@@ -152,7 +152,7 @@ def ablation_groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, 
 def write_statistics(
     folder: RunFolder,
     name: str,
-    made_of: dict[str, Any],
+    cache_key: dict[str, Any],
     base: Scored,
     finished: dict[int, tuple[Scored, int]],
     count: int,
@@ -169,7 +169,7 @@ def write_statistics(
     for number, (_, changed) in finished.items():
         shares[number] = changed
     arrays = {
-        "identity": np.array(json.dumps(made_of)),
+        "cache_key": np.array(json.dumps(cache_key)),
         "signatures": np.array(json.dumps(base.signatures)),
         **{f"base_{metric}": rows.astype(np.int32) for metric, rows in base.statistics.items()},
         "changed_lines": shares,
@@ -191,7 +191,7 @@ def write_statistics(
 
 
 def read_statistics(
-    folder: RunFolder, name: str, made_of: dict[str, Any], metrics: Sequence[Metric]
+    folder: RunFolder, name: str, cache_key: dict[str, Any], metrics: Sequence[Metric]
 ) -> tuple[Scored, dict[int, tuple[Scored, int]]] | None:
     """The scores of the unpruned model, and those of the finished ablations with their numbers of changed
     lines; None if there is no file.
@@ -203,15 +203,11 @@ def read_statistics(
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-        theirs = json.loads(str(arrays["identity"]))
-        other = [key for key in made_of if theirs.get(key) != made_of[key]]
-        if not other:
-            return restore(arrays, metrics)
+        theirs, found = json.loads(str(arrays["cache_key"])), restore(arrays, metrics)
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is broken ({error}); --fresh makes it anew") from error
-    raise ValueError(
-        f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew"
-    )
+    check_cache_key(path, theirs, cache_key)
+    return found
 
 
 def restore(

@@ -10,7 +10,7 @@ head matters. The .csv holds the rows, the .json their fingerprint and summary, 
 statistics (pruning/ablated_stats.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from headgates.analysis.significance import (
     half_sample_p_values,
     holm,
 )
-from headgates.data.ranks import first
 from headgates.gates import HeadMap, HeadSite, find_sites
 from headgates.gates.headmap import KINDS, check_kinds
 from headgates.models.progress import Report
@@ -36,7 +35,7 @@ from headgates.workbench.ablated_stats import AblationScores, fingerprint, score
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines
-from headgates.workbench.table import Row, read_table, write_table
+from headgates.workbench.table import Row, cached_table
 
 
 def least_resamples(tests: int) -> int:
@@ -97,10 +96,11 @@ def ablate_one(
             "signatures": found.base.signatures,
             "changed_share": float(np.mean(found.changed_share)),
             "significant": significance_counts(rows, f"{found.base.main_name}_difference"),
+            **dense.facts,
         }
         return rows, summary
 
-    made_of = {
+    cache_key = {
         **fingerprint(source, text, ablations),
         "kinds": list(check_kinds(kinds)),
         "sentences": len(text[0]),
@@ -109,7 +109,7 @@ def ablate_one(
         "bootstrap_seed": SEED,
         "significance_test": TEST,
     }
-    return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
+    return cached_table(dense.folder, name, cache_key, make, fresh=fresh, report=report)
 
 
 def one_head_mask(site: HeadSite, head: int, *, closed: bool) -> HeadMap:
@@ -221,11 +221,12 @@ def ablate_all_but_one(
                 split: HeadMap(values_by_site(sites, [system.main for system in each.systems])).to_json()
                 for split, each in found.items()
             },
+            **dense.facts,
         }
         return rows, summary
 
     both = {split: fingerprint(source, text, ablations) for split, text in texts.items()}
-    made_of = {
+    cache_key = {
         **both["test"],
         "valid_text": both["valid"]["text"],
         "kinds": list(check_kinds(kinds)),
@@ -234,7 +235,7 @@ def ablate_all_but_one(
         "bootstrap_seed": SEED,
         "significance_test": TEST,
     }
-    return read_or_make_table(dense, name, made_of, make, fresh=fresh, report=report)
+    return cached_table(dense.folder, name, cache_key, make, fresh=fresh, report=report)
 
 
 def values_by_site(sites: Sequence[HeadSite], values: Sequence[float]) -> dict[HeadSite, list[float]]:
@@ -289,47 +290,4 @@ def all_but_one_rows(
                 "on_test_p_value": flattered[f"{main}_p_value"],
             }
         )
-    return rows
-
-
-# ---------------------------------------------------------------- tables on disk
-
-
-def read_or_make_table(
-    dense: DenseModel,
-    name: str,
-    made_of: dict[str, Any],
-    make: Callable[[], tuple[list[Row], dict[str, Any]]],
-    *,
-    fresh: bool,
-    report: Report,
-) -> list[Row]:
-    """The rows of `name`.csv if `name`.json has the fingerprint `made_of`; otherwise `make` returns rows and
-    summary, which are written.
-
-    A table of another test (older ones had sacreBLEU's) is made again from the statistics that lie beside it.
-    Raises ValueError if `name`.json has another fingerprint otherwise, unless `fresh`."""
-    folder = dense.folder
-
-    def stored() -> list[Row] | None:
-        if (folder / f"{name}.json").is_file() and not fresh:
-            theirs = folder.read_json(f"{name}.json").get("made_of") or {}
-            other = [key for key in made_of if theirs.get(key) != made_of[key]]
-            if not other:
-                return read_table(folder, f"{name}.csv")
-            if other != ["significance_test"]:
-                raise ValueError(
-                    f"{folder / name}.csv was made with other {' and '.join(other)} than this command; --fresh makes it anew"
-                )
-        (folder / f"{name}.json").unlink(
-            missing_ok=True
-        )  # a .json stands for a whole .csv: it is removed first and written last
-        return None
-
-    if (kept := first(stored)) is not None:
-        report(f"{name}: made already with the same settings (--fresh repeats it)")
-        return kept
-    rows, summary = make()
-    write_table(folder, f"{name}.csv", rows)
-    folder.write_json(f"{name}.json", {"rows": len(rows), **summary, "made_of": made_of, **dense.facts})
     return rows

@@ -28,7 +28,7 @@ from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from headgates.configs.analyze import LABELS
 from headgates.data import ranks
 from headgates.data.parses import parses
-from headgates.data.ranks import is_first, wait
+from headgates.data.ranks import wait
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
@@ -36,6 +36,7 @@ from headgates.models.lrp_walk import Walk, top_logits
 from headgates.models.progress import Report
 from headgates.models.translator import Translator
 from headgates.workbench.analysed_model import AnalysedModel
+from headgates.workbench.folder import plain
 from headgates.workbench.table import read_table, write_table
 
 # the observers that need the pass over the text, and the function that gives the result after it
@@ -289,33 +290,26 @@ def store_result(
     analysed: AnalysedModel, name: str, settings: dict[str, Any], result: AnalysisResult
 ) -> None:
     """Write the tables and then the .json file, which vouches for them."""
-    if is_first():
-        (analysed.folder / f"{analysed.results_folder}/{name}.json").unlink(missing_ok=True)
-    for table, rows in result.tables.items():
-        write_table(analysed.folder, f"{analysed.results_folder}/{table}.csv", rows)
-    maps = {title: head_map.to_json() for title, head_map in result.head_maps.items()}
-    content = {
-        "settings": settings,
-        "head_maps": maps,
-        "facts": result.facts,
-        "tables": list(result.tables),
-        **analysed.provenance,
-    }
-    analysed.folder.write_json(f"{analysed.results_folder}/{name}.json", content)
+
+    def write() -> dict[str, Any]:
+        for table, rows in result.tables.items():
+            write_table(analysed.folder, f"{analysed.results_folder}/{table}.csv", rows)
+        maps = {title: head_map.to_json() for title, head_map in result.head_maps.items()}
+        tables = list(result.tables)
+        return {"head_maps": maps, "facts": result.facts, "tables": tables, **analysed.provenance}
+
+    analysed.folder.cached(f"{analysed.results_folder}/{name}.json", settings, write, fresh=True)
 
 
 def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) -> AnalysisResult | None:
     """The stored result of the analysis, None where there is none with these settings."""
-    file = f"{analysed.results_folder}/{name}.json"
-    if not (analysed.folder / file).is_file():
+    folder, file = analysed.folder, f"{analysed.results_folder}/{name}.json"
+    if not (folder / file).is_file() or folder.read_json(file).get("cache_key") != plain(settings):
         return None
-    content = analysed.folder.read_json(file)
-    if content["settings"] != settings:
-        return None
+    content = folder.read_json(file)
     maps = {title: stored_head_map(rows) for title, rows in content["head_maps"].items()}
     tables = {
-        table: read_table(analysed.folder, f"{analysed.results_folder}/{table}.csv")
-        for table in content["tables"]
+        table: read_table(folder, f"{analysed.results_folder}/{table}.csv") for table in content["tables"]
     }
     return AnalysisResult(maps, content["facts"], tables)
 

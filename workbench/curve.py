@@ -139,8 +139,8 @@ def curve(
     Raises ValueError if the files of that name have another fingerprint (settings, model or text) or are
     broken, unless --fresh."""
     name = curve_name(order, config, kinds)
-    made_of = curve_fingerprint(order, dense, config, kinds)
-    record, rows = first(lambda: begun_curve(name, dense, made_of, fresh=config.fresh))
+    cache_key = curve_fingerprint(order, dense, config, kinds)
+    record, rows = first(lambda: begun_curve(name, dense, cache_key, fresh=config.fresh))
     if record.get("finished"):
         report(f"{name}: finished, same settings; --fresh repeats it")
         return name, rows
@@ -161,7 +161,7 @@ def curve(
 
 
 def begun_curve(
-    name: str, dense: DenseModel, made_of: dict[str, Any], *, fresh: bool
+    name: str, dense: DenseModel, cache_key: dict[str, Any], *, fresh: bool
 ) -> tuple[dict[str, Any], list[Row]]:
     """The record and the rows of a curve of this fingerprint, which is begun where there is none. Raises
     ValueError as `curve` does."""
@@ -169,14 +169,11 @@ def begun_curve(
     if not path.is_file() or fresh:
         for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
             (dense.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
-        record = {"settings": made_of, "finished": False, **dense.facts}
+        record = {"cache_key": cache_key, "finished": False, **dense.facts}
         dense.folder.write_json(f"curves/{name}.json", record)
         return record, []
-    record = dense.folder.read_json(f"curves/{name}.json")
-    if other := [key for key in made_of if (record.get("settings") or {}).get(key) != made_of[key]]:
-        raise ValueError(
-            f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew"
-        )
+    file = f"curves/{name}.json"
+    record = {"cache_key": cache_key, **(dense.folder.stored(file, cache_key) or {})}
     there = record.get("finished") or (dense.folder / f"curves/{name}.csv").is_file()
     return record, read_table(dense.folder, f"curves/{name}.csv") if there else []
 
@@ -277,36 +274,32 @@ def divides_by_norm(order: str, config: PruneConfig) -> bool:
 def curve_fingerprint(
     order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence[str]
 ) -> dict[str, Any]:
-    """Everything the curve depends on: settings, weights and texts. It is the entry `settings` of the curve's
+    """Everything the curve depends on: settings, weights and texts. It is the entry `cache_key` of the curve's
     .json."""
     score, source = SCORES[order], dense.source
-    made_of: dict[str, Any] = {
+    return {
         "order": order,
         "kinds": [kind for kind in KINDS if kind in kinds],
         "significance_test": TEST,
+        "step": config.step,
+        "at_least": config.at_least,
+        **prediction_settings(source),
+        "normalise": "l2" if divides_by_norm(order, config) else "none",
+        "weights": source.weights,
+        "sentences": config.sentences or score.sample if score.reads_pairs else None,
+        "sample": source.drawn(config.sentences or score.sample or 0) if score.reads_pairs else None,
+        "abs": config.abs if score.from_gradients else None,
+        "recompute": config.recompute if score.from_gradients else None,
+        "batch_tokens": BATCH_TOKENS if score.from_gradients and config.abs == "batch" else None,
+        "close": config.close,
+        "calibration": [config.calibration_sentences, config.calibration_targets],
+        "resample_seed": config.seed if config.close == "resample" else None,
+        "seeds": [config.seed, config.random_seeds] if score.seeded else None,
+        **{
+            split: {"sentences": len(text[0]), "digest": digest_lines(*text)}
+            for split, text in (("valid", dense.valid), ("test", dense.test))
+        },
     }
-    made_of |= {"step": config.step, "at_least": config.at_least} | prediction_settings(source)
-    made_of |= {"normalise": "l2" if divides_by_norm(order, config) else "none", "weights": source.weights}
-    if score.reads_pairs:
-        made_of["sentences"] = config.sentences or (0 if score.from_gradients else score.sample)
-        if drawn := source.drawn(
-            config.sentences or score.sample or 0
-        ):  # curves of all pairs, or of the first, have none
-            made_of["sample"] = drawn
-    if score.from_gradients:
-        made_of |= {"abs": config.abs, "recompute": config.recompute}
-        if config.abs == "batch":
-            made_of["batch_tokens"] = BATCH_TOKENS
-    if config.close != "zero":  # curves from before there was a choice are found
-        calibration = {"sentences": config.calibration_sentences, "targets": config.calibration_targets}
-        made_of |= {"close": config.close, "calibration": calibration}
-        if config.close == "resample":
-            made_of["resample_seed"] = config.seed
-    if score.seeded:
-        made_of |= {"seed": config.seed, "random_seeds": config.random_seeds}
-    for split, text in (("valid", dense.valid), ("test", dense.test)):
-        made_of[split] = {"sentences": len(text[0]), "digest": digest_lines(*text)}
-    return made_of
 
 
 # ---------------------------------------------------------------- names of files

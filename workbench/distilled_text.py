@@ -9,15 +9,15 @@ heads; scores, calibration and validation read the text as it is.
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from random import Random
+from typing import Any
 
 from headgates.configs.cli import config_hash
 from headgates.data.corpus import TranslationData
-from headgates.data.parallel import read_lines
-from headgates.data.ranks import first
 from headgates.data.text import SAMPLE_SEED, ParallelText
 from headgates.models.progress import reported, say
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.source import drop_batch
 
 CHUNK = 2000  # lines that are translated between two looks at the clock
 
@@ -40,23 +40,23 @@ def distilled_data(text: ExperimentText, folder: RunFolder, base: RunFolder) -> 
 def distilled_lines(text: ExperimentText, base: RunFolder) -> list[str]:
     """The base's translations of the pairs of `distilled_pairs`, in their order, from its folder, or made and
     kept there."""
-    file, numbers = base / distilled_file(text), distilled_pairs(text)
-    if first(file.is_file):
-        lines = first(lambda: read_lines(file))
-        if len(lines) == len(numbers):
-            return lines
-        say(f"{file} has {len(lines):,} lines, expected {len(numbers):,}; it is made again")
-    sources = [training_text(text).sources[number] for number in numbers]
-    longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
-    say(f"{file}: the base translates {len(sources):,} training sentences, to be learned from")
-    predictor, lines = text.load(base), [""] * len(sources)
-    chunks = (longest_first[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
-    for places in reported(chunks, len(sources), len, what="translated", report=say):
-        for place, line in zip(
-            places, text.task.outputs(predictor, [sources[place] for place in places]), strict=True
-        ):
-            lines[place] = line
-    first(lambda: base.write_text(distilled_file(text), "".join(f"{line}\n" for line in lines)))
+    numbers = distilled_pairs(text)
+
+    def make() -> dict[str, Any]:
+        sources = [training_text(text).sources[number] for number in numbers]
+        longest_first = sorted(range(len(sources)), key=lambda place: (-len(sources[place]), place))
+        say(f"{base.path}: the base translates {len(sources):,} training sentences, to be learned from")
+        predictor, lines = text.load(base), [""] * len(sources)
+        chunks = (longest_first[start : start + CHUNK] for start in range(0, len(sources), CHUNK))
+        for places in reported(chunks, len(sources), len, what="translated", report=say):
+            outputs = text.task.outputs(predictor, [sources[place] for place in places])
+            for place, line in zip(places, outputs, strict=True):
+                lines[place] = line
+        return {"lines": lines}
+
+    lines: list[str] = base.cached(distilled_file(text), distilled_key(text), make, fresh=text.config.fresh)[
+        "lines"
+    ]
     return lines
 
 
@@ -75,16 +75,19 @@ def distilled_pairs(text: ExperimentText) -> Sequence[int]:
     )
 
 
-def distilled_file(text: ExperimentText) -> str:
-    """The name of the file in the base's folder, by all that its lines depend on beside the base."""
-    search = {name: value for name, value in asdict(text.config.search).items() if name != "batch_tokens"}
-    config = text.config
-    made_of = {
+def distilled_key(text: ExperimentText) -> dict[str, Any]:
+    """All that the lines depend on beside the base."""
+    return {
         "text_digest": text.corpus.digest(),
-        "train_sentences": config.text.train_sentences,
-        "share": config.distill.sequences,
+        "train_sentences": text.config.text.train_sentences,
+        "share": text.config.distill.sequences,
+        **drop_batch(asdict(text.config.search)),
     }
-    return f"distilled/{config_hash(made_of | search)}.txt"
+
+
+def distilled_file(text: ExperimentText) -> str:
+    """The name of the file in the base's folder."""
+    return f"distilled/{config_hash(distilled_key(text))}.json"
 
 
 def with_targets(text: ParallelText, numbers: Sequence[int], lines: Sequence[str]) -> ParallelText:

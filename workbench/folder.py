@@ -8,7 +8,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from headgates.configs.schema import FitConfig
 from headgates.configs.yaml_file import load_yaml
 from headgates.data.atomic_file import atomic_file
 from headgates.data.file_digest import check_digests, file_digest
+from headgates.data.ranks import first, is_first
+from headgates.models.progress import Report
 from headgates.workbench.row import ResultRow
 
 VERSION = 1  # of all JSON files of a run
@@ -38,10 +40,9 @@ KEYS: Mapping[str, Mapping[str, Kind]] = {
         "losses": list,
         "seconds": int | float,
     },
-    "curves/": {"settings": dict | None, "finished": bool | None},
-    "ablation/": {"made_of": dict | None},
+    "curves/": {"cache_key": dict | None, "finished": bool | None},
     "cards.json": {"settings": dict, "heads": list},
-    "analysis/": {"settings": dict, "head_maps": dict, "facts": dict, "tables": list},
+    "analysis/": {"head_maps": dict, "facts": dict, "tables": list},
 }
 
 
@@ -122,6 +123,37 @@ class RunFolder:
             ) from None
         if isinstance(content, dict) and (found := content.pop("version", VERSION)) != VERSION:
             raise ValueError(f"{self / name} is of version {found}, expected {VERSION}; {cure}")
+        return content
+
+    def cached(
+        self,
+        name: str,
+        cache_key: Mapping[str, Any],
+        make: Callable[[], dict[str, Any]],
+        *,
+        fresh: bool = False,
+        report: Report = lambda text: None,
+    ) -> dict[str, Any]:
+        """The content of a JSON file that was made with this cache key; made and written where there is none,
+        or if `fresh`. Raises ValueError where it was made with another key.
+
+        The file is removed before `make` runs and written last, so it vouches for what `make` writes beside
+        it."""
+        if (content := first(lambda: None if fresh else self.stored(name, cache_key))) is not None:
+            report(f"{name}: there already, made of the same; --fresh repeats it")
+            return content
+        if is_first():
+            (self / name).unlink(missing_ok=True)
+        content = plain(make())
+        self.write_json(name, {"cache_key": dict(cache_key), **content})
+        return content
+
+    def stored(self, name: str, cache_key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The content of a cached file, None where there is none; errors are those of `cached`."""
+        if not (self / name).is_file():
+            return None
+        content: dict[str, Any] = self.read_json(name)
+        check_cache_key(self / name, content.pop("cache_key", None), cache_key)
         return content
 
     def foreign(self, name: str, why: str) -> ValueError:
@@ -208,6 +240,21 @@ class RunFolder:
             **({"sha256": digests} if digests else {}),
         }
         self.write_json("systems.json", systems)
+
+
+def check_cache_key(path: Path, theirs: object, ours: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming what differs, unless a file was made with this cache key."""
+    known, ours = theirs if isinstance(theirs, dict) else {}, plain(ours)
+    if other := [key for key in ours if key not in known or known[key] != ours[key]]:
+        raise ValueError(
+            f"{path} was made with other {' and '.join(other)} than this command; --fresh makes it anew"
+        )
+
+
+def plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping as JSON brings it back."""
+    back: dict[str, Any] = json.loads(json.dumps(content))
+    return back
 
 
 def check_name(system: str, path: Path) -> str:

@@ -13,6 +13,7 @@ from headgates.configs.heads_per_kind import check_budget
 from headgates.configs.registry import imported
 from headgates.configs.scores import SCORES, Score
 from headgates.data import ranks
+from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
 from headgates.models.lrp_walk import top_logits
@@ -73,18 +74,39 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
         return compute_scores(score, request)
     if not measures_each_head(score):
         request = replace(request, kinds=None)  # the file serves commands of other kinds too
-    file = f"{request.file}.json"
-    if first((source.folder / file).is_file) and not request.fresh:
-        return stored_scores(source, file, request.kinds)
-    scores = compute_scores(score, request)
-    source.folder.write_json(f"{request.file}.json", scores.to_json())
-    return scores
+    made = source.folder.cached(
+        f"{request.file}.json",
+        cache_key(name, request),
+        lambda: {"heads": compute_scores(score, request).to_json()},
+        fresh=request.fresh,
+    )
+    return checked_scores(source, f"{request.file}.json", made, request.kinds)
 
 
-def stored_scores(source: Source, file: str, kinds: Sequence[str] | None) -> HeadMap:
-    """The scores in a file of the run folder. Raises ValueError where it lacks heads of the source's
-    model."""
-    scores = HeadMap.load(source.folder / file)
+def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
+    """All that the scores depend on."""
+    score, source = SCORES[name], request.source
+    outputs = "valid" in score.takes
+    return {
+        "function": score.function,
+        "weights": source.weights,
+        "text": source.corpus.digest(),
+        "pairs": [pairs_read(score, request), pairs_drawn(score, request)] if score.reads_pairs else None,
+        "absolute": request.absolute if score.from_gradients else None,
+        "seed": request.seed if score.seeded else None,
+        "valid": digest_lines(*request.valid) if outputs else None,
+        "beam": beam_of(source) if outputs else None,
+    }
+
+
+def checked_scores(
+    source: Source, file: str, made: Mapping[str, Any], kinds: Sequence[str] | None
+) -> HeadMap:
+    """The scores in the content of a file. Raises ValueError where it lacks heads of the source's model."""
+    try:
+        scores = HeadMap.from_json(made["heads"])
+    except (KeyError, ValueError) as error:
+        raise source.folder.foreign(file, f"it holds no scores of heads ({error})") from error
     for site in find_sites(source.predictor.model):
         if site.heads and (kinds is None or site.kind in kinds) and site not in scores:
             raise source.folder.foreign(file, f"it has no scores of the {site.heads} heads of {site.name}")

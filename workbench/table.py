@@ -6,9 +6,11 @@ An empty cell is None; cells that read as numbers come back as numbers, and floa
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from headgates.data.ranks import first
+from headgates.models.progress import Report
 from headgates.workbench.folder import RunFolder
 
 Row = dict[str, Any]
@@ -38,6 +40,27 @@ def read_table(folder: RunFolder, name: str) -> list[Row]:
             raise ValueError(f"{folder / name} is broken: {expected}; --fresh makes it anew")
         rows.append({column: from_cell(cell) for column, cell in row.items()})
     return rows
+
+
+def cached_table(
+    folder: RunFolder,
+    name: str,
+    cache_key: Mapping[str, Any],
+    make: Callable[[], tuple[list[Row], dict[str, Any]]],
+    *,
+    fresh: bool,
+    report: Report,
+) -> list[Row]:
+    """The rows of `name`.csv, which `make` gives with a summary, and which `name`.json vouches for
+    (`RunFolder.cached`)."""
+
+    def write() -> dict[str, Any]:
+        rows, summary = make()
+        write_table(folder, f"{name}.csv", rows)
+        return {"rows": len(rows), **summary}
+
+    folder.cached(f"{name}.json", cache_key, write, fresh=fresh, report=report)
+    return first(lambda: read_table(folder, f"{name}.csv"))
 
 
 def from_cell(cell: str) -> Any:

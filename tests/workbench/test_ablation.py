@@ -18,7 +18,7 @@ from headgates.workbench.ablation import (
     one_head_mask,
     significance_counts,
 )
-from headgates.workbench.table import read_table, write_table
+from headgates.workbench.table import read_table
 
 R = 211  # resamples
 QUIET = {"report": lambda line: None}
@@ -101,8 +101,8 @@ def test_files_hold_rows_settings_signatures_provenance_and_statistics(make_dens
     base = score(dense.translator.translate(dense.test[0]), dense.test[1])
     assert found["base"] == {"bleu": base["bleu"], "chrf": base["chrf"]}
     assert found["signatures"] == base.signatures
-    assert found["made_of"]["resamples"] == R
-    assert found["made_of"]["search"]["beam"] == 1
+    assert found["cache_key"]["resamples"] == R
+    assert found["cache_key"]["search"]["beam"] == 1
     assert found["command"] == "python prune.py"
     assert found["changed_share"] == pytest.approx(np.mean([row["changed_share"] for row in rows]))
     with np.load(dense.folder / "ablation/one.npz") as kept:
@@ -154,26 +154,12 @@ def test_an_interrupted_table_goes_on_after_its_last_part_and_ends_the_same(make
     assert counter.calls == (1 if beam == 1 else 3)  # read from its file
 
 
-def test_a_table_with_p_values_of_another_test_is_made_again_from_the_statistics_beside_it(
-    make_dense, monkeypatch
-):
-    dense = make_dense()
-    rows = ablate_one(dense, kinds=None, resamples=R, **QUIET)
-    about = dense.folder.read_json("ablation/one.json")
-    del about["made_of"]["significance_test"]  # as earlier versions wrote it
-    dense.folder.write_json("ablation/one.json", about)
-    write_table(dense.folder, "ablation/one.csv", [{**row, "p_value": 0.5} for row in rows])
-    monkeypatch.setattr(ablated_stats, "ablated_translations", None)  # nothing is translated
-    assert ablate_one(dense, kinds=None, resamples=R, **QUIET) == rows
-    assert read_table(dense.folder, "ablation/one.csv")[0]["p_value"] == rows[0]["p_value"]
-
-
 def test_a_table_of_another_model_or_text_is_refused_unless_fresh(make_dense):
     dense = make_dense()
     ablate_one(dense, kinds=None, resamples=R, **QUIET)
     with pytest.raises(
         ValueError,
-        match=r"ablation/one\.csv was made with other resamples than this command; --fresh makes it anew",
+        match=r"ablation/one\.json was made with other resamples than this command; --fresh makes it anew",
     ):
         ablate_one(dense, kinds=None, resamples=R + 1, **QUIET)
     dense.test = (dense.test[0][1:], dense.test[1][1:])

@@ -169,9 +169,9 @@ def test_the_folder_holds_rows_settings_order_and_scores(dense):
     assert about["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert about["chosen"] == choose_step(rows)
     assert (
-        about["settings"]["order"],
-        about["settings"]["step"],
-        about["settings"]["valid"]["sentences"],
+        about["cache_key"]["order"],
+        about["cache_key"]["step"],
+        about["cache_key"]["valid"]["sentences"],
     ) == ("weight-norm", 0.25, 19)
     order = HeadMap.load(dense.folder / f"curves/{name}-order.json").flat()
     scores = HeadMap.load(dense.folder / "scores/weight-norm.json").flat()

@@ -86,7 +86,7 @@ def test_a_share_is_a_fixed_sample_and_validation_is_as_written(told, base):
     assert text.data(base).corpus.train is text.corpus.train
 
 
-def test_the_base_translates_once_and_a_short_file_is_made_again(told, base, translated, capsys):
+def test_the_base_translates_once_and_a_broken_file_is_refused_unless_fresh(told, base, translated):
     config = told("--distill.sequences", 0.5)
     first = distilled_lines(ExperimentText(config), base)
     assert len(translated) == len(first)
@@ -94,9 +94,10 @@ def test_the_base_translates_once_and_a_short_file_is_made_again(told, base, tra
     assert distilled_lines(ExperimentText(config), base) == first
     assert len(translated) == len(first)
     file.write_text("torn\n", encoding="utf-8")
-    assert distilled_lines(ExperimentText(config), base) == first
+    with pytest.raises(ValueError, match="is broken .*--fresh"):
+        distilled_lines(ExperimentText(config), base)
+    assert distilled_lines(ExperimentText(replace(config, fresh=True)), base) == first
     assert len(translated) == 2 * len(first)
-    assert f"1 lines, expected {len(first)}; it is made again" in capsys.readouterr().out
     other = ExperimentText(replace(config, search=replace(config.search, beam=config.search.beam + 1)))
     distilled_lines(other, base)
     assert len(list((base / "distilled").iterdir())) == 2

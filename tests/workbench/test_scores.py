@@ -258,7 +258,8 @@ def test_kept_scores_are_read_without_a_pass_and_computed_again_when_fresh(dense
 def test_kept_scores_of_another_model_are_refused(dense, request_):
     found = head_scores("gradient", request_)
     other = HeadMap({site: row for site, row in found.items() if site.kind != "cross"})
-    dense.folder.write_json("scores/gradient.json", other.to_json())
+    kept = dense.folder.read_json("scores/gradient.json")
+    dense.folder.write_json("scores/gradient.json", kept | {"heads": other.to_json()})
     with pytest.raises(
         ValueError,
         match=r"scores/gradient\.json .*: it has no scores of the \d heads of decoder\.0\.cross; .*--fresh",
