@@ -1,4 +1,4 @@
-"""What a benchmark imports when it measures exists: most of it is imported late, where no other test looks."""
+"""What a benchmark imports when it measures exists: most of it is imported late, where no test looks."""
 
 import ast
 import importlib
