@@ -45,6 +45,7 @@ POINTS = "points.json"
 KEPT = ("settings", "run_hash", "status", "run", "seconds", "error")  # of a point, in POINTS
 UNFOUND = "it ended without an error, but no finished run has its configuration"
 SLURM_POLL = 2.0  # seconds between looks at jobs
+LINE = "run, or last line"
 WIDTH = 140  # of the table in a log file
 # settings that decide which text is read
 TEXT = ("data", "data_dir", "src", "tgt", "train_files", "valid_files", "test_files", "test_sentences")
@@ -318,15 +319,14 @@ def table(folder: RunFolder, points: Sequence[Point], running: Mapping[str, Runn
     counts = Counter(point.status for point in points)
     title = ", ".join(f"{count} {status}" for status, count in counts.items())
     shown = Table(title=f"{folder.path}: {title}", title_justify="left")
-    for name in (*points[0].settings, "state", "run, or last line", "heads", "score", "time"):
-        long = name == "run, or last line"
-        shown.add_column(name, no_wrap=long, overflow="ellipsis" if long else "fold", max_width=60)
+    for name in (*points[0].settings, "state", LINE, "heads", "score", "time"):
+        shown.add_column(name, no_wrap=name != LINE, max_width=60)  # in a narrow table LINE gives way
     entries = list(running.values()) if running is not None else [(point, None, None) for point in points]
     for point, job, begin in entries:
         line = next(reversed(last_lines(job)), "") if job else point.run or point.error or ""
         seconds = point.seconds + (time.monotonic() - begin if begin else 0)
-        cells = [*map(short, point.settings.values()), point.status, line, point.heads, point.score]
-        shown.add_row(
-            *map(Text, cells), minutes(seconds) if seconds else ""
-        )  # Text: a line may look like markup
+        before = (*map(short, point.settings.values()), point.status)
+        after = (point.heads, point.score, minutes(seconds) if seconds else "")
+        shown_line = Text(line, no_wrap=True, overflow="ellipsis")  # Text: it may look like markup
+        shown.add_row(*map(Text, before), shown_line, *after)
     return shown
