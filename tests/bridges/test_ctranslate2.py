@@ -123,6 +123,7 @@ def write(tmp_path):
             folder / ABOUT,
             {
                 "format": "ct2",
+                "sha256": {},
                 "search": asdict(translator.search),
                 "architecture": architecture(translator.model),
             },
