@@ -1,6 +1,7 @@
 """All that a stage does beside its optimiser steps, in one callback, so that its order is that of its
 lines."""
 
+import signal
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -30,6 +31,9 @@ class Watcher(pl.Callback):
     def on_validated(self, trainer: pl.Trainer, module: StageModule) -> None:
         """Called after each validation, while the weights that were validated are still in place. Its time is
         not counted as training."""
+
+    def on_preempted(self) -> None:
+        """Called where SIGTERM ends the training, once its last step is saved."""
 
 
 class StageCallback(Remembers, pl.Callback):
@@ -175,7 +179,7 @@ class StageCallback(Remembers, pl.Callback):
             self.save(trainer)
             self._begin = time.perf_counter()
         if ends:
-            self.signals.let_through()
+            self.end()
 
     # ---------------------------------------------------------------- the end of an epoch
 
@@ -198,7 +202,14 @@ class StageCallback(Remembers, pl.Callback):
         if self.gating is not None:
             self.history.write(module)
         if self.signals.heard is not None:
-            self.signals.let_through()
+            self.end()
+
+    def end(self) -> None:
+        """Let the signal that was held back end the training, whose last step is saved."""
+        if self.signals.heard == signal.SIGTERM:
+            for watcher in self.watchers:
+                watcher.on_preempted()
+        self.signals.let_through()
 
     def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
         if self.gating is not None:  # a stage killed after its last checkpoint trains no epoch more

@@ -1,56 +1,40 @@
 """Follow the runs of a command with Weights & Biases, with one W&B run for every run folder, or with nothing.
 
-Without a login the runs are kept offline in RUN/wandb, and the command ends with the line that uploads them.
-Under `wandb agent` the run that the command asks for is the agent's point of the sweep; a base that is
-trained on the way is a separate W&B run.
-"""
+RUN/wandb.json keeps the id of the W&B run, so that a resumed command continues it, and whether its results
+are logged. Without a login the runs are kept offline in RUN/wandb, and the command ends with the line that
+uploads them. Under `wandb agent` the run that the command asks for is the agent's point of the sweep; a base
+that is trained on the way is a separate W&B run. A failure of W&B never stops a run: it becomes one line on
+stderr."""
 
+import csv
 import os
-import re
 import secrets
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.loggers import Logger, WandbLogger
 
 from headgates.configs.schema import FitConfig
 from headgates.data.ranks import is_first
-from headgates.lightning_modules.wandb_run import (
-    GateMaps,
-    StageLogger,
-    WandbRun,
-    complain,
-    final_items,
-    read_state,
-)
-from headgates.lightning_modules.wandb_tables import LONGEST, configuration
+from headgates.lightning_modules import wandb_tables
+from headgates.lightning_modules.remembers import Remembers
+from headgates.lightning_modules.stage_callback import Watcher
 from headgates.models.progress import say
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import Lines
 
+STATE = "wandb.json"
 PROJECT = "headgates"
-REFUSED = "/\\#?%:"  # W&B takes no name with one of these
-AGENT = (
-    "WANDB_SWEEP_ID",
-    "WANDB_RUN_ID",
-    "WANDB_SWEEP_PARAM_PATH",
-)  # by which `wandb agent` names the run that it wants
+AGAIN, WITHOUT = "tries again next time", "goes on without it"
+AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # the run that `wandb agent` wants
 # Nothing of the machine is logged but the load of its processors and memory.
-PRIVATE: dict[str, Any] = {
-    "console": "off",
-    "disable_code": True,
-    "disable_git": True,
-    "disable_job_creation": True,
-    "host": "",
-    "label_disable": True,
-    "save_code": False,
-    "symlink": False,
-    "x_disable_meta": True,
-    "x_save_requirements": False,
-}
+OFF = ("disable_code", "disable_git", "disable_job_creation", "label_disable", "x_disable_meta", "quiet")
+ON = ("save_code", "symlink", "x_save_requirements")
 
 
 class Tracker:
@@ -64,51 +48,173 @@ class Tracker:
         stage; base: the run it starts from."""
 
     def loggers(self, stage: str) -> list[Logger]:
-        """Return the loggers that a stage's numbers go to beside metrics.csv."""
+        """Where a stage's numbers go beside metrics.csv."""
         return []
 
-    def watchers(self, stage: str) -> list[pl.Callback]:
-        """Return the callbacks that follow a stage while it trains."""
+    def watchers(self, stage: str) -> list[Watcher]:
+        """Who looks on while a stage trains."""
         return []
 
     def finish(self, test: Lines) -> None:
-        """Log the results of the folder, whose result.json is written. test: source and reference lines of
-        the test set."""
+        """Log the results of the folder, whose result.json is written. test: source and reference lines."""
 
     def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
-        """Log the final results of a finished run where they are not logged yet, even if an earlier command
-        finished the run."""
+        """Log what is not logged yet of a finished run, even if an earlier command finished it."""
 
     def close(self) -> None:
         """End what is still open, however the command ends."""
 
 
 def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
-    """Return a tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device
-    and versions of this process.
-
-    Raises ValueError where W&B is not installed or would refuse a name in its environment variables."""
+    """A tracker that logs to W&B for --logger wandb, else one that does nothing. facts: commit, device and
+    versions of this process. Raises ValueError as `is_followed` does."""
     return WandbTracker(config.job, facts) if is_first() and is_followed(config.logger) else Tracker()
 
 
 def is_followed(logger: str) -> bool:
-    """Whether W&B follows a command. Raises ValueError where W&B is not installed or would refuse a name in
-    its environment variables."""
+    """Whether W&B follows a command. Raises ValueError where W&B is not installed or refuses the name in
+    WANDB_PROJECT."""
     if logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
         return False
     if find_spec("wandb") is None:
         raise ValueError("--logger wandb needs the package wandb: pip install wandb, or take --logger csv")
-    for variable in ("WANDB_PROJECT", "WANDB_ENTITY"):
-        check_name(variable, os.environ.get(variable) or PROJECT)
+    import wandb  # here: a second to import, and most runs do not use it
+
+    try:
+        wandb.Settings(project=project())
+    except wandb.Error as error:
+        raise ValueError(f"WANDB_PROJECT: {error}; choose another name") from error
     return True
 
 
-def check_name(variable: str, name: str) -> None:
-    """Raises ValueError, saying what W&B takes, where it would refuse the name of a project or an entity."""
-    if not name.strip() or len(name) > LONGEST or set(name) & set(REFUSED):
-        cure = re.sub(r"[^\w.-]+", "-", name).strip("-")[:LONGEST] or PROJECT
-        takes = f"1 to {LONGEST} letters, digits, '-', '_' and '.', and none of {' '.join(REFUSED)}"
-        raise ValueError(f"{variable}: W&B takes {takes}; got {name!r}; take for example {cure}")
+def project() -> str:
+    return os.environ.get("WANDB_PROJECT") or PROJECT
+
+
+class FollowedRun:
+    """The open W&B run of a folder."""
+
+    def __init__(self, run: Any, folder: RunFolder, job: str, config: dict[str, Any]):
+        self.run, self.folder, self.job, self.config = run, folder, job, config
+        self.ended = self.lost = False
+        self.state = {"project": run.project, "entity": run.entity or None, "id": run.id, "logged": False}
+        self.offline = run.settings.mode == "offline"
+        if not (state_of(folder) and folder.finished()):  # else it stays with the W&B run that saw it trained
+            folder.write_json(STATE, self.state)
+
+    def log(self, numbers: dict[str, Any], step: int) -> None:
+        """Log a row of the history, until that fails."""
+        row = numbers | {"trainer/global_step": step}
+        self.lost = self.lost or not self.attempt({"history": lambda: self.run.log(row)}, WITHOUT)
+
+    def attempt(self, actions: dict[str, Callable[[], Any]], consequence: str = AGAIN) -> bool:
+        """Whether all actions succeed; what fails is one line on stderr."""
+        failed: dict[str, Exception] = {}
+        for what, action in actions.items():
+            try:
+                action()
+            except Exception as error:  # of the disk, the network or W&B itself: none may cost the run
+                failed[what] = error
+        if failed:
+            why = " ".join(str(next(iter(failed.values()))).split())
+            results = f"all results are in {self.folder.path}"
+            text = f"could not log {', '.join(failed)} ({why}); the command {consequence}"
+            print(f"wandb: {text}, and {results}", file=sys.stderr, flush=True)
+        return not failed
+
+    def finish(self, test: Lines) -> None:
+        """Log summary, tables and files, and end the run."""
+        files = [name for name in wandb_tables.FILES if (self.folder / name).is_file()]
+        logged = self.attempt(
+            {
+                "summary": lambda: self.run.summary.update(wandb_tables.summary(self.folder)),
+                "comparison": lambda: self.log_table("comparison", wandb_tables.comparison(self.folder)),
+                "translations": lambda: self.log_table(
+                    "translations", wandb_tables.translations(self.folder, test)
+                ),
+                **{name: lambda name=name: self.log_file(name) for name in files},  # type: ignore[misc]
+            }
+        )
+        self.end(0)
+        if state_of(self.folder).get("id") == self.state["id"]:
+            self.folder.write_json(STATE, {**self.state, "logged": logged})
+
+    def log_table(self, name: str, table: wandb_tables.Table) -> None:
+        import wandb
+
+        self.run.log({name: wandb.Table(columns=table[0], data=table[1])})
+
+    def log_file(self, name: str) -> None:
+        """Log a file as the artifact `<run>-<file>`."""
+        import wandb
+
+        kind, row = wandb_tables.FILES[name], wandb_tables.own_row(self.folder)
+        known = {key: self.config[key] for key in ("run_hash", "base_hash", "seed") if key in self.config}
+        about = known | {"heads_open": row.heads_open, row.metric: row.main.value}
+        artifact = wandb.Artifact(wandb_tables.artifact_name(self.folder, name), type=kind, metadata=about)
+        # a model never changes: it is uploaded from where it lies, the others are copied
+        policy: Any = "immutable" if kind == "model" else "mutable"
+        artifact.add_file(str(self.folder / name), name=name, policy=policy, skip_cache=True)
+        self.run.log_artifact(artifact, aliases=wandb_tables.aliases(self.config))
+
+    def end(self, exit_code: int) -> None:
+        """End the W&B run; later calls do nothing. exit_code: not 0 for a run that was interrupted."""
+        if not self.ended:
+            self.ended = True
+            self.attempt({"the end of the run": lambda: self.run.finish(exit_code=exit_code)})
+
+
+class StageLogger(WandbLogger):
+    """Lightning's logger, for one stage: the names of the folder's first stage stand alone, those of another
+    begin with its name."""
+
+    LOGGER_JOIN_CHAR = "/"
+
+    def __init__(self, followed: FollowedRun, stage: str):
+        super().__init__(experiment=followed.run, prefix="" if stage == followed.job else stage)
+        self.followed = followed
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        named = {f"{self._prefix}/{name}" if self._prefix else name: float(x) for name, x in metrics.items()}
+        self.followed.log(named, int(step or 0))
+
+
+class WandbWatcher(Remembers, Watcher):
+    """Logs the gates after every epoch, as a picture and a table of the heads after all epochs so far."""
+
+    remembered = ("rows",)
+
+    def __init__(self, followed: FollowedRun):
+        self.followed, self.rows = followed, list[dict[str, Any]]()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
+        if module.gating is None or not trainer.is_global_zero:
+            return
+        epoch = trainer.current_epoch + 1
+        now = wandb_tables.heads(module.gate_bank, epoch)
+        self.rows = [*(row for row in self.rows if row["epoch"] < epoch), *now]
+        self.followed.attempt({"heat map": lambda: self.draw(now, trainer.global_step - 1)}, WITHOUT)
+
+    def draw(self, now: Sequence[dict[str, Any]], step: int) -> None:
+        import wandb
+        from matplotlib.figure import Figure  # here: half a second, and most runs do not need it
+
+        sites = list(dict.fromkeys(row["site"] for row in now))
+        values = np.full((len(sites), 1 + max(row["head"] for row in now)), np.nan)
+        for row in now:
+            values[sites.index(row["site"]), row["head"]] = row["p_open"]
+        figure = Figure(layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(values, vmin=0, vmax=1, cmap="cividis", aspect="auto")
+        axes.set_yticks(range(len(sites)), sites)
+        axes.set(xlabel="head", title=f"P(open), epoch {now[0]['epoch']}")
+        figure.colorbar(image)
+        table = wandb.Table(columns=list(now[0]), data=[list(row.values()) for row in self.rows])
+        self.followed.log({"gates/heads": table, "gates/heatmap": wandb.Image(figure)}, step)
+
+    def on_preempted(self) -> None:
+        """Let a sweep start this run again elsewhere."""
+        self.followed.attempt({"the preemption": self.followed.run.mark_preempting})
 
 
 class WandbTracker(Tracker):
@@ -117,88 +223,93 @@ class WandbTracker(Tracker):
     def __init__(self, asked: str, facts: dict[str, Any]):
         self.asked, self.facts = asked, facts
         self.agent = {name: os.environ[name] for name in AGENT if name in os.environ}
-        self.runs: list[WandbRun] = []  # only the last may still be open
-
-    @property
-    def run(self) -> WandbRun:
-        return self.runs[-1]
+        self.runs: list[FollowedRun] = []  # only the last may still be open
 
     def open(self, folder: RunFolder, job: str, base: RunFolder | None = None) -> None:
         """Raises ValueError where W&B refuses: the name, the login, no network."""
-        import wandb  # here: a second to import, and most runs do not use it
+        import wandb
 
         if self.agent:
             wandb.teardown()  # it reads its environment once
             for name in self.agent:
                 os.environ.pop(name, None)
             os.environ.update(self.agent if job == self.asked else {})
-        config = configuration(folder, self.facts)
+        config = wandb_tables.configuration(folder, self.facts)
         self.runs.append(open_run(folder, job, config, base or folder))
 
     def loggers(self, stage: str) -> list[Logger]:
-        self.run.begin(stage)
-        return [StageLogger(self.run, stage)]
+        return [StageLogger(self.runs[-1], stage)]
 
-    def watchers(self, stage: str) -> list[pl.Callback]:
-        return [GateMaps(self.run)] if stage == "gates" else []
+    def watchers(self, stage: str) -> list[Watcher]:
+        return [WandbWatcher(self.runs[-1])]
 
     def finish(self, test: Lines) -> None:
-        self.run.finish(test)
+        self.runs[-1].finish(test)
 
     def complete(self, folder: RunFolder, job: str, base: RunFolder | None, test: Lines) -> None:
-        state = read_state(folder)
-        lacks = set(final_items(folder)) - set(state.get("logged", ()))
-        if any(run.folder.path == folder.path for run in self.runs) or not (lacks or self.agent):
+        before = state_of(folder)
+        seen = any(run.folder.path == folder.path for run in self.runs)
+        if seen or (before.get("logged") and not self.agent):
             return
         self.open(folder, job, base)
-        if (
-            self.run.state["id"] != state.get("id") and (folder / "metrics.csv").is_file()
-        ):  # a W&B run that has not seen the training
-            self.run.replay()
+        if self.runs[-1].state["id"] != before.get("id"):  # a W&B run that has not seen the training
+            with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    logger, step = StageLogger(self.runs[-1], row.pop("stage")), int(row.pop("step"))
+                    logger.log_metrics({name: value for name, value in row.items() if value}, step)
         self.finish(test)
 
     def close(self) -> None:
         if self.runs:
             import wandb
 
-            self.run.end(1)  # `finish` has ended the others
+            self.runs[-1].end(1)  # `finish` has ended the others
             wandb.teardown()
         os.environ.update(self.agent)
         say_how_to_upload(self.runs)
 
 
-def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolder) -> WandbRun:
-    """Return the open W&B run of a folder, in the group of its base.
+def state_of(folder: RunFolder) -> dict[str, Any]:
+    """The content of wandb.json; an empty dictionary if the folder has no W&B run."""
+    return dict(folder.read_json(STATE)) if (folder / STATE).is_file() else {}
+
+
+def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolder) -> FollowedRun:
+    """The open W&B run of a folder, in the group of its base.
 
     Raises ValueError where W&B refuses: the name, the login, no network."""
     import wandb
 
     base_hash = config.get("base_hash") or config.get("run_hash") or ""
-    group = f"{base.path.name}-{base_hash[:6]}"  # siblings stand together
-    arguments: dict[str, Any] = {
-        "dir": str(folder.path),
-        "name": folder.path.name,
-        "group": group,
-        "job_type": job,
-        "resume": "allow",
-    }
+    known = state_of(folder)
+    run_id = os.environ.get("WANDB_RUN_ID") or known.get("id") or secrets.token_hex(4)
+    where = {"project": project(), "entity": os.environ.get("WANDB_ENTITY") or None}
+    if run_id == known.get("id"):  # which stays where it is
+        where = {name: known[name] for name in where}
     try:
-        arguments["mode"] = mode = mode_without_asking()
-        offline = "offline" in (mode, os.environ.get("WANDB_MODE"))
-        settings = wandb.Settings(
-            **PRIVATE, silent=offline, quiet=True
-        )  # online it says where the run is seen
-        run = wandb.init(**arguments, **project_and_id(folder), config=config, settings=settings)
+        mode = mode_without_asking()
+        silent = "offline" in (mode, os.environ.get("WANDB_MODE"))  # online it says where the run is seen
+        private: dict[str, Any] = dict.fromkeys(OFF, True) | dict.fromkeys(ON, False)
+        logger = WandbLogger(
+            name=folder.path.name,
+            save_dir=folder.path,
+            id=run_id,
+            group=f"{base.path.name}-{base_hash[:6]}",  # siblings stand together
+            job_type=job,
+            mode=mode,
+            config=config,
+            settings=wandb.Settings(console="off", host="", silent=silent, **private),
+            **where,
+        )
+        return FollowedRun(logger.experiment, folder, job, config)
     except wandb.Error as error:
-        raise ValueError(
-            f"W&B: {' '.join(str(error).split())} (WANDB_MODE=offline keeps runs here for now)"
-        ) from error
-    return WandbRun(run, folder, job, config)
+        why = " ".join(str(error).split())
+        raise ValueError(f"W&B: {why} (WANDB_MODE=offline keeps runs here for now)") from error
 
 
-def say_how_to_upload(runs: Sequence[WandbRun]) -> None:
+def say_how_to_upload(runs: Sequence[FollowedRun]) -> None:
     """Say the line that uploads the runs which are kept offline."""
-    offline = dict.fromkeys(run.folder.path for run in runs if run.state["mode"] == "offline")
+    offline = dict.fromkeys(run.folder.path for run in runs if run.offline)
     if offline:
         why = "kept offline" if os.environ.get("WANDB_MODE") else "no login found, so runs are kept offline"
         paths = " ".join(f"{shlex.quote(str(path))}/wandb/offline-run-*" for path in offline)
@@ -206,31 +317,10 @@ def say_how_to_upload(runs: Sequence[WandbRun]) -> None:
 
 
 def mode_without_asking() -> str | None:
-    """Return "offline" where W&B would ask for a login, else None, which leaves the mode to W&B's own
-    settings."""
+    """ "offline" where W&B would ask for a login, else None, which leaves the mode to W&B's own settings."""
     import wandb
 
     if os.environ.get("WANDB_MODE"):
         return None
-    settings = wandb.setup(
-        settings=wandb.Settings(silent=True)
-    ).settings  # silent: or it says who is logged in
+    settings = wandb.setup(settings=wandb.Settings(silent=True)).settings  # or it says who is logged in
     return None if settings.mode == "disabled" or wandb.login(prompt=False, verify=False) else "offline"
-
-
-def project_and_id(folder: RunFolder) -> dict[str, Any]:
-    """Return project, entity and id of the folder's W&B run, or new ones; nothing under an agent, whose own
-    W&B reads by itself."""
-    if os.environ.get("WANDB_SWEEP_ID"):
-        os.environ.setdefault("WANDB_PROJECT", PROJECT)
-        return {}
-    state, wanted = read_state(folder), os.environ.get("WANDB_PROJECT") or PROJECT
-    run_id = os.environ.get("WANDB_RUN_ID") or state.get("id") or secrets.token_hex(4)
-    if run_id != state.get("id"):
-        return {"project": wanted, "entity": os.environ.get("WANDB_ENTITY") or None, "id": run_id}
-    if os.environ.get("WANDB_PROJECT") and wanted != state["project"]:
-        complain(
-            f"{folder.path} is in the project {state['project']} already, so WANDB_PROJECT={wanted} is not "
-            "used"
-        )
-    return {"project": state["project"], "entity": state["entity"], "id": run_id}

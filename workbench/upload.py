@@ -31,11 +31,14 @@ def log_grid(
         rows = read_table(folder, f"{name}.csv")
         points = partial(wandb.Table, columns=list(rows[0]), data=[list(row.values()) for row in rows])
         figure = partial(wandb.Image, str(folder / f"{name}.png"))
-        run.try_to_log("points", lambda: run.run.log({"points": points(), "figure": figure()}))
-        run.try_to_log("summary", lambda: run.run.summary.update(dict(summary)))
+        run.attempt(
+            {
+                "points": lambda: run.run.log({"points": points(), "figure": figure()}),
+                "summary": lambda: run.run.summary.update(dict(summary)),
+            }
+        )
         run.end(0)
     finally:
         run.end(1)
         wandb.teardown()
-    run.report_failures("the same command tries again, and")
     say_how_to_upload([run])

@@ -1,7 +1,6 @@
 """A tiny experiment that W&B follows offline, and its runs read back by W&B's own reader."""
 
 import contextlib
-import csv
 import io
 import json
 import os
@@ -53,32 +52,20 @@ def fragments(folder):
 
 def records(folder):
     """(kind, content) of every record, as `wandb leet inspect` prints them."""
-    found = []
     from wandb.util import get_core_path  # here: wandb need not be installed
 
+    found = []
     for path in fragments(folder):
         words = [get_core_path(), "leet", "inspect", "-json", "-no-observability", "-run-file", str(path)]
-        lines = subprocess.run(
-            words, capture_output=True, text=True, timeout=100, check=True
-        ).stdout.splitlines()
-        found += [(record["type"], record[record["type"]]) for record in map(json.loads, lines)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
+        found += [
+            (record["type"], record[record["type"]]) for record in map(json.loads, done.stdout.splitlines())
+        ]
     return found
 
 
 def of(kind, found):
     return [content for each, content in found if each == kind]
-
-
-def run_record(folder):
-    return of("run", records(folder))[0]
-
-
-def history(found):
-    """The rows without W&B's own columns."""
-    return [
-        {name: value for name, value in row["item"].items() if not name.startswith("_")}
-        for row in of("history", found)
-    ]
 
 
 def summary(found):
@@ -96,44 +83,20 @@ def artifacts(found):
     return {record["name"]: record for record in of("artifact", found) if record["type"] != "run_table"}
 
 
-def metrics(folder, stage):
-    """step -> numbers of metrics.csv."""
-    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["stage"] == stage]
+def run_record(folder):
+    return of("run", records(folder))[0]
+
+
+def history(found):
+    """{(step, name): value} of the numbers; pictures and tables left out."""
+    step = "trainer/global_step"
+    rows = [row["item"] for row in of("history", found) if step in row["item"]]
+    wanted = ("train/", "val/", "gates/")
     return {
-        int(row.pop("step")): {name: float(x) for name, x in row.items() if x and name != "stage"}
+        (row[step], name): value
         for row in rows
+        for name, value in row.items()
+        if "." not in name
+        and (name.endswith("epoch") or any(room in name for room in wanted))
+        and name != step
     }
-
-
-def seen(found, stage, prefix=""):
-    """[(step, numbers)] of the history, pictures and tables left out."""
-    rows = [
-        row
-        for row in history(found)
-        if row.get("stage") == stage and not any("._type" in name for name in row)
-    ]
-    return [
-        (
-            row.pop(f"{prefix}step"),
-            {name.removeprefix(prefix): x for name, x in row.items() if name != "stage"},
-        )
-        for row in rows
-    ]
-
-
-def assert_same_history(rows, expected):
-    """Every row stands in metrics.csv at its step, and every number of metrics.csv in a row."""
-    assert rows
-    for step, numbers in rows:
-        assert numbers == pytest.approx({name: expected[step][name] for name in numbers})
-    for name in {name for numbers in expected.values() for name in numbers}:
-        values = {numbers[name] for numbers in expected.values() if name in numbers}
-        assert sorted({numbers[name] for _, numbers in rows if name in numbers}) == pytest.approx(
-            sorted(values)
-        )
-
-
-def draw(run, rows):
-    """Called in a process of its own, as rank zero's is where there are several devices."""
-    run.log_gates(rows, epoch=1, step=0)
