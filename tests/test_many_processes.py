@@ -102,7 +102,7 @@ def test_two_processes_make_the_run_of_one(way, one, flags, tmp_path):
     done = launched(way, [*flags, "--runs", str(tmp_path)])
     assert [code for code, _, _ in done] == [0] * len(done), done
     said = "".join(out for _, out, _ in done)
-    assert said.count("base: training") == 1
+    assert said.count("base: epoch 1 of 2") == 1
     assert said.count("report: ") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in one.iterdir())
     for folder in map(RunFolder, sorted(one.iterdir())):
