@@ -48,7 +48,7 @@ def test_two_runs_share_one_base_and_are_made_once(sweep_here, write, tiny_flags
         ["sweep-own", *names, *(path.name for path in runs.glob("*-none-s1"))]
     ), "one base for both"
     logs = [(runs / f"sweep-own/logs/{point['run_hash']}.log").read_text() for point in points]
-    assert sorted("base: training" in log for log in logs) == [False, True]
+    assert sorted("base: epoch 1" in log for log in logs) == [False, True]
     for point in points:
         run = RunFolder(runs / point["run"])
         assert run.run_hash() == point["run_hash"]
