@@ -44,7 +44,8 @@ class AnalyzeConfig(SourceOptions):
     )
     parses: str | None = setting(
         None,
-        "dependency trees for syntax: spacy:MODEL_OR_PATH, conllu:FILE or gold (toy alone); default gold for toy, else no syntax",
+        "dependency trees for syntax: spacy:MODEL_OR_PATH, conllu:FILE or gold (toy alone); default "
+        "gold for toy, else no syntax",
     )
     system: str | None = setting(
         None, "look at this system of the one RUN (l0, greedy, ...) instead of the base"
@@ -59,7 +60,8 @@ class AnalyzeConfig(SourceOptions):
     split: Literal["valid", "test"] = setting("valid", "text to look at")
     text: str | None = setting(
         None,
-        "look at these source sentences instead, a file of lines or CoNLL-U (.conllu, .conllu.gz); no translations, so enc-self alone",
+        "look at these source sentences instead, a file of lines or CoNLL-U (.conllu, .conllu.gz); no "
+        "translations, so enc-self alone",
     )
     out: str | None = setting(
         None,
@@ -68,16 +70,19 @@ class AnalyzeConfig(SourceOptions):
     sentences: int = setting(0, "the first so many pairs of it, 0 for all", at_least=0)
     lrp_rule: Literal["gate-gradient", "ratio"] = setting(
         "gate-gradient",
-        "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by step (ratio: paper)",
+        "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by "
+        "step (ratio: paper)",
     )
     lrp_aggregation: Literal["step", "sum"] = setting(
         "step",
-        "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the steps first, for less time",
+        "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the "
+        "steps first, for less time",
     )
     examples: int = setting(3, "sentences of the text whose attention the report draws", at_least=0)
     examples_from: str | None = setting(
         None,
-        f"draw it on these source sentences of yours instead, a file of up to {MOST_EXAMPLES} lines, as the model translates them",
+        f"draw it on these source sentences of yours instead, a file of up to {MOST_EXAMPLES} lines, as "
+        f"the model translates them",
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(False, "repeat analyses that are there already with the same settings")
@@ -97,11 +102,13 @@ class AnalyzeConfig(SourceOptions):
                 raise ValueError(f"{flag} is for {what}, but --what is {', '.join(self.what)}; add {what}")
         if self.text is not None and "enc-self" not in self.kinds:
             raise ValueError(
-                f"--text has no translations, so enc-self attention alone is looked at; --kinds is {','.join(self.kinds)}"
+                f"--text has no translations, so enc-self attention alone is looked at; --kinds is "
+                f"{','.join(self.kinds)}"
             )
         if self.out is not None and (Path(self.out).name != self.out or self.out in ("", "..")):
             raise ValueError(f"--out: expected the name of a folder inside RUN/analysis, got {self.out!r}")
         if self.system not in (None, "base") and len(self.sources) > 1:
             raise ValueError(
-                f"--system {self.system} looks at one run's own model; expected one run, got {len(self.sources)}"
+                f"--system {self.system} looks at one run's own model; expected one run, got "
+                f"{len(self.sources)}"
             )

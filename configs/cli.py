@@ -104,7 +104,8 @@ def to_yaml(config: Any, **recorded: Any) -> str:
     base_hash) is kept with it."""
     if unknown := sorted(set(recorded) - RECORDED):
         raise ValueError(
-            f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; add it there"
+            f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; "
+            f"add it there"
         )
     return dump_yaml(to_dict(config) | recorded)
 
@@ -157,7 +158,10 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
     examples = [line for line in (config_class.__doc__ or "").splitlines() if "python " in line]
     about += "\n\n" + "".join(f"{line}\n" for line in [*examples, ""][bool(not examples) :])
-    about += "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take commas or spaces."
+    about += (
+        "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; "
+        "lists take commas or spaces."
+    )
     settings = [setting for setting in all_settings(config_class) if setting.help]
     named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
     usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
@@ -254,7 +258,8 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
             follow = ["true"]
         if not follow:
             raise ConfigError(
-                f"{setting.flag} needs a value: {'the path of a YAML file' if name == 'config' else setting.expected()}"
+                f"{setting.flag} needs a value: "
+                f"{'the path of a YAML file' if name == 'config' else setting.expected()}"
             )
         flags.append((name, json.dumps(_names(follow)) if setting.is_list else follow[0]))
     return flags
@@ -346,7 +351,10 @@ def _parse_flags(
 
 
 def _wrong_value(name: str, setting: Setting, value: Any) -> str:
-    return f"{name}: expected {setting.expected()}, got {shortened(value)}{did_you_mean(str(value), setting.choices)}"
+    return (
+        f"{name}: expected {setting.expected()}, got "
+        f"{shortened(value)}{did_you_mean(str(value), setting.choices)}"
+    )
 
 
 def _nearest(name: str, known: Iterable[str], *, flags: bool) -> str:

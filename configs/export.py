@@ -13,7 +13,8 @@ EXPORT_FORMATS = {
     "torch": "torch.export programs, run by torch alone",
     "onnx": "ONNX graphs, run by onnxruntime",
     "ct2": "a CTranslate2 model, run by its own C++ search; opened with compute_type float32 or int8",
-    "hf": "a Hugging Face folder that from_pretrained reads, or gates.load_pruned where sites have different numbers of heads",
+    "hf": "a Hugging Face folder that from_pretrained reads, or gates.load_pruned where sites have "
+    "different numbers of heads",
     "fairseq": "a checkpoint of fairseq with its dictionaries",
     "marian": "Marian's .npz, read back by our own model; closed heads are heads of zeros in it",
 }
@@ -52,7 +53,8 @@ class ExportConfig(SourceOptions):
     batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once")
     lengths: list[int] = setting(
         [],
-        "report: source lengths in pieces, for each the nearest sentences; default the short, middle and long third",
+        "report: source lengths in pieces, for each the nearest sentences; default the short, middle "
+        "and long third",
     )
     beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy")
     repeats: int = setting(
@@ -60,7 +62,8 @@ class ExportConfig(SourceOptions):
     )
     closed: float | None = setting(
         None,
-        "report: close this share of the base's heads, those of lowest gradient importance, in place of what gates learned",
+        "report: close this share of the base's heads, those of lowest gradient importance, in place of "
+        "what gates learned",
     )
     quick: bool = setting(False, "report: one length, batch sizes 1 and 16, 2 rounds")
 
@@ -72,7 +75,8 @@ class ExportConfig(SourceOptions):
             raise ValueError("--report measures all formats; leave --to out")
         if self.closed is not None and (self.report is None or not 0 < self.closed <= 1):
             raise ValueError(
-                f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got {self.closed:g}"
+                f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got "
+                f"{self.closed:g}"
             )
         for flag, values in {
             "--batch-sizes": self.batch_sizes,
@@ -85,5 +89,6 @@ class ExportConfig(SourceOptions):
                 or not (values or flag == "--lengths")
             ):
                 raise ValueError(
-                    f"{flag}: expected whole numbers from 1 on, each once, got {', '.join(map(str, values)) or 'none'}"
+                    f"{flag}: expected whole numbers from 1 on, each once, got "
+                    f"{', '.join(map(str, values)) or 'none'}"
                 )

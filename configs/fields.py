@@ -76,7 +76,8 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
         choices = field.metadata.get("choices")
         if choices is not None and value is not None and value not in choices:
             raise ValueError(
-                f"{flag}: expected one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}"
+                f"{flag}: expected one of {', '.join(choices)}, got "
+                f"{value!r}{did_you_mean(str(value), choices)}"
             )
         if items is not None:
             unknown = [item for item in value if item not in items]

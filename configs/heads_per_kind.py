@@ -28,7 +28,8 @@ def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dic
             raise ValueError(f"{flag}: expected KIND=HEADS such as cross=12, got {item!r}")
         if kind not in KINDS:
             raise ValueError(
-                f"{flag}: unknown kind of attention {kind!r}{did_you_mean(kind, KINDS)}; expected {', '.join(KINDS)}"
+                f"{flag}: unknown kind of attention {kind!r}{did_you_mean(kind, KINDS)}; expected "
+                f"{', '.join(KINDS)}"
             )
         if kind in budget:
             raise ValueError(f"{flag}: {kind} is given twice, as {budget[kind]} and {heads}; keep one")
@@ -49,7 +50,8 @@ def check_budget(
         there_are = ", ".join(f"{name} {totals[name]}" for name in KINDS if totals.get(name)) or "none"
         if not totals.get(kind):
             raise ValueError(
-                f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each kind: {there_are}"
+                f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each "
+                f"kind: {there_are}"
             )
         if not 0 <= keep <= totals[kind]:
             raise ValueError(

@@ -127,6 +127,7 @@ def method_of(config: dict[str, Any]) -> GateMethod | None:
         return None
     if name not in METHODS:
         raise ValueError(
-            f"the run's gates are of the method {name!r}, which this version does not have; it has {', '.join(METHODS)}"
+            f"the run's gates are of the method {name!r}, which this version does not have; it has "
+            f"{', '.join(METHODS)}"
         )
     return METHODS[name]

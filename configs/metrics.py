@@ -9,7 +9,8 @@ own system (base, base-continued or that of its gates). Every system of the comp
 from headgates.configs.schema import KINDS
 
 HISTORY = {
-    "train/loss": "mean cross-entropy of the steps since the last row, nats per target token, with label smoothing, without the penalty",
+    "train/loss": "mean cross-entropy of the steps since the last row, nats per target token, with label "
+    "smoothing, without the penalty",
     "train/learning_rate": "learning rate of the model's weights",
     "val/loss": "cross-entropy of the whole validation set, nats per target token",
     "val/perplexity": "exp of it",

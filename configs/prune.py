@@ -35,7 +35,8 @@ class PruneConfig(SourceOptions):
     )
     by: list[str] = setting(
         [],
-        f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default gradient, or none with --ablate",
+        f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default gradient, or none "
+        f"with --ablate",
         items=ORDERS,
     )
     kinds: list[str] = setting(
@@ -49,11 +50,13 @@ class PruneConfig(SourceOptions):
     recompute: bool = setting(False, "gradient and reverse: score the open heads anew after every step")
     abs: Literal["sentence", "token", "batch"] = setting(
         "sentence",
-        "gradient and reverse: absolute value per sentence (the paper), per query position (its code), per batch (depends on the batches)",
+        "gradient and reverse: absolute value per sentence (the paper), per query position (its code), "
+        "per batch (depends on the batches)",
     )
     normalise: Literal["l2", "none"] | None = setting(
         None,
-        "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for the other orders",
+        "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for "
+        "the other orders",
     )
     sentences: int = setting(
         0,
@@ -74,7 +77,8 @@ class PruneConfig(SourceOptions):
     )
     heads: list[int] = setting(
         [],
-        "instead of curves: close down to exactly so many open heads of the whole model; several, comma-separated",
+        "instead of curves: close down to exactly so many open heads of the whole model; several, "
+        "comma-separated",
     )
     save: str | None = setting(
         None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's"
@@ -106,7 +110,8 @@ class PruneConfig(SourceOptions):
         if self.sentences and not READS_PAIRS & set(self.orders):
             readers = ", ".join(name for name in SCORES if name in READS_PAIRS)
             raise ValueError(
-                f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add one of them"
+                f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add "
+                f"one of them"
             )
         if self.ablate and self.close != "zero":
             raise ValueError(
@@ -130,7 +135,8 @@ class PruneConfig(SourceOptions):
         if len(self.also_files) % 2:
             count = len(self.also_files)
             raise ValueError(
-                f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: {', '.join(self.also_files)}"
+                f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: "
+                f"{', '.join(self.also_files)}"
             )
 
     def check_heads(self) -> None:
@@ -140,7 +146,8 @@ class PruneConfig(SourceOptions):
                 raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
             if not CLOSINGS[self.close].permanent:
                 raise ValueError(
-                    f"--close {self.close} draws anew at every pass, so there is no model to --save; close with repair"
+                    f"--close {self.close} draws anew at every pass, so there is no model to --save; close "
+                    f"with repair"
                 )
             if self.save in (".", "..") or "/" in self.save or "\\" in self.save or not self.save.strip():
                 raise ValueError(f"--save {self.save!r}: expected a name, of a folder beside SOURCE's run")

@@ -82,7 +82,8 @@ class ModelConfig(Architecture):
     max_positions: int = setting(256, "longest sequence, in tokens (rows of the learned table)", at_least=2)
     embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
         "tied",
-        "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: target and output",
+        "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: "
+        "target and output",
     )
     dropout: float = setting(
         0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1
@@ -175,7 +176,8 @@ class FitConfig(ForeignOptions):
 
     data: str | None = setting(
         "toy",
-        "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files, plain or .gz, or hf:NAME (Hugging Face)",
+        "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files, plain or "
+        ".gz, or hf:NAME (Hugging Face)",
     )
     data_dir: str | None = setting(
         None, "folder that holds local copies of named corpora, searched before downloading"
@@ -193,7 +195,8 @@ class FitConfig(ForeignOptions):
     )
     gate: str = setting(
         "l0",
-        f"method that learns which heads stay, {', '.join(METHODS)}; scores: no gates, rows of scores at --heads; none: the base alone",
+        f"method that learns which heads stay, {', '.join(METHODS)}; scores: no gates, rows of scores at "
+        f"--heads; none: the base alone",
         choices=GATES,
     )
     lam: float = setting(
@@ -201,7 +204,8 @@ class FitConfig(ForeignOptions):
     )
     heads: int | None = setting(
         None,
-        "heads kept open in total; with --gate l0 the price is steered to that number, with --gate scores its rows have it",
+        "heads kept open in total; with --gate l0 the price is steered to that number, with --gate "
+        "scores its rows have it",
         at_least=0,
     )
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
@@ -211,7 +215,8 @@ class FitConfig(ForeignOptions):
     )
     fewest: bool = setting(
         False,
-        "a curve down to a sixteenth of the heads; the run's system has the fewest that lose at most --max-drop",
+        "a curve down to a sixteenth of the heads; the run's system has the fewest that lose at most "
+        "--max-drop",
     )
     max_drop: float = setting(
         0.3,
@@ -220,7 +225,8 @@ class FitConfig(ForeignOptions):
     )
     from_scratch: bool = setting(
         False,
-        "one more row: the same open heads from random weights, trained as the base, then as long as the gates (Voita et al. 2019)",
+        "one more row: the same open heads from random weights, trained as the base, then as long as "
+        "the gates (Voita et al. 2019)",
     )
     freeze_decoder: bool = setting(
         False, "train gates, encoder and its own embeddings only (Voita et al. 2019, section 6.2)"
@@ -248,7 +254,8 @@ class FitConfig(ForeignOptions):
     )
     strategy: Literal["ddp", "fsdp"] = setting(
         "ddp",
-        "ddp: every process has all weights while it trains; fsdp: its share of them, of their gradients and of Adam's state",
+        "ddp: every process has all weights while it trains; fsdp: its share of them, of their "
+        "gradients and of Adam's state",
     )
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     precision: Literal["auto", "32", "bf16"] = setting(
@@ -271,7 +278,8 @@ class FitConfig(ForeignOptions):
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
     greedy_sentences: int = setting(
         0,
-        "training pairs that scores of post-hoc rows read, a fixed sample; 0: each score's own number, 16,000 for greedy",
+        "training pairs that scores of post-hoc rows read, a fixed sample; 0: each score's own number, "
+        "16,000 for greedy",
         at_least=0,
     )
     dynamics: list[int] = setting(
@@ -285,7 +293,8 @@ class FitConfig(ForeignOptions):
     )
     systems: list[str] = setting(
         [],
-        f"rows of the comparison, comma-separated, of {systems_in_words()}; default {', '.join(default_systems('l0'))}",
+        f"rows of the comparison, comma-separated, of {systems_in_words()}; default "
+        f"{', '.join(default_systems('l0'))}",
         items=all_systems(),
     )
     test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
@@ -315,20 +324,24 @@ class FitConfig(ForeignOptions):
         if model.d_model % model.heads:
             cure = " or ".join(str(h) for h in (4, 8, 16) if model.d_model % h == 0) or "a divisor of it"
             raise ValueError(
-                f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; take {cure}"
+                f"--model.heads: expected a divisor of --model.d-model {model.d_model}, got {model.heads}; "
+                f"take {cure}"
             )
         if model.positions != "learned" and model.d_model % 2:
             raise ValueError(
-                f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or --model.positions learned"
+                f"--model.d-model: sinusoidal positions need an even width, got {model.d_model}; or "
+                f"--model.positions learned"
             )
         if text.max_length + 1 > model.max_positions:
             raise ValueError(
-                f"--text.max-length: expected less than --model.max-positions {model.max_positions} (the end of sentence takes one), "
+                f"--text.max-length: expected less than --model.max-positions {model.max_positions} (the "
+                f"end of sentence takes one), "
                 f"got {text.max_length}; lower the one or raise the other"
             )
         if model.embeddings == "tied" and not text.joint:
             raise ValueError(
-                "--model.embeddings tied needs --text.joint true (one vocabulary); with two take tied-decoder or separate"
+                "--model.embeddings tied needs --text.joint true (one vocabulary); with two take "
+                "tied-decoder or separate"
             )
         if self.strategy == "fsdp" and "muon" in (self.train.optimizer, self.finetune.optimizer):
             raise ValueError(
@@ -342,7 +355,8 @@ class FitConfig(ForeignOptions):
             self.name in ("", ".", "..") or PurePath(self.name).name != self.name or "\\" in self.name
         ):
             raise ValueError(
-                f"--name: expected the plain name of a folder inside --runs, got {self.name!r}; --runs says where runs lie"
+                f"--name: expected the plain name of a folder inside --runs, got {self.name!r}; --runs "
+                f"says where runs lie"
             )
 
     def _check_gate(self) -> None:
@@ -356,16 +370,19 @@ class FitConfig(ForeignOptions):
         elif self.gate == "none":
             if self.heads:
                 raise ValueError(
-                    "--gate none makes a base, which closes no heads; leave --heads out, or take --gate scores"
+                    "--gate none makes a base, which closes no heads; leave --heads out, or take --gate "
+                    "scores"
                 )
         elif self.heads is not None and not told:
             methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
             raise ValueError(
-                f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate {', '.join(methods[:-1])} or {methods[-1]}"
+                f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate "
+                f"{', '.join(methods[:-1])} or {methods[-1]}"
             )
         if self.from_scratch and (self.gate not in METHODS or self.task != "translation"):
             raise ValueError(
-                "--from-scratch trains a translation model with the heads that gates leave open; give --gate, or leave it out"
+                "--from-scratch trains a translation model with the heads that gates leave open; give "
+                "--gate, or leave it out"
             )
 
         if (
@@ -374,11 +391,13 @@ class FitConfig(ForeignOptions):
             and not (self.model.dropout or self.model.attention_dropout)
         ):
             raise ValueError(
-                f"--finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has none to change; leave it out"
+                f"--finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has "
+                f"none to change; leave it out"
             )
         if self.distill.sequences and self.task != "translation":
             raise ValueError(
-                "--distill.sequences: a base of this task writes no translations to learn from; take --distill.weight"
+                "--distill.sequences: a base of this task writes no translations to learn from; take "
+                "--distill.weight"
             )
 
     def _tell_heads(self) -> None:
@@ -388,11 +407,13 @@ class FitConfig(ForeignOptions):
             total, words = sum(given.values()), ",".join(self.heads_per_kind)
             if set(given) != set(self.kinds):
                 raise ValueError(
-                    f"--heads-per-kind {words}: gates need one for each of --kinds {','.join(self.kinds)}; give them all, or fewer --kinds"
+                    f"--heads-per-kind {words}: gates need one for each of --kinds {','.join(self.kinds)}; "
+                    f"give them all, or fewer --kinds"
                 )
             if self.heads not in (None, total):
                 raise ValueError(
-                    f"--heads-per-kind {words} adds up to {total}, and --heads is {self.heads}; leave --heads out"
+                    f"--heads-per-kind {words} adds up to {total}, and --heads is {self.heads}; leave "
+                    f"--heads out"
                 )
             object.__setattr__(self, "heads", total)  # the class is frozen for everybody else
         target = TARGETS.get(self.gate)
@@ -410,18 +431,21 @@ class FitConfig(ForeignOptions):
         flag = "--curve" if self.curve else "--fewest"
         if self.heads is not None or self.heads_per_kind or self.from_scratch:
             raise ValueError(
-                f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and --from-scratch out"
+                f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and "
+                f"--from-scratch out"
             )
         if self.gate not in METHODS:
             raise ValueError(f"{flag} trains gates; leave --gate {self.gate} out")
         if self.curve != sorted(set(self.curve), reverse=True) or min(self.curve, default=0) < 0:
             raise ValueError(
-                f"--curve: expected numbers of heads from many to few, each once, got {','.join(map(str, self.curve))}"
+                f"--curve: expected numbers of heads from many to few, each once, got "
+                f"{','.join(map(str, self.curve))}"
             )
         if others := [row for row in self.systems if row not in BASES]:
             if self.systems != default_systems(self.gate):
                 raise ValueError(
-                    f"{flag} is compared with base and base-continued alone; leave {', '.join(others)} out of --systems"
+                    f"{flag} is compared with base and base-continued alone; leave {', '.join(others)} out "
+                    f"of --systems"
                 )
             object.__setattr__(self, "systems", list(BASES))
 
@@ -446,11 +470,13 @@ class FitConfig(ForeignOptions):
             raise ValueError("--gate scores closes heads by scores: give --heads N, how many stay open")
         if learned := [row for row in self.systems if row in learned_rows()]:
             raise ValueError(
-                f"--gate scores learns no gates, so it has no row {learned[0]}; leave it out of --systems, or give its --gate"
+                f"--gate scores learns no gates, so it has no row {learned[0]}; leave it out of --systems, "
+                f"or give its --gate"
             )
         if not score_rows(self.systems):
             raise ValueError(
-                f"--gate scores --heads {self.heads} closes heads by scores: name at least one in --systems, such as greedy"
+                f"--gate scores --heads {self.heads} closes heads by scores: name at least one in "
+                f"--systems, such as greedy"
             )
 
     def _check_dynamics(self) -> None:
@@ -462,7 +488,8 @@ class FitConfig(ForeignOptions):
                 else "one twice"
             )
             raise ValueError(
-                f"--dynamics: expected epochs of the base's training, 1 to {self.train.epochs}, each once, got {got}"
+                f"--dynamics: expected epochs of the base's training, 1 to {self.train.epochs}, each once, "
+                f"got {got}"
             )
 
     def _check_files(self) -> None:
@@ -479,5 +506,6 @@ class FitConfig(ForeignOptions):
         missing = [flag for flag, files in given.items() if not files]
         if 0 < len(missing) < 3:
             raise ValueError(
-                f"explicit files come together; {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+                f"explicit files come together; {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} missing"
             )

@@ -70,7 +70,8 @@ class GateTraining:
     lambda_warmup: int = setting(20, "steps over which lambda grows from 0 to its value", at_least=0)
     settle: float = setting(
         0.67,
-        "share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights train; 0 is the paper's way",
+        "share of the stage's epochs, at its end, in which gates stand at 0 or 1 and only weights "
+        "train; 0 is the paper's way",
         at_least=0,
         below=1,
     )
@@ -82,7 +83,8 @@ class GateTraining:
     head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES)
     settle_when: Literal["share", "decided"] = setting(
         "share",
-        "decided: as soon as no head has changed between open and closed for `patience` steps, at the latest at the share",
+        "decided: as soon as no head has changed between open and closed for `patience` steps, at the "
+        "latest at the share",
     )
     patience: int = setting(60, "steps without a change after which the heads count as decided", at_least=1)
     close: str = setting(
@@ -107,7 +109,8 @@ class DistillConfig:
     )
     sequences: float = setting(
         0.0,
-        "share of the training pairs whose target is the base's own translation, which it makes once (Kim & Rush 2016); 0 for none",
+        "share of the training pairs whose target is the base's own translation, which it makes once "
+        "(Kim & Rush 2016); 0 for none",
         at_least=0,
         at_most=1,
     )

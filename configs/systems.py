@@ -32,4 +32,7 @@ def systems_in_words() -> str:
     """Every system, with the rows of the scores as one pattern: they are many."""
     scores = ", ".join(score.row for score in SCORES.values())
     closings = " or ".join(f"-{closing}" for closing in LASTING if closing != ZERO)
-    return f"{', '.join([*BASES, *learned_rows()])}, and SCORE[CLOSING][{FINETUNED}], where SCORE is one of {scores} and CLOSING {closings}"
+    return (
+        f"{', '.join([*BASES, *learned_rows()])}, and SCORE[CLOSING][{FINETUNED}], where SCORE is one "
+        f"of {scores} and CLOSING {closings}"
+    )

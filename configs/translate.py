@@ -32,7 +32,8 @@ class TranslateConfig(ForeignOptions):
     )
     n_best: int = setting(
         0,
-        "write so many translations of every line, best first, each after the line's number and a tab; 0: the best alone",
+        "write so many translations of every line, best first, each after the line's number and a tab; "
+        "0: the best alone",
         at_least=0,
     )
     scores: bool = setting(
@@ -43,7 +44,8 @@ class TranslateConfig(ForeignOptions):
     )
     too_long: Literal["stop", "empty"] = setting(
         "stop",
-        "a line of more pieces: stop with an error that names it, or leave its translation empty, say so, and go on",
+        "a line of more pieces: stop with an error that names it, or leave its translation empty, say "
+        "so, and go on",
     )
     input: str | None = setting(None, "file to translate; default standard input")
     output: str | None = setting(
@@ -53,7 +55,8 @@ class TranslateConfig(ForeignOptions):
     device: str | None = setting(None, "cpu, cuda, cuda:1, ...; default the first GPU if there is one")
     runtime: Literal["torch", "auto", "ct2", "int8"] = setting(
         "torch",
-        "what translates: the run's own search; CTranslate2 (ct2, or int8 of it), exported into the run's folder on first use; or auto, "
+        "what translates: the run's own search; CTranslate2 (ct2, or int8 of it), exported into the "
+        "run's folder on first use; or auto, "
         "CTranslate2 on a CPU where it gives the same lines",
     )
     quiet: bool = setting(False, "no progress on standard error")
@@ -70,5 +73,6 @@ class TranslateConfig(ForeignOptions):
         """Raises ValueError where more translations of a line are wanted than a beam of this width finds."""
         if self.n_best > beam:
             raise ValueError(
-                f"--n-best: expected at most the beam width, {beam}, got {self.n_best}; give --beam {self.n_best} too"
+                f"--n-best: expected at most the beam width, {beam}, got {self.n_best}; give --beam "
+                f"{self.n_best} too"
             )

@@ -57,7 +57,8 @@ for _tag, _pattern in {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(0|[1-9][0-9]*)",
-    "float": r"[-+]?((\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.inf|\.Inf)|\.nan|\.NaN",
+    "float": r"[-+]?((\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+"
+    r"|\.inf|\.Inf)|\.nan|\.NaN",
 }.items():
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), None)
@@ -96,7 +97,8 @@ def load_yaml(path: str | Path, loader: type[yaml.SafeLoader] = _Loader) -> dict
         content = yaml.load(text.decode(), Loader=loader)
         if written_out(content, {}) > LARGEST:
             raise ConfigError(
-                f"{path}: its aliases (*name) stand for more than {LARGEST:,} values; write out what they stand for"
+                f"{path}: its aliases (*name) stand for more than {LARGEST:,} values; write out what they "
+                f"stand for"
             )
     except OSError as error:
         raise ConfigError(

@@ -71,7 +71,8 @@ def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[T
             else f"it has {len(trees):,} trees"
         )
         raise DataError(
-            f"{origin} has no tree for line {i + 1}, {shorten(lines[i])!r} ({there}); {len(missing):,} of {len(lines):,} lines have none; "
+            f"{origin} has no tree for line {i + 1}, {shorten(lines[i])!r} ({there}); {len(missing):,} of "
+            f"{len(lines):,} lines have none; "
             "expected parses of these very sentences"
         )
     return found
@@ -91,7 +92,8 @@ def parse(model: str, lines: Sequence[str]) -> list[Tree]:
         for line, doc in zip(lines, nlp.pipe(_documents(nlp, lines)), strict=True):
             if len(doc) and not doc.has_annotation("DEP"):
                 raise DataError(
-                    f"the spaCy pipeline {model!r} has no dependency parser, only {', '.join(nlp.pipe_names) or 'a tokenizer'}"
+                    f"the spaCy pipeline {model!r} has no dependency parser, only "
+                    f"{', '.join(nlp.pipe_names) or 'a tokenizer'}"
                 )
             trees.append(tree_of(doc, line))
     return trees
@@ -112,7 +114,8 @@ def load_pipeline(model: str) -> Any:
     except OSError as error:
         if folder.is_dir():
             raise DataError(
-                f"{model} is not the folder of a spaCy pipeline, which has config.cfg and meta.json: {_line(error)}"
+                f"{model} is not the folder of a spaCy pipeline, which has config.cfg and meta.json: "
+                f"{_line(error)}"
             ) from error
         cure = (
             f"python -m spacy download {model}"

@@ -233,7 +233,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if isinstance(content, dict) and content.pop("version", 1) != 1:
                 raise ValueError("expected version 1")
-            return cls.from_json(content["heads"] if "heads" in content else content)
+            return cls.from_json(content.get("heads", content))
         except (
             ValueError,
             RecursionError,

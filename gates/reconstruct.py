@@ -119,7 +119,7 @@ def refit_values(
     V, O = (
         mixer.values.weight.detach().unflatten(0, (heads, -1)),
         output.weight.unflatten(1, (heads, -1)).transpose(0, 1),
-    )  # noqa: E741
+    )
     constant = mixer.values.bias.detach().unflatten(0, (heads, -1))[kept, :, None].double()  # (S, K, 1)
     bias = output.bias.double() + (O[kept].double() @ constant).sum((0, 2))  # type: ignore[union-attr]
     chosen = ridge if ridge is not None else choose_value_ridge(fit, held_out, V[kept], O[kept], bias)

@@ -19,14 +19,19 @@ SWEEPS = 5  # over all heads; ten gain less than the choice of another text
 
 
 def value_fit(
-    gram: Gram, V: Tensor, O: Tensor, bias: Tensor, ridge: float, sweeps: int = SWEEPS
-) -> tuple[Tensor, Tensor, Tensor]:  # noqa: E741
+    gram: Gram,
+    V: Tensor,
+    O: Tensor,
+    bias: Tensor,
+    ridge: float,
+    sweeps: int = SWEEPS,
+) -> tuple[Tensor, Tensor, Tensor]:
     """V (S, K, I), O (S, D, K) and b (D,) of less error than those given, in float64.
 
     gram: of [f_1 ... f_S 1] (N, P) and Y (N, D). ridge: a share of the mean diagonal of X^T X; it pulls to
     what is given."""
     heads, width, inputs = V.shape
-    V, O, start = V.double().clone(), O.double(), products(V, O, bias)  # noqa: E741
+    V, O, start = V.double().clone(), O.double(), products(V, O, bias)
     size = ridge * gram.xx.diagonal().mean()
     # the ridge as more positions: they say what the old products say
     xx, xy = (
@@ -37,7 +42,7 @@ def value_fit(
     for _ in range(sweeps):
         inner = torch.block_diag(*V.mT, V.new_ones(1, 1))  # (P, S * K + 1)
         new = torch.linalg.pinv(inner.T @ xx @ inner, hermitian=True) @ (inner.T @ xy)
-        O, bias = new[:-1].unflatten(0, (heads, width)).mT, new[-1]  # noqa: E741
+        O, bias = new[:-1].unflatten(0, (heads, width)).mT, new[-1]
         both = products(V, O, bias)
         for head in range(heads):
             rows = slice(head * inputs, (head + 1) * inputs)
@@ -54,12 +59,12 @@ def value_fit(
     return V, O, bias
 
 
-def products(V: Tensor, O: Tensor, bias: Tensor) -> Tensor:  # noqa: E741
+def products(V: Tensor, O: Tensor, bias: Tensor) -> Tensor:
     """(P, D): the (O_h V_h)^T below each other, and b."""
     return torch.cat([(O.double() @ V.double()).mT.flatten(0, 1), bias.double()[None]])
 
 
-def choose_value_ridge(fit: Gram, held_out: Gram, V: Tensor, O: Tensor, bias: Tensor) -> float:  # noqa: E741
+def choose_value_ridge(fit: Gram, held_out: Gram, V: Tensor, O: Tensor, bias: Tensor) -> float:
     """The ridge of RIDGES whose weights, fitted on one part of the text, have the least error on the
     other."""
     if not held_out.positions:

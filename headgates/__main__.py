@@ -23,7 +23,10 @@ def main() -> int:
         return int(code or 0)
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  headgates {command:<{width}}  {about}" for command, about in COMMANDS.items())
-    usage = f"usage: headgates COMMAND [options]\n\n{listed}\n\nheadgates COMMAND --help shows a command's options"
+    usage = (
+        f"usage: headgates COMMAND [options]\n\n{listed}\n\nheadgates COMMAND --help shows a command's "
+        f"options"
+    )
     if name in ("--help", "-h"):
         print(usage)
         return 0

@@ -144,7 +144,8 @@ METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_
     ],
     "configs/scores.py": [
         (
-            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", "value-norm", 8)\n',
+            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", "value-norm", '
+            "8)\n",
             None,
         )
     ],

@@ -397,8 +397,14 @@ def test_a_person_at_a_terminal_gets_each_line_translated_as_it_comes(run, trans
 
 
 def test_help_answers_before_anything_heavy_is_imported():
-    code = "import sys, runpy; sys.argv = ['translate.py', '--help']\ntry: runpy.run_path('translate.py', run_name='__main__')\n"
-    code += "except SystemExit as stop: print(stop.code, sorted({'torch', 'numpy', 'sentencepiece'} & set(sys.modules)))"
+    code = (
+        "import sys, runpy; sys.argv = ['translate.py', '--help']\ntry: runpy.run_path('translate.py', "
+        "run_name='__main__')\n"
+    )
+    code += (
+        "except SystemExit as stop: print(stop.code, sorted({'torch', 'numpy', 'sentencepiece'} & "
+        "set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
     )

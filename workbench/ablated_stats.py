@@ -88,7 +88,8 @@ def score_ablations(
         drafted = score(found.drafts, references, source.task.metrics)
         if base is not None and not np.array_equal(base.main_statistics, drafted.main_statistics):
             raise ValueError(
-                f"the unpruned model translates differently from when {folder / name}.npz was begun (another machine, or other packages?); "
+                f"the unpruned model translates differently from when {folder / name}.npz was begun "
+                f"(another machine, or other packages?); "
                 "--fresh begins anew"
             )
         base = base or drafted

@@ -50,7 +50,8 @@ def chosen_sites(model: nn.Module, kinds: Sequence[str] | None) -> list[HeadSite
     sites = [site for site in model_sites if site.kind in chosen]
     if not sites:
         raise ValueError(
-            f"the model has no heads of kind {', '.join(chosen)}; it has {', '.join(site.name for site in model_sites)}"
+            f"the model has no heads of kind {', '.join(chosen)}; it has "
+            f"{', '.join(site.name for site in model_sites)}"
         )
     return sites
 
@@ -212,7 +213,8 @@ def ablate_all_but_one(
             found["test"].base.main_name,
         )
         summary = {
-            "on_test": "the columns on_test_...: the head with the highest test score, which is selection on test (the paper's table 2)",
+            "on_test": "the columns on_test_...: the head with the highest test score, which is selection "
+            "on test (the paper's table 2)",
             "base": {split: each.base.values for split, each in found.items()},
             "signatures": found["test"].base.signatures,
             "changed_share": {split: float(np.mean(each.changed_share)) for split, each in found.items()},

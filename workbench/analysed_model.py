@@ -180,7 +180,8 @@ def one_base(folders: list[RunFolder]) -> RunFolder:
     for other in others:
         if bases[other].path.resolve() != bases[first].path.resolve():
             raise ValueError(
-                f"the runs are on different bases: that of {first} is {bases[first].path}, that of {other} is {bases[other].path}; heads "
+                f"the runs are on different bases: that of {first} is {bases[first].path}, that of {other} "
+                f"is {bases[other].path}; heads "
                 "are compared over runs on one base, so give runs of one base"
             )
     return bases[first]
@@ -214,6 +215,7 @@ def own_examples(path: str, source: Source) -> ParallelText:
     lines = source_text(path, 0).sources
     if len(lines) > MOST_EXAMPLES:
         raise DataError(
-            f"--examples-from {path}: expected at most {MOST_EXAMPLES} sentences, got {len(lines):,}; cut the file"
+            f"--examples-from {path}: expected at most {MOST_EXAMPLES} sentences, got {len(lines):,}; cut "
+            f"the file"
         )
     return ParallelText(lines, source.task.outputs(source.predictor, lines))

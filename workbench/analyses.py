@@ -229,11 +229,17 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
     """Why an analysis cannot be run, None where it can."""
     kinds = ANALYSES[name].kinds
     if not set(kinds) & set(analysed.config.kinds):
-        return f"{name} looks at {' and '.join(kinds)} attention, and --kinds is {','.join(analysed.config.kinds)}; add {kinds[0]}"
+        return (
+            f"{name} looks at {' and '.join(kinds)} attention, and --kinds is "
+            f"{','.join(analysed.config.kinds)}; add {kinds[0]}"
+        )
     if name == "lrp" and analysed.config.text is not None:
         return "lrp starts at the words of translations, and --text has none; use --split for it"
     if name == "syntax" and parses_source(analysed) is None:
-        return f"syntax needs dependency trees of the {analysed.split} text; give --parses spacy:MODEL or --parses conllu:FILE"
+        return (
+            f"syntax needs dependency trees of the {analysed.split} text; give --parses spacy:MODEL or "
+            f"--parses conllu:FILE"
+        )
     return None
 
 
@@ -257,7 +263,8 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
         kinds = {kind for name in in_pass for kind in ANALYSES[name].kinds} & set(analysed.config.kinds)
         unit = "pairs" if analysed.config.text is None else "sentences"
         report(
-            f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of {analysed.split}"
+            f"{', '.join(in_pass)}: one pass over {len(analysed.data.split(analysed.split)):,} {unit} of "
+            f"{analysed.split}"
         )
         all_observers = [observer for observers, _ in started.values() for observer in observers]
         observe_attention(analysed.predictor.model, analysed.batches("one pass"), all_observers, kinds=kinds)
@@ -267,7 +274,8 @@ def run_analyses(analysed: AnalysedModel, names: Sequence[str], report: Report) 
                 f"{key} {value}" for key, value in ANALYSES[name].settings(analysed).items()
             )
             report(
-                f"{name}: {settings_words}, over {len(analysed.data.split(analysed.split)):,} pairs of {analysed.split}"
+                f"{name}: {settings_words}, over {len(analysed.data.split(analysed.split)):,} pairs of "
+                f"{analysed.split}"
             )
         try:
             results[name] = finish()

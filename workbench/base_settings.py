@@ -67,7 +67,8 @@ def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:
     for name, value in ours["train"].items():
         if value != default["train"][name] and value != theirs.get("train", {}).get(name, value):
             say(
-                f"ignored: --train.{name.replace('_', '-')} {value}; {base.path} is trained already, with {theirs['train'][name]}"
+                f"ignored: --train.{name.replace('_', '-')} {value}; {base.path} is trained already, with "
+                f"{theirs['train'][name]}"
             )
     for name in ("task", "encoder"):
         check_setting(name, ours[name], theirs.get(name, default[name]), default[name], base)
@@ -87,5 +88,6 @@ def check_setting(name: str, ours: Any, theirs: Any, default: Any, base: RunFold
     if theirs is not None and ours not in (default, theirs):
         flag = f"--{name.replace('_', '-')}"
         raise ValueError(
-            f"{flag} {ours} contradicts --base {base.path}, which has {theirs}; leave {flag} out, or train another base"
+            f"{flag} {ours} contradicts --base {base.path}, which has {theirs}; leave {flag} out, or train "
+            f"another base"
         )

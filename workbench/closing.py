@@ -116,7 +116,8 @@ def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None 
     asked for and it leaves none."""
     if how not in CLOSINGS:
         raise ValueError(
-            f"unknown way to close a head, {how!r}{did_you_mean(how, CLOSINGS)}; expected one of {', '.join(CLOSINGS)}"
+            f"unknown way to close a head, {how!r}{did_you_mean(how, CLOSINGS)}; expected one of "
+            f"{', '.join(CLOSINGS)}"
         )
     if permanent and not CLOSINGS[how].permanent:
         lasting = ", ".join(name for name, closing in CLOSINGS.items() if closing.permanent)

@@ -172,7 +172,8 @@ class Comparison:
         other = [name for name in now if name not in left_out and before.get(name) != now[name]]
         if other:
             raise ValueError(
-                f"{folder.path} holds a comparison with other settings ({', '.join(other[:5])}{', ...' if len(other) > 5 else ''}); "
+                f"{folder.path} holds a comparison with other settings "
+                f"({', '.join(other[:5])}{', ...' if len(other) > 5 else ''}); "
                 "give this one a --name of its own, or remove that folder"
             )
 
@@ -222,13 +223,15 @@ def shared_settings(config: CompareConfig) -> FitConfig:
         settings |= folder.config()
         if closes_heads(settings):
             raise ValueError(
-                f"{config.source} closes heads already; a comparison starts from its base, {settings.get('base')}"
+                f"{config.source} closes heads already; a comparison starts from its base, "
+                f"{settings.get('base')}"
             )
         if given := [name for name in ("data", "src", "tgt") if getattr(config, name) is not None] or list(
             foreign_options(config)
         ):
             raise ValueError(
-                f"--{given[0].replace('_', '-')} is for models of other libraries; {config.source} is a run, which has its own"
+                f"--{given[0].replace('_', '-')} is for models of other libraries; {config.source} is a "
+                f"run, which has its own"
             )
         settings |= {name: None for name in ForeignOptions.__dataclass_fields__}
     if config.fit is not None:
@@ -303,5 +306,6 @@ def tell_plan(comparison: Comparison, waiting: int) -> None:
     plan = comparison.plan
     heads = ", ".join(map(str, comparison.heads))
     say(
-        f"{comparison.name}: {len(plan)} points at {heads} of {comparison.total} heads, {waiting} of them to make"
+        f"{comparison.name}: {len(plan)} points at {heads} of {comparison.total} heads, {waiting} of "
+        f"them to make"
     )

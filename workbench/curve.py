@@ -236,7 +236,8 @@ def add_steps_of_seed(
         parts = name if seed is None else f"{name}, seed {seed}"
         report(
             f"{parts}: {row['heads_closed']} of {closed.heads_total} heads closed, "
-            f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, {row[f'test_{metric.name}']:.2f} on test"
+            f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
+            f"{row[f'test_{metric.name}']:.2f} on test"
         )
 
 
@@ -246,8 +247,10 @@ def check_base(row: Row, scorer: MaskScorer, path: Any) -> None:
         base = scorer.base[split]
         if not np.isclose(row[f"{split}_{base.main_name}"], base.main, rtol=0, atol=1e-9):
             raise ValueError(
-                f"the unpruned model translates differently from when {path} was begun (another machine, or other packages?): {split} "
-                f"{base.metrics[0].title} {base.main:.4f}, then {row[f'{split}_{base.main_name}']:.4f}; --fresh begins anew"
+                f"the unpruned model translates differently from when {path} was begun (another machine, "
+                f"or other packages?): {split} "
+                f"{base.metrics[0].title} {base.main:.4f}, then {row[f'{split}_{base.main_name}']:.4f}; "
+                f"--fresh begins anew"
             )
 
 
@@ -274,7 +277,8 @@ def divides_by_norm(order: str, config: PruneConfig) -> bool:
 def curve_fingerprint(
     order: str, dense: DenseModel, config: PruneConfig, kinds: Sequence[str]
 ) -> dict[str, Any]:
-    """Everything the curve depends on: settings, weights and texts. It is the entry `cache_key` of the curve's
+    """Everything the curve depends on: settings, weights and texts. It is the entry `cache_key` of the
+    curve's
     .json."""
     score, source = SCORES[order], dense.source
     return {

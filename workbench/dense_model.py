@@ -108,8 +108,10 @@ class DenseModel:
             if share > MOST_UNKNOWN:
                 config = self.source.config
                 raise ValueError(
-                    f"the vocabulary of {self.folder.path} cannot encode {name}: {share:.0%} of its {side} pieces are unknown "
-                    f"(at most {MOST_UNKNOWN:.0%} are taken); give a test set from {config.get('src')} to {config.get('tgt')}"
+                    f"the vocabulary of {self.folder.path} cannot encode {name}: {share:.0%} of its {side} "
+                    f"pieces are unknown "
+                    f"(at most {MOST_UNKNOWN:.0%} are taken); give a test set from {config.get('src')} to "
+                    f"{config.get('tgt')}"
                 )
         return lines
 

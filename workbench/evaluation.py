@@ -190,7 +190,8 @@ class Evaluation:
         soft, exact = value.get(method.soft), value.get(method.exact)
         if soft is not None and exact is not None and abs(soft - exact) > BINARISING_GAP:
             warnings.warn(
-                f"making the gates exactly 0 or 1 changed {self.task.metrics[0].title} from {soft:.2f} to {exact:.2f}: gates are still "
+                f"making the gates exactly 0 or 1 changed {self.task.metrics[0].title} from {soft:.2f} to "
+                f"{exact:.2f}: gates are still "
                 "between; give the gate stage more epochs (--finetune.epochs) or a larger --gates.lr",
                 stacklevel=2,
             )

@@ -32,7 +32,8 @@ def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -
         if not has_lost_another(error):
             raise
         say_once(
-            f"{script}: error: another of the {world()} processes has ended, and without it this one cannot go on"
+            f"{script}: error: another of the {world()} processes has ended, and without it this one "
+            f"cannot go on"
         )
         return 1
     except KeyboardInterrupt:
@@ -49,7 +50,10 @@ def error_line(script: str, error: Exception) -> str:
     """What the user is told of an error, printable on any terminal; of a full disk, with what to do."""
     text = str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        text = f"cannot write {error.filename or 'all of its output'}: {error.strerror}; free some space and repeat the command"
+        text = (
+            f"cannot write {error.filename or 'all of its output'}: {error.strerror}; free some space "
+            f"and repeat the command"
+        )
     return printable(f"{script}: error: {text}")
 
 

@@ -20,7 +20,8 @@ SCORED = "scores"  # heads closed by scores alone, at a number of heads
 
 
 def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:
-    """Score -> training pairs that are sampled for it, of the scores of rows and of where gates start; 0 where
+    """Score -> training pairs that are sampled for it, of the scores of rows and of where gates start; 0
+    where
     all are read."""
     scores = list(score_rows(config.systems))
     if config.gates.head_start and config.gate != SCORED:
@@ -98,7 +99,7 @@ def stage_fingerprint(
         trains = [
             name
             for name in config.systems
-            if name == "base-continued" or name in rows and rows[name].finetuned
+            if name == "base-continued" or (name in rows and rows[name].finetuned)
         ]
         if not trains:
             fingerprint["finetune"] = None  # the same run, however long others train

@@ -119,7 +119,8 @@ class RunFolder:
             content = load_json(self / name, shape, keys, cure=cure)
         except FileNotFoundError:
             raise ValueError(
-                f"{self.path} has no {name}; is the run finished? (the same command with --resume continues it)"
+                f"{self.path} has no {name}; is the run finished? (the same command with --resume "
+                f"continues it)"
             ) from None
         if isinstance(content, dict) and (found := content.pop("version", VERSION)) != VERSION:
             raise ValueError(f"{self / name} is of version {found}, expected {VERSION}; {cure}")
@@ -171,7 +172,8 @@ class RunFolder:
         path = self / name
         if not path.parent.resolve().is_relative_to(self.path.resolve()):
             raise ValueError(
-                f"{path} is not inside of {self.path}, so nothing is written there; take away the link or name that leads out"
+                f"{path} is not inside of {self.path}, so nothing is written there; take away the link or "
+                f"name that leads out"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:
@@ -262,7 +264,8 @@ def check_name(system: str, path: Path) -> str:
     it could lead elsewhere."""
     if not NAME.fullmatch(system):
         raise ValueError(
-            f"{path} has a system called {shortened(system)}; expected letters, digits, '.', '_', '+' and '-'; {CURE}"
+            f"{path} has a system called {shortened(system)}; expected letters, digits, '.', '_', '+' and "
+            f"'-'; {CURE}"
         )
     return system
 
@@ -287,7 +290,8 @@ def dense_run(folder: RunFolder) -> RunFolder:
     base = config.get("base")
     if not base:
         raise ValueError(
-            f"{folder.path} has gates and names no base, so there is no model without gates; give a base run (--gate none)"
+            f"{folder.path} has gates and names no base, so there is no model without gates; give a base "
+            f"run (--gate none)"
         )
     # beside the run before the recorded path: a folder of runs may have been copied elsewhere
     found = [
@@ -297,12 +301,14 @@ def dense_run(folder: RunFolder) -> RunFolder:
     ]
     if not found:
         raise ValueError(
-            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or train it again with the same "
+            f"the base of {folder.path} is gone: there is no run at {base}; bring the folder back, or "
+            f"train it again with the same "
             "settings and --gate none"
         )
     same = [run for run in found if config.get("base_hash") in (None, run.config().get("run_hash"))]
     if not same:
         raise ValueError(
-            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); for that base itself, give it"
+            f"{found[0].path} is not the base that {folder.path} was made from (run_hash differs); for "
+            f"that base itself, give it"
         )
     return same[0]

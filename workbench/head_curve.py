@@ -184,7 +184,8 @@ class HeadCurve:
         metric = self.task.metrics[0]
         verdict = "accepted" if row["acceptable"] else "too much"
         say(
-            f"{row['heads_open']} of {row['heads_total']} heads: {metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
+            f"{row['heads_open']} of {row['heads_total']} heads: {metric.title} "
+            f"{row[f'valid_{metric.name}']:.2f} on validation, "
             f"{row['drop']:.2f} lost (95% bound {row['drop_bound']:.2f}): {verdict}"
         )
 
@@ -211,5 +212,6 @@ class HeadCurve:
         words = ", ".join(f"{metric.title} {-tested[metric.name].mean:+.2f}" for metric in self.task.metrics)
         smallest = tested[first.name].detectable
         say(
-            f"once on the test set, against {reference}: {words}; these lines would show a loss of {smallest:.2f} four times in five"
+            f"once on the test set, against {reference}: {words}; these lines would show a loss of "
+            f"{smallest:.2f} four times in five"
         )

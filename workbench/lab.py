@@ -1,4 +1,5 @@
-"""The context around a run: its folder is claimed or found finished, stages are trained in it, rows are added,
+"""The context around a run: its folder is claimed or found finished, stages are trained in it, rows are
+added,
 and its result is written.
 
     with lab.run("toy-en-de-l0-0.01-s1", gate="l0", on=base) as run:
@@ -105,7 +106,8 @@ class Lab:
         strict: bool = False,
         **cache_key: Any,
     ) -> Iterator["Run"]:
-        """The run of this configuration that `gate` makes: BASE, CONTINUED, SCORED or a method's name. on: its
+        """The run of this configuration that `gate` makes: BASE, CONTINUED, SCORED or a method's name. on:
+        its
         base. job: what the tracker calls it. fresh, strict: see `claim_run`. cache_key: what it depends on
         beside the fingerprint.
 

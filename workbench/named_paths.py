@@ -34,7 +34,8 @@ def new_run(config: PruneConfig) -> Path | None:
     path = (Path(config.runs) if is_foreign(config.source) else source.parent) / config.save
     if path.exists():
         raise ValueError(
-            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it first"
+            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it "
+            f"first"
         )
     return path
 

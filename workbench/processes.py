@@ -29,7 +29,8 @@ def launched() -> tuple[int, int] | None:
     ranks, of_node = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if ranks % of_node:
         raise ValueError(
-            f"torchrun started {of_node} processes here and {ranks} in all; give each node as many (--nproc-per-node)"
+            f"torchrun started {of_node} processes here and {ranks} in all; give each node as many "
+            f"(--nproc-per-node)"
         )
     return of_node, ranks // of_node
 
@@ -52,7 +53,8 @@ def join(devices: int = 1, nodes: int = 1) -> tuple[int, int]:
     if started is not None:
         if (devices, nodes) != (1, 1) and (devices, nodes) != started:
             raise ValueError(
-                f"torchrun started {started[0]} processes on each of {started[1]} nodes, and --devices {devices} --num-nodes {nodes} asks "
+                f"torchrun started {started[0]} processes on each of {started[1]} nodes, and --devices "
+                f"{devices} --num-nodes {nodes} asks "
                 "for another number; leave them out"
             )
         devices, nodes = started
@@ -97,7 +99,8 @@ def check_machine(devices: int, nodes: int) -> None:
     if devices > (gpus or cores):
         has = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"no GPU and {cores} CPU core{'s' * (cores != 1)}"
         raise ValueError(
-            f"--devices {devices}: expected at most one process for each GPU, or CPU core without any; this machine has {has}"
+            f"--devices {devices}: expected at most one process for each GPU, or CPU core without any; "
+            f"this machine has {has}"
         )
     if launched() is not None:
         return
@@ -108,12 +111,14 @@ def check_machine(devices: int, nodes: int) -> None:
     )
     if by_srun is not None and int(by_srun) != devices * nodes:
         raise ValueError(
-            f"--devices {devices} --num-nodes {nodes}: expected {devices * nodes} SLURM tasks, got {by_srun}; give the same numbers to "
+            f"--devices {devices} --num-nodes {nodes}: expected {devices * nodes} SLURM tasks, got "
+            f"{by_srun}; give the same numbers to "
             "--ntasks-per-node and --nodes, and start the command by srun"
         )
     if nodes > 1 and by_srun is None and "NODE_RANK" not in os.environ:
         raise ValueError(
-            f"--num-nodes {nodes}: start the command on every node, by torchrun or srun (docs/many-processes.md)"
+            f"--num-nodes {nodes}: start the command on every node, by torchrun or srun "
+            f"(docs/many-processes.md)"
         )
 
 

@@ -19,7 +19,8 @@ def check_free(path: Path) -> None:
     """Raises ValueError where something lies at the path of a new run."""
     if path.exists():
         raise ValueError(
-            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it first"
+            f"{path} is there already, and nothing is overwritten; give --save another name, or remove it "
+            f"first"
         )
 
 

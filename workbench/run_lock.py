@@ -103,7 +103,8 @@ def claim_run(
     if occupied == "another's":
         if strict or config.name == name:
             raise ValueError(
-                f"{folder.path} holds a run with another configuration; give this one a --name of its own, or remove that folder"
+                f"{folder.path} holds a run with another configuration; give this one a --name of its own, "
+                f"or remove that folder"
             )
         folder = RunFolder(root / f"{name}-{wanted[:6]}")
         occupied = locks.occupy(folder.path, wanted)
@@ -121,7 +122,8 @@ def claim_run(
     unfinished = folder.was_begun() and not folder.finished()
     if unfinished and not config.resume and not fresh:
         raise ValueError(
-            f"{folder.path} is unfinished: --resume continues it from its last checkpoint, --fresh begins again"
+            f"{folder.path} is unfinished: --resume continues it from its last checkpoint, --fresh begins "
+            f"again"
         )
     if fresh and folder.path.exists():
         if folder.run_hash() is None:  # whatever lies there, no run of ours would be lost with it

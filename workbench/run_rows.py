@@ -130,7 +130,8 @@ def finished_runs(folders: Sequence[RunFolder], *, report: Report = say) -> list
             report(f"left out: {error}")
     if not runs:
         raise ValueError(
-            f"none of the {len(folders)} runs given is finished, so there is nothing to compare; finish one: {UNFINISHED}"
+            f"none of the {len(folders)} runs given is finished, so there is nothing to compare; finish "
+            f"one: {UNFINISHED}"
         )
     test_sets = {
         test: sorted(run.name for run in runs if test in run.test_sets)

@@ -73,7 +73,8 @@ def exported(source: Source, report: Callable[[str], None]) -> Path:
             f"the test lines of the run, by which CTranslate2 is checked, are not there: {error}"
         ) from error
     report(
-        f"{folder}: exporting {source.system} for CTranslate2 and checking it on {len(lines)} test lines, once"
+        f"{folder}: exporting {source.system} for CTranslate2 and checking it on {len(lines)} test "
+        f"lines, once"
     )
     export(
         source.translator,
@@ -105,8 +106,10 @@ def check_same(folder: Path, beam: int) -> None:
     found = parity["greedy" if beam == 1 else f"beam_{beam}"]
     if found["differing"]:
         raise NotTheSame(
-            f"CTranslate2 translates {found['differing']} of {parity['sentences']} test lines otherwise, at near ties "
-            f"(scores at most {found['largest_score_gap']:.1e} nats a token apart); --runtime ct2 takes it all the same"
+            f"CTranslate2 translates {found['differing']} of {parity['sentences']} test lines otherwise, "
+            f"at near ties "
+            f"(scores at most {found['largest_score_gap']:.1e} nats a token apart); --runtime ct2 takes it "
+            f"all the same"
         )
 
 

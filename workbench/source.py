@@ -127,7 +127,8 @@ def open_source(
     systems = folder.systems()
     if name not in systems:
         raise ValueError(
-            f"run {folder.path} has no system {name!r}{did_you_mean(name, systems)}; it has {', '.join(sorted(systems))}"
+            f"run {folder.path} has no system {name!r}{did_you_mean(name, systems)}; it has "
+            f"{', '.join(sorted(systems))}"
         )
     config = folder.config()
     task = task_of(config)
@@ -156,7 +157,8 @@ def find_run(source: str | Path, options: ForeignOptions | None = None) -> RunFo
     if given or (text and isinstance(options, SourceOptions)):
         flag = f"--{next(iter(given or text)).replace('_', '-')}"
         raise ValueError(
-            f"{flag} is for models of other libraries ({', '.join(SOURCES)}); {source} is a run, which has its own: leave it out"
+            f"{flag} is for models of other libraries ({', '.join(SOURCES)}); {source} is a run, which has "
+            f"its own: leave it out"
         )
     return RunFolder.open(source)
 
@@ -192,7 +194,8 @@ def run_corpus(folder: RunFolder, data_dir: str | None = None) -> Corpus:
     digest = ((folder.result() or {}).get("data") or {}).get("text_digest")
     if digest not in (None, corpus.digest()):  # a model that others trained has none
         raise ValueError(
-            f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest {corpus.digest()}, then {digest}); "
+            f"the text of {settings.get('data')} is not what {folder.path} was trained on (digest "
+            f"{corpus.digest()}, then {digest}); "
             "numbers on it would belong to no run: bring the old text back, or train on the new one"
         )
     return corpus

@@ -125,12 +125,14 @@ def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
         for flag, value in {"--system": config.system, "--device": config.device}.items():
             if value is not None:
                 raise ValueError(
-                    f"{flag} {value}: {config.source} is an exported model: one system, made for one device; leave it out"
+                    f"{flag} {value}: {config.source} is an exported model: one system, made for one "
+                    f"device; leave it out"
                 )
         about = read_about(config.source)
         if config.runtime != "torch" and about["format"] != "ct2":
             raise ValueError(
-                f"--runtime {config.runtime}: {config.source} is exported to {about['format']}, which runs as it is; leave it out"
+                f"--runtime {config.runtime}: {config.source} is exported to {about['format']}, which runs "
+                f"as it is; leave it out"
             )
         options: dict[str, Any] = {"compute_type": "int8"} if config.runtime == "int8" else {}
         translator, model = (
@@ -145,7 +147,8 @@ def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
                 torch.empty(1, device=config.device)
             except (RuntimeError, AssertionError) as error:
                 raise ValueError(
-                    f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave it out"
+                    f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave "
+                    f"it out"
                 ) from None
         source = open_source(config.source, config.system, device=config.device, options=config)
         plain = (

@@ -36,7 +36,7 @@ FLAGS = [setting for setting in all_settings(FitConfig) if setting.help]
 
 def test_what_imported_models_alone_have_is_no_flag_but_is_read_from_a_file():
     assert len(FLAGS) == len(list(all_settings(FitConfig))) - len(dataclasses.fields(Architecture))
-    with pytest.raises(ConfigError, match="unknown flag --model.activation"):
+    with pytest.raises(ConfigError, match=r"unknown flag --model\.activation"):
         read(FitConfig, ["--model.activation", "gelu"])
     assert from_dict(FitConfig, {"model": {"activation": "gelu"}}).model.activation == "gelu"
 

@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 )
 def test_a_script_outside_the_environment_is_one_clear_line(script):
     # -I and -S: no packages but Python's own
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['{script}', '--help']; import runpy; runpy.run_path('{script}')"
+    start = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['{script}', '--help']; import "
+        f"runpy; runpy.run_path('{script}')"
+    )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", start], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -22,4 +25,5 @@ def test_a_script_outside_the_environment_is_one_clear_line(script):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{script}: error: this Python")
     assert "lacks jsonargparse, yaml, torch" in line
-    assert "headgates[all]" in line and "source .venv/bin/activate" in line
+    assert "headgates[all]" in line
+    assert "source .venv/bin/activate" in line

@@ -47,7 +47,8 @@ def test_a_command_line_becomes_a_budget_in_the_houses_order(words, budget):
         ("cross", "expected KIND=HEADS such as cross=12, got 'cross'"),
         (
             "cros=1",
-            r"unknown kind of attention 'cros' \(did you mean 'cross'\?\); expected enc-self, dec-self, cross",
+            r"unknown kind of attention 'cros' \(did you mean 'cross'\?\); expected enc-self, dec-self, "
+            r"cross",
         ),
         ("cross=1,cross=2", "cross is given twice, as 1 and 2; keep one"),
         ("cross=-1", "cross: expected a whole number of heads, at least 0, got '-1'"),

@@ -209,7 +209,8 @@ def test_a_pipeline_that_cannot_be_built_says_why_in_one_line(imitation):
     imitation(raising(ValueError("[E002] Can't find factory for 'curated'\n\nAvailable: ...")))
     with pytest.raises(
         DataError,
-        match=r"^spaCy cannot load the pipeline 'xx_trf': \[E002\] Can't find factory for 'curated' Available: ...$",
+        match=r"^spaCy cannot load the pipeline 'xx_trf': \[E002\] Can't find factory for 'curated' "
+        r"Available: ...$",
     ):
         load_pipeline("xx_trf")
 

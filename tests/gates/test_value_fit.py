@@ -23,7 +23,7 @@ def planted(seed: int, width: int = K, noise: float = 0.0):
     """Inputs with a column of ones (N, P), outputs (N, D) of heads (V, O, bias), and these."""
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
-    V, O, bias = draw(HEADS, width, INPUTS), draw(HEADS, D, width), draw(D)  # noqa: E741
+    V, O, bias = draw(HEADS, width, INPUTS), draw(HEADS, D, width), draw(D)
     mixing = draw(HEADS * INPUTS, HEADS * INPUTS)
     x = torch.cat([draw(N, HEADS * INPUTS) @ mixing, torch.ones(N, 1, dtype=torch.float64)], 1)
     return x, x @ products(V, O, bias) + noise * draw(N, D), (V, O, bias)
@@ -70,7 +70,7 @@ def test_the_end_is_a_point_without_slope():
 
 
 def test_planted_heads_are_found_where_w_o_alone_cannot():
-    x, y, (V, O, bias) = planted(7)  # noqa: E741
+    x, y, (V, O, bias) = planted(7)
     generator = torch.Generator().manual_seed(8)
     moved = V + 0.3 * torch.randn(V.shape, generator=generator, dtype=torch.float64)
     gram = gram_of(x, y)
@@ -83,7 +83,7 @@ def test_planted_heads_are_found_where_w_o_alone_cannot():
 
 @pytest.mark.parametrize("dead", ["V", "O"])
 def test_heads_that_say_nothing_give_finite_weights(dead):
-    x, y, (V, O, bias) = planted(2)  # noqa: E741
+    x, y, (V, O, bias) = planted(2)
     (V if dead == "V" else O)[1] = 0
     assert all(
         each.isfinite().all() for ridge in (0.0, 1e-3) for each in value_fit(gram_of(x, y), V, O, bias, ridge)

@@ -74,7 +74,7 @@ def slowly_refitted(model, heads: dict[str, list[int]], batches, ridge: float, w
                 attention.v_proj.weight.unflatten(0, (HEADS, -1)),
                 attention.v_proj.bias.unflatten(0, (HEADS, -1)),
             )
-            O = outs[name].weight.unflatten(1, (HEADS, -1)).transpose(0, 1)  # noqa: E741
+            O = outs[name].weight.unflatten(1, (HEADS, -1)).transpose(0, 1)
             constant = sum(O[h] @ b[h] for h in stays)
             new = value_fit(gram, V[stays], O[stays], outs[name].bias + constant, ridge)
             outs[name].weight.zero_()

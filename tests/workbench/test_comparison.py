@@ -162,7 +162,10 @@ def test_other_settings_in_the_folder_are_refused_and_more_points_are_not(compar
     folder.write_text(PROTOCOL, first.protocol)
     compared("--heads", "9,4", "--seeds", 3, "--methods", "greedy,random").check_folder(folder)
     (tmp_path / "fit.yaml").write_text("finetune: {lr: 0.5}\nsearch: {beam: 7}\n")
-    other = r"holds a comparison with other settings \(finetune.lr, search.beam\); give this one a --name of its own"
+    other = (
+        r"holds a comparison with other settings \(finetune.lr, search.beam\); give this one a --name "
+        r"of its own"
+    )
     with pytest.raises(ValueError, match=other):
         compared("--heads", 4, "--fit", tmp_path / "fit.yaml").check_folder(folder)
     content = yaml.safe_load(first.protocol) | {"base_hash": "another"}

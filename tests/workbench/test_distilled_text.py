@@ -94,7 +94,7 @@ def test_the_base_translates_once_and_a_broken_file_is_refused_unless_fresh(told
     assert distilled_lines(ExperimentText(config), base) == first
     assert len(translated) == len(first)
     file.write_text("torn\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="is broken .*--fresh"):
+    with pytest.raises(ValueError, match=r"is broken .*--fresh"):
         distilled_lines(ExperimentText(config), base)
     assert distilled_lines(ExperimentText(replace(config, fresh=True)), base) == first
     assert len(translated) == 2 * len(first)

@@ -61,7 +61,8 @@ def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content)
         ("result.json", '{"system": 3}', "system is a int, not a str"),
         (
             "result.json",
-            '{"rows": [{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}, "bleu": NaN, "bleu_ci95": [1, 2]}]}',
+            '{"rows": [{"system": "base", "heads_open": 3, "heads_total": 3, "heads_by_kind": {}, "bleu": '
+            'NaN, "bleu_ci95": [1, 2]}]}',
             "bleu is nan, expected a finite number",
         ),
         ("result.json", '{"rows": ["base"]}', "a row of result.json is not what fit.py writes"),

@@ -10,11 +10,14 @@ from tests.worlds.killed import PLANNED, Fork, left_of
 
 # every kind of stage, the ways gates become exact, and what may be beside them
 RUNS = {
-    "distilled": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --systems base,base-continued,l0-soft,l0,greedy,greedy-finetuned",
-    "decided": "--heads 9 --finetune.epochs 4 --gates.settle-when decided --gates.patience 3 --gates.close repair --gates.head-start 2"
+    "distilled": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --systems "
+    "base,base-continued,l0-soft,l0,greedy,greedy-finetuned",
+    "decided": "--heads 9 --finetune.epochs 4 --gates.settle-when decided --gates.patience 3 --gates.close "
+    "repair --gates.head-start 2"
     " --systems base,l0",
     "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
-    "from scratch": "--lambda 0.1 --from-scratch --train.optimizer muon --train.accumulate 3 --finetune.accumulate 2 --systems base,l0",
+    "from scratch": "--lambda 0.1 --from-scratch --train.optimizer muon --train.accumulate 3 "
+    "--finetune.accumulate 2 --systems base,l0",
 }
 KILLS = 6
 

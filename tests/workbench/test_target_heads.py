@@ -39,7 +39,8 @@ def rows(run):
         (("--gate", "l0", "--heads", "8", "--kinds", "cross"), "--heads: cannot keep 8 of 7 heads of cross"),
         (
             ("--gate", "subset", "--heads-per-kind", "enc-self=8,dec-self=1,cross=1"),
-            "--heads-per-kind: cannot keep 8 of 7 enc-self heads; heads of each kind: enc-self 7, dec-self 7, cross 7",
+            "--heads-per-kind: cannot keep 8 of 7 enc-self heads; heads of each kind: enc-self 7, dec-self "
+            "7, cross 7",
         ),
     ],
 )

@@ -1,5 +1,5 @@
 """What a run imports, for the process that its own are forked from."""
 
-import headgates.configs.cli  # noqa: F401
-import headgates.lightning_modules.stage  # noqa: F401
+import headgates.configs.cli
+import headgates.lightning_modules.stage
 import headgates.workbench.stages  # noqa: F401
