@@ -26,8 +26,8 @@ from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import CONTINUED, SCORED, stage_fingerprint
 from headgates.workbench.folder import RunFolder, closes_heads
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.scores import ScoreRequest, head_scores
-from headgates.workbench.stages import make_runs
 
 SHARES = (0.75, 0.5, 0.25, 0.125)  # of all heads, without --heads
 OF_THE_COMMAND = (

@@ -37,7 +37,6 @@ from headgates.lightning_modules.stage import (
     load_best,
     run_stage,
 )
-from headgates.lightning_modules.tracker import make_tracker
 from headgates.models.cpu_kernels import bound_caches, change_dropout
 from headgates.models.progress import minutes, say
 from headgates.tasks.base import Predictor, Task
@@ -51,6 +50,7 @@ from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run
 from headgates.workbench.scores import ScoreRequest
 from headgates.workbench.source import Source, best_device
+from headgates.workbench.tracker import make_tracker
 
 SALT = 262_072_178  # the stages base, base-continued and gates have 0, 1 and 2, as in recorded results
 

@@ -3,7 +3,6 @@ and
 the open heads from random weights."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -13,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from headgates.configs.methods import METHODS, GateMethod
-from headgates.configs.schema import FitConfig, StageConfig
+from headgates.configs.schema import StageConfig
 from headgates.configs.scores import FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
 from headgates.data.ranks import first, is_first
 from headgates.gates import GateBank, HeadMap, attach, detach, find_sites, heads_left, remove
@@ -23,42 +22,11 @@ from headgates.models.progress import say
 from headgates.tasks.base import Predictor
 from headgates.workbench.closing import Calibration, close_heads
 from headgates.workbench.dynamics import Dynamics
-from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.lab import Finished, Lab, Run
+from headgates.workbench.lab import Lab, Run
 from headgates.workbench.scores import closed_by, compute_scores, head_scores, ranked
 from headgates.workbench.source import Source
-
-
-def make_runs(
-    config: FitConfig, text: ExperimentText | None = None, finished: Finished = lambda run: None
-) -> RunFolder:
-    """The finished run of the configuration, trained now unless it is there already. text, finished: see
-    `Lab`."""
-    from headgates.workbench.head_curve import curve_run
-
-    lab = Lab(config, text, finished)
-    config = lab.config
-    try:
-        base = base_run(lab)
-        if config.base_alone:
-            lab.tracker.complete(base, "base", None, lab.text.test)
-            return base
-        if config.gate == SCORED:
-            check_heads(lab, base)
-        continued = continued_run(lab, base) if "base-continued" in config.systems else None
-        make: Callable[[Lab, RunFolder, RunFolder | None], RunFolder] = gated_run
-        if config.gate == SCORED:
-            make = scored_run
-        elif config.is_curve:
-            make = curve_run
-        folder = make(lab, base, continued)
-        lab.tracker.complete(folder, config.job, base, lab.text.test)
-        return folder
-    finally:
-        lab.close()
-
 
 # ---------------------------------------------------------------- bases
 

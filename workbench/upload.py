@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from headgates.lightning_modules.tracker import is_followed, open_run, say_how_to_upload
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.table import read_table
+from headgates.workbench.tracker import is_followed, open_run, say_how_to_upload
 
 
 def log_grid(

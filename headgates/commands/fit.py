@@ -40,7 +40,7 @@ def fit(config: "FitConfig") -> None:
     config = replace(config, devices=devices, num_nodes=num_nodes)
     check_fit(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
-    from headgates.workbench.stages import make_runs
+    from headgates.workbench.protocol import make_runs
 
     run = make_runs(config, finished=lambda run: first(lambda: draw(run)))
     first(lambda: show(run))

@@ -14,7 +14,7 @@ import torch
 
 from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from headgates.configs.schema import StageConfig
 from headgates.gates import attach
 from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
 from headgates.lightning_modules.stage_log import StageLog
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
 

@@ -15,8 +15,8 @@ from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage import Machine, run_stage
 from headgates.tasks import task_named
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 from tests.tasks.bag_of_words import BagOfWords
 
 SYSTEMS = [

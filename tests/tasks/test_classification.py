@@ -20,8 +20,8 @@ from headgates.tasks import task_named
 from headgates.tasks.base import Task
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 from tests.worlds.tiny_encoder import labelled_sentences, write_encoder, write_tsv
 
 SETTINGS = {"text": {"max_tokens": 61, "max_length": 20, "train_sentences": 0}, "seed": 1}

@@ -15,8 +15,8 @@ from headgates.data.labelled import read_labelled
 from headgates.gates import find_sites
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 from headgates.workbench.transfer import transfer
 from tests.worlds.tiny_encoder import labelled_sentences, write_tsv
 

@@ -9,7 +9,7 @@ from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
 from headgates.workbench import lab as labs
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import pytest
 
 from headgates.data import DataError
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 
 @pytest.mark.parametrize(

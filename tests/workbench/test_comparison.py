@@ -15,7 +15,7 @@ from headgates.configs.schema import FitConfig
 from headgates.configs.scores import SCORES
 from headgates.workbench.comparison import PROTOCOL, Comparison, Point, points
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 
 def planned(*words: object, heads=(9, 4)) -> list[Point]:

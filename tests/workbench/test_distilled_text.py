@@ -12,8 +12,8 @@ from headgates.tasks.translation import Translation
 from headgates.workbench import lab as labs
 from headgates.workbench.distilled_text import distilled_data, distilled_lines, distilled_pairs, with_targets
 from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 
 ROWS = "base,base-continued,weight-norm,weight-norm-finetuned"
 

@@ -22,7 +22,7 @@ from headgates.workbench import dynamics
 from headgates.workbench.dynamics import Dynamics, read_rows
 from headgates.workbench.fingerprint import base_fingerprint
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 from tests.lightning_modules import stages
 from tests.lightning_modules.stages import STAGE, PowerCut, equal, rows, untrained
 

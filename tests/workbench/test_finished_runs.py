@@ -1,7 +1,7 @@
 """What is done for a run that is finished already: its page, and a base's translations of other
 test lines."""
 
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 RUN, BASE = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1"
 

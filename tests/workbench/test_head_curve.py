@@ -13,9 +13,9 @@ from headgates.gates import heads_left
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_model
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.related import siblings
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 from headgates.workbench.table import read_table
 
 COUNTS = (9, 4, 0)

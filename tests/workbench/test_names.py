@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headgates.workbench.lab import Lab
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 FEW = ("--systems", "base,l0", "--train.epochs", "1", "--finetune.epochs", "1")
 

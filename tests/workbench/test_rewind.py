@@ -11,8 +11,9 @@ from headgates.configs.cli import ConfigError, read
 from headgates.configs.schema import FitConfig
 from headgates.gates import attach
 from headgates.workbench.closing import Calibration, close_heads
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs, rewind
+from headgates.workbench.stages import rewind
 
 
 @pytest.mark.parametrize("how", ["mean", "repair"])

@@ -12,8 +12,8 @@ from headgates.configs.schema import FitConfig
 from headgates.configs.scores import FINETUNED, SCORES, ScoreRow, all_score_rows, score_rows
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 
 ROWS = "base,l0,random,weight-norm,weight-norm-finetuned"
 

@@ -15,9 +15,9 @@ from headgates.workbench.closing import Calibration, close_heads
 from headgates.workbench.folder import dense_run
 from headgates.workbench.grid import planned_runs
 from headgates.workbench.lab import Lab
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.related import siblings
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 
 ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
 

@@ -5,8 +5,8 @@ import pytest
 
 from headgates.gates import HeadMap
 from headgates.workbench.evaluation import Evaluation
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 
 FEW = ("--systems", "base,l0-soft,l0", "--train.epochs", "1", "--lambda", "0.05", "--gates.lr", "0.12")
 

@@ -16,8 +16,8 @@ from headgates.workbench.evaluation import Evaluation
 from headgates.workbench.fingerprint import base_fingerprint
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab
+from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
-from headgates.workbench.stages import make_runs
 
 SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
 RUN, BASE, CONTINUED = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1", "{}-xx-yy-continued-s1"

@@ -10,7 +10,7 @@ from headgates.configs.schema import FitConfig
 from headgates.gates import HeadMap
 from headgates.models.checkpoint import load_file
 from headgates.workbench.lab import Lab
-from headgates.workbench.stages import make_runs
+from headgates.workbench.protocol import make_runs
 
 
 @pytest.fixture

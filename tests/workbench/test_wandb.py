@@ -14,8 +14,10 @@ import pytest
 from headgates.configs.cli import read
 from headgates.configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY
 from headgates.configs.schema import FitConfig
-from headgates.lightning_modules import tracker as trackers
-from headgates.lightning_modules.tracker import (
+from headgates.workbench import lab as labs
+from headgates.workbench import tracker as trackers
+from headgates.workbench.folder import RunFolder, find_runs
+from headgates.workbench.tracker import (
     AGENT,
     FollowedRun,
     StageLogger,
@@ -24,9 +26,7 @@ from headgates.lightning_modules.tracker import (
     make_tracker,
     mode_without_asking,
 )
-from headgates.lightning_modules.wandb_tables import artifact_name, last_names
-from headgates.workbench import lab as labs
-from headgates.workbench.folder import RunFolder, find_runs
+from headgates.workbench.wandb_tables import artifact_name, last_names
 from tests.lightning_modules.offline_run import (
     artifacts,
     fit,
@@ -358,5 +358,5 @@ def test_only_wandb_that_is_asked_for_installed_and_not_disabled_is_followed(con
             make_tracker(configure("--logger", "wandb"), FACTS)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert type(make_tracker(configure("--logger", "wandb"), FACTS)) is Tracker
-    sources = [path.read_text() for path in (ROOT / "lightning_modules").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "workbench").glob("*.py")]
     assert not any(re.search(r"^(import|from) wandb", source, re.M) for source in sources)

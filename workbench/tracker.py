@@ -21,10 +21,10 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 
 from headgates.configs.schema import FitConfig
 from headgates.data.ranks import is_first
-from headgates.lightning_modules import wandb_tables
 from headgates.lightning_modules.remembers import Remembers
 from headgates.lightning_modules.stage_callback import Watcher
 from headgates.models.progress import say
+from headgates.workbench import wandb_tables
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import Lines
 

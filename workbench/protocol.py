@@ -1,0 +1,38 @@
+"""Which runs a configuration asks for, in their order: the base, the base trained on, and what is compared."""
+
+from collections.abc import Callable
+
+from headgates.configs.schema import FitConfig
+from headgates.workbench.experiment_text import ExperimentText
+from headgates.workbench.fingerprint import SCORED
+from headgates.workbench.folder import RunFolder
+from headgates.workbench.head_curve import curve_run
+from headgates.workbench.lab import Finished, Lab
+from headgates.workbench.stages import base_run, check_heads, continued_run, gated_run, scored_run
+
+
+def make_runs(
+    config: FitConfig, text: ExperimentText | None = None, finished: Finished = lambda run: None
+) -> RunFolder:
+    """The finished run of the configuration, trained now unless it is there already. text, finished: see
+    `Lab`."""
+    lab = Lab(config, text, finished)
+    config = lab.config
+    try:
+        base = base_run(lab)
+        if config.base_alone:
+            lab.tracker.complete(base, "base", None, lab.text.test)
+            return base
+        if config.gate == SCORED:
+            check_heads(lab, base)
+        continued = continued_run(lab, base) if "base-continued" in config.systems else None
+        make: Callable[[Lab, RunFolder, RunFolder | None], RunFolder] = gated_run
+        if config.gate == SCORED:
+            make = scored_run
+        elif config.is_curve:
+            make = curve_run
+        folder = make(lab, base, continued)
+        lab.tracker.complete(folder, config.job, base, lab.text.test)
+        return folder
+    finally:
+        lab.close()
