@@ -80,11 +80,11 @@ def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
 
 
 def test_heads_without_gates_are_for_the_rows_of_scores():
-    assert read(FitConfig, ["--gate", "none", "--heads", "5"]).target_heads == 5
+    assert read(FitConfig, ["--gate", "scores", "--heads", "5"]).target_heads == 5
     with pytest.raises(
         ConfigError, match="--gate scores --heads 5 closes heads by scores: name at least one in --systems"
     ):
-        read(FitConfig, ["--gate", "none", "--heads", "5", "--systems", "base"])
+        read(FitConfig, ["--gate", "scores", "--heads", "5", "--systems", "base"])
 
 
 @pytest.mark.parametrize("gate", [name for name, method in METHODS.items() if method.steered_by == "heads"])
@@ -135,7 +135,7 @@ def test_from_scratch_asks_for_one_more_row_and_for_gates():
 def test_an_unknown_method_is_answered_with_the_nearest():
     with pytest.raises(
         ConfigError,
-        match=r"expected one of l0, l0-target, subset, none, got 'subst' \(did you mean 'subset'\?\)",
+        match=r"expected one of l0, l0-target, subset, scores, none, got 'subst' \(did you mean 'subset'\?\)",
     ):
         read(FitConfig, ["--gate", "subst", "--heads", "5"])
 

@@ -74,9 +74,9 @@ def test_what_is_not_trained_is_the_same_run_however_long_others_train(scored):
     assert planned_runs([scored("--heads", 5, "--systems", "base,greedy")])[0][0] != plain[0]
 
 
-def test_without_a_number_the_base_alone_is_made(scored, base, stages):
-    assert make_runs(scored("--systems", "base,greedy")).path == base.path
-    assert stages == []
+def test_without_a_number_scores_are_refused(scored):
+    with pytest.raises(ValueError, match="give --heads N"):
+        scored("--systems", "base,greedy")
 
 
 @pytest.mark.parametrize(

@@ -211,10 +211,8 @@ def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
 def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages, text_folder):
     sibling = make_runs(configure("--lambda", "0.05"))
     assert stages == ["gates", "greedy-finetuned"]
-    assert {path.name for path in runs.iterdir()} == {
-        *(name(each, text_folder) for each in (RUN, BASE, CONTINUED)),
-        sibling.path.name,
-    }
+    there = {*(name(each, text_folder) for each in (RUN, BASE, CONTINUED)), sibling.path.name}
+    assert {path.name for path in runs.iterdir()} - {"tiny-curve"} == there  # of test_head_curve
     first = json.loads((runs / name(RUN, text_folder) / "result.json").read_text())["rows"]
     second = sibling.read_json("result.json")["rows"]
     assert [row["bleu"] for row in first[:2]] == [row["bleu"] for row in second[:2]]
