@@ -1,4 +1,4 @@
-"""Which runs a configuration asks for, in their order: the base, the base trained on, and what is compared."""
+"""Which runs a configuration asks for, in their order: the base, the base trained on, what is compared."""
 
 from collections.abc import Callable
 
