@@ -207,7 +207,7 @@ class Syntax:
                     asked.append((row, relation, query, others))
                 else:
                     self.left_out["queries of words without a piece"] += 1
-        widest = max((len(self.trees[pair]) for pair in pairs if pair in self.trees), default=0)
+        widest = max((len(self.trees[pair].words) for pair in pairs if pair in self.trees), default=0)
         member = torch.zeros(len(real), widest, real.shape[1])
         if cells:
             member[tuple(torch.tensor(cells).T)] = 1.0

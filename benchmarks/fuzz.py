@@ -40,7 +40,20 @@ MEMORY, SECONDS = 6 * 2**30, 60  # bytes of address space beside what is there, 
 RUNS = {"os.system", "os.exec", "os.posix_spawn", "os.forkpty", "subprocess.Popen"}
 ASKED = {"git", "nvidia-smi", "lscpu", "uname"}  # what a command asks about the machine and the checkout
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
-VALUES = [None, True, -1, 1e308, float("nan"), "", "\x00", "../../outside/x", "</script>", [], {}, {"": None}]
+VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    1e308,
+    float("nan"),
+    "",
+    "\x00",
+    "../../outside/x",
+    "</script>",
+    [],
+    {},
+    {"": None},
+]
 Action = Callable[[], int | None]
 
 

@@ -148,7 +148,7 @@ def lines_of(name: str) -> list[dict[str, Any]]:
 
 def measured() -> Cells:
     """question, against, answer, file of each benchmark: its newest line, for costs each pass's newest."""
-    newest = {}
+    newest: dict[str, Any] = {}
     for record in lines_of("costs"):
         newest |= {each["what"]: each["ratio"] for each in record["measured"]}
     rows = [

@@ -73,7 +73,7 @@ def marian(config: "ModelConfig", vocab: int) -> Any:
     """A MarianMTModel of our sizes. It needs the extra `hf`."""
     import transformers
 
-    sides = {
+    sides: dict[str, Any] = {"attn_implementation": "eager"} | {
         f"{side}_{name}": value
         for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers))
         for name, value in (
@@ -94,7 +94,6 @@ def marian(config: "ModelConfig", vocab: int) -> Any:
         pad_token_id=PADDING,
         decoder_start_token_id=PADDING,
         max_position_embeddings=config.max_positions,
-        attn_implementation="eager",
         **sides,
     )
     return transformers.MarianMTModel(settings)

@@ -345,7 +345,13 @@ def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
     for row in (row for run in runs for row in run.folder.rows()):
         if row.system != "base-continued" and not row.system.endswith(FINETUNED):
             continue
-        known = {"name": row.system, "file": None, "trained": True, "beam": beam_of(row), "points": {}}
+        known: dict[str, Any] = {
+            "name": row.system,
+            "file": None,
+            "trained": True,
+            "beam": beam_of(row),
+            "points": {},
+        }
         interval = row.main.ci95 or (None, None)
         curve = curves.setdefault(row.system, known)
         curve["points"][row.heads_open] = point(row.heads_open, row.main.value, *interval)

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
 from headgates.analysis.knee import SLACK
 from headgates.analysis.metrics import BLEU, Metric
@@ -27,6 +28,9 @@ LEVELS = ((1, 2), (5, 2), (3, 2))  # dashes of the levels, in turn
 NOTE_OFFSETS = ((-6, 5, "right"), (6, -12, "left"), (6, 5, "left"), (-6, -12, "right"))  # in points
 
 
+Numbers = Sequence[float] | NDArray[Any]
+
+
 @dataclass(frozen=True)
 class Series:
     """Points of one method. joined: by a line; band: the intervals are one band, else a bar each; seeds:
@@ -34,10 +38,10 @@ class Series:
 
     label: str
     look: Look
-    heads: Sequence[float]
-    values: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
+    heads: Numbers
+    values: Numbers
+    low: Numbers = ()
+    high: Numbers = ()
     joined: bool = False
     band: bool = False
     marked: bool = True
@@ -82,7 +86,7 @@ def draw_scatter(
     with drawing(path, size=size, title=title) as figure:
         figure.suptitle(title or " ", x=0.01, ha="left", fontsize=13)  # takes its room; `drawing` writes it
         left, *right = figure.subfigures(1, 1 + (beside is not None), squeeze=False)[0]
-        axes_grid = left.subplots(*np.shape(grid)[:2], squeeze=False, sharex=True, sharey="row")
+        axes_grid = left.subplots(*(len(grid), len(grid[0])), squeeze=False, sharex=True, sharey="row")
         for axes_row, row in zip(axes_grid, grid, strict=True):
             for axes, panel in zip(axes_row, row, strict=True):
                 draw_panel(axes, panel)
@@ -161,7 +165,7 @@ def legend_lines(panel: Panel) -> list[Line2D]:
 def write_notes(axes: Axes, panel: Panel) -> None:
     """Write each note beside its point, where it covers neither a marker nor another note."""
     points = [point for each in panel.series for point in zip(each.heads, each.values, strict=True)]
-    centres = axes.transData.transform(points) if points else []
+    centres: Any = axes.transData.transform(points) if points else []
     taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in centres]
     inside = axes.get_window_extent()
     for series in panel.series:
@@ -203,8 +207,9 @@ def draw_curves(
     for point in points if series else ():
         x = 100 * (1 - number(point["heads_open"]) / number(point["heads_total"]))
         value, low, high = (number(point.get(name)) for name in ends)
-        bar = ([low], [high]) if math.isfinite(low + high) else ((), ())
-        series.append(Series("learned gates", look_of("l0"), [x], [value], *bar, notes=[str(point["label"])]))
+        lows, highs = ([low], [high]) if math.isfinite(low + high) else ([], [])
+        notes = [str(point["label"])]
+        series.append(Series("learned gates", look_of("l0"), [x], [value], lows, highs, notes=notes))
     levels = {"unpruned": unpruned.pop()} if len(unpruned) == 1 else {}
     note = "bands: 95% intervals; of several seeds, from the lowest to the highest around their mean"
     top = max([1.0, *(value for each in series for value in (*each.values, *each.high))])

@@ -113,7 +113,7 @@ def planned_runs(configs: Sequence[FitConfig]) -> list[tuple[str, tuple[str, ...
     """The hash of each configuration's run, and the hashes of the runs that it starts from; each text is
     loaded once. Raises ValueError as fit.py where a text or a base is missing."""
     texts: dict[str, ExperimentText] = {}
-    planned = []
+    planned: list[tuple[str, tuple[str, ...]]] = []
     for config in configs:
         key = repr([getattr(config, name) for name in TEXT])
         text = texts[key] = texts.get(key) or ExperimentText(config)

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 
 from headgates.configs.heads_per_kind import check_budget, parse_budget
@@ -37,6 +36,7 @@ from headgates.lightning_modules.stage import (
     load_best,
     run_stage,
 )
+from headgates.lightning_modules.stage_callback import Watcher
 from headgates.models.cpu_kernels import bound_caches, change_dropout
 from headgates.models.progress import minutes, say
 from headgates.tasks.base import Predictor, Task
@@ -246,7 +246,7 @@ class Run:
         prefix: str = "",
         seeded_as: str = "",
         distilled: bool = False,
-        watchers: Sequence[pl.Callback] = (),
+        watchers: Sequence[Watcher] = (),
         **beside: Any,
     ) -> StageResult:
         """Train a stage and return its result; a stage whose result is on disk is not run again.

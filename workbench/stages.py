@@ -90,7 +90,7 @@ def evaluate_again(run: Run) -> None:
     run.finish("base")
 
 
-def dynamics(run: Run) -> list[pl.Callback]:
+def dynamics(run: Run) -> list[Dynamics]:
     """The callback that prunes the base while it trains, or nothing without --dynamics."""
     config, text = run.config, run.text
     if not config.dynamics:

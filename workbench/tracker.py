@@ -283,7 +283,7 @@ def open_run(folder: RunFolder, job: str, config: dict[str, Any], base: RunFolde
     base_hash = config.get("base_hash") or config.get("run_hash") or ""
     known = state_of(folder)
     run_id = os.environ.get("WANDB_RUN_ID") or known.get("id") or secrets.token_hex(4)
-    where = {"project": project(), "entity": os.environ.get("WANDB_ENTITY") or None}
+    where: dict[str, Any] = {"project": project(), "entity": os.environ.get("WANDB_ENTITY") or None}
     if run_id == known.get("id"):  # which stays where it is
         where = {name: known[name] for name in where}
     try:

@@ -148,7 +148,7 @@ def prepare(
         run = removed_run if name == "removed" else folder
         opened = translators[name] = timed(open_source(run.path, system, device="cpu"))
         spec = {"run": str(run.path.resolve()), "system": system, "threads": threads}
-        model = opened.predictor.model if isinstance(opened, OneAnswer) else opened.model
+        model: Any = opened.predictor.model if isinstance(opened, OneAnswer) else opened.model  # type: ignore[attr-defined]
         size = (run / run.systems()[system]["weights"]).stat().st_size
         systems.append(System(name, f"{name}, PyTorch", spec, model, parameters(model), size))
     if isinstance(translators["dense"], OneAnswer):
@@ -689,9 +689,12 @@ def draw(report: Row, path: Path) -> None:
             marker, dash = {"dense": ("o", (3, 2)), "masked": ("X", (1, 1)), "removed": ("s", ())}[kind]
             look = Look(PINK if kind == "masked" else COLOURS[engine], marker, dash)
             speeds = [pooled(rows, name, beam, batch) for batch in batches]
-            ends = [[speed[end] for speed in speeds] for end in ("median", "lowest", "highest")]
+            middle, low, high = ([speed[end] for speed in speeds] for end in ("median", "lowest", "highest"))
             fill = "full" if kind == "removed" else "none"
-            series.append(Series(system["words"], look, batches, *ends, joined=True, band=True, fill=fill))
+            points = Series(
+                system["words"], look, batches, middle, low, high, joined=True, band=True, fill=fill
+            )
+            series.append(points)
         title = "" if not report["searches"] else "greedy" if beam == 1 else f"beam {beam}"
         panels.append(Panel(title, series))
     draw_scatter(
