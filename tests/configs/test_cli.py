@@ -175,7 +175,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--lambda inf", ["--lambda: expected a", "inf"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
         ("--seed 1.5", ["--seed: expected a whole number, got '1.5'"]),
-        ("--gate l1", ["--gate: expected one of l0, l0-target, subset, none, got 'l1'"]),
+        ("--gate l1", ["--gate: expected one of l0, l0-target, subset, scores, none, got 'l1'"]),
         ("--model.norm per", ["expected one of pre, post, got 'per' (did you mean 'pre'?)"]),
         ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
         ("--kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"]),
@@ -221,7 +221,7 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, pa
         ("seed:", ["seed: expected a whole number, got nothing"]),
         ("train: {epochs: 2.5}", ["train.epochs: expected a whole number, got 2.5"]),
         ("src: [en, de]", ["src: expected text, got ['en', 'de']"]),
-        ("gate: l1", ["gate: expected one of l0, l0-target, subset, none, got 'l1'"]),
+        ("gate: l1", ["gate: expected one of l0, l0-target, subset, scores, none, got 'l1'"]),
         ("name: [a]", ["name: expected text or null, got ['a']"]),
         ("seed: 1\nlambda: true", ["lambda: expected a number, got True"]),
         ("data-dir: a\ndata_dir: b", ["data_dir is given twice"]),
@@ -313,9 +313,9 @@ def test_the_examples_of_every_help_are_commands_that_the_script_takes(config_cl
 
 
 def test_the_version_is_that_of_the_package(capsys):
-    import headgates.gates
+    import headgates
 
-    assert answered(capsys, "--version").startswith(f"headgates {headgates.gates.__version__} (Python 3.")
+    assert answered(capsys, "--version").startswith(f"headgates {headgates.__version__} (Python 3.")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

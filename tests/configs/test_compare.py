@@ -48,7 +48,7 @@ def test_lists_of_numbers_are_read():
     ("words", "error"),
     [
         (["--methods", "gredy"], "did you mean 'greedy'"),
-        (["--methods", "l0"], "l0 is steered by lambda and cannot be told a number of heads: give --lambdas"),
+        (["--methods", "l0"], "l0 is controlled by lambda and takes no number of heads: give --lambdas"),
         (
             ["--methods", "greedy", "--lambdas", "0.1"],
             "none of the methods greedy is steered by lambda; leave it out",
@@ -69,7 +69,7 @@ def test_lists_of_numbers_are_read():
         (["--lambdas", "much", "--methods", "l0"], "--lambdas: expected a list of numbers"),
         (["--finetune", -1], "--finetune: expected numbers of at least 0, got -1"),
         (["--seeds", 0], "--seeds: expected a number at least 1, got 0"),
-        (["--jobs", 0], "--jobs: expected a number at least 1, got 0"),
+        (["--jobs", -1], "--jobs: expected a number at least 0, got -1"),
         (["--name", "a/b"], "--name: expected a plain name"),
         (["--fit", "no/such.yaml"], "there is none at no/such.yaml"),
     ],
