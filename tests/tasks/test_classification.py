@@ -240,8 +240,6 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
     assert rows["l0-removed"].parameters < rows["l0"].parameters
     assert rows["l0-removed"].lines_unlike_masked == 0
     assert run.result()["data"]["vocabulary"] == {"source": 22, "labels": 2}
-    page = (run / "report.html").read_text()
-    assert "films, labels by tiny-bert: with" in page
 
 
 def test_what_is_removed_is_what_was_closed(run):
@@ -390,5 +388,5 @@ def test_methods_are_compared_on_its_base_by_accuracy(copy, called):
     assert told == {
         (method, epochs, heads) for method in ("greedy", "random") for epochs in (0, 3) for heads in (6, 4)
     }
-    assert "the highest score" in content["summary"][0]
+    assert "is the best" in content["summary"][0]
     assert "6/8 heads, accuracy 100.00" in out
