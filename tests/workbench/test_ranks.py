@@ -22,7 +22,7 @@ def both(text_folder, vocab_folder):
         "importance batch",
         "fisher",
         "relevance",
-        "repair",
+        "reconstruct",
         "fold_mean",
     ],
 )
