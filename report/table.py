@@ -20,10 +20,12 @@ UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
     """Print the table. The first `words` columns hold words, the others numbers."""
     cells = [list(row) for row in rows]
-    console = Console(width=None if Console().is_terminal else WIDTH)
-    for part, chosen in enumerate(parts([*zip(columns, *cells, strict=True)], words, console.width)):
-        table = Table(title="" if part else title, box=SIMPLE_HEAD, show_edge=False)
-        table.padding, table.title_justify = (0, 1, 0, 0), "left"
+    console = Console(width=None if Console().is_terminal else WIDTH, markup=False)
+    console.print(
+        title, soft_wrap=True, highlight=False
+    )  # a table's own title is folded to the table's width
+    for chosen in parts([*zip(columns, *cells, strict=True)], words, console.width):
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         for i in chosen:
             side = "left" if i < words else "right"
             table.add_column(columns[i], justify=side, no_wrap=i >= words, overflow="fold")  # type: ignore[arg-type]

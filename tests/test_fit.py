@@ -95,8 +95,8 @@ def test_the_run_folder_holds_what_the_house_promises(run, runs):
 
 def test_the_table_shows_every_system_with_the_numbers_of_result_json(first, run):
     for row in run.read_json("result.json")["rows"]:
-        (line,) = [line for line in first.stdout.splitlines() if re.match(rf"\W*{row['system']} +│", line)]
-        cells = [cell.strip() for cell in line.strip("│ ").split("│")]
+        (line,) = [line for line in first.stdout.splitlines() if re.match(rf" *{row['system']} +\d+/", line)]
+        cells = line.split()
         assert cells[1] == f"{row['heads_open']}/{row['heads_total']}"
         assert f"{row['bleu']:.2f}" in cells
         assert f"{row['chrf']:.2f}" in cells
@@ -188,8 +188,7 @@ def test_the_second_call_shows_the_finished_run_and_trains_nothing(first, runs, 
     code, out, _ = fit_here(*TINY, "--runs", str(runs))
     assert code == 0
     assert "finished, same configuration; --fresh repeats it" in out
-    table = first.stdout[first.stdout.index("┏") : first.stdout.index("┘") + 1]
-    assert table in out
+    assert first.stdout[first.stdout.index("──") :] == out[out.index("──") :]
 
 
 def test_the_configuration_of_a_run_is_read_back_and_names_the_same_run(run, runs, fit_here, untrained):
