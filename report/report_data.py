@@ -264,9 +264,7 @@ def greedy_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
     for path in sorted(analysed.base.path.glob("curves/gradient*-order.json")) if analysed.is_base else []:
         name = path.name.removesuffix("-order.json")
         settings = finished_curve_settings(analysed.base, name)
-        if (
-            settings is None or settings.get("recompute") or settings.get("close")
-        ):  # the plain curve closes with zero
+        if settings is None or settings["recompute"] or settings["close"] != "zero":
             continue
         order = HeadMap.load(path)  # the step at which each head closes, below 0 for those that never do
         rows = read_table(analysed.base, f"curves/{name}.csv")
@@ -295,12 +293,13 @@ def open_after(order: HeadMap, closed: int) -> HeadMap:
 
 
 def finished_curve_settings(base: RunFolder, name: str) -> dict[str, Any] | None:
-    """The settings in curves/<name>.json; None unless the curve is finished and closes heads of all kinds."""
+    """The cache key in curves/<name>.json; None unless the curve is finished and closes heads of all kinds."""
     if not (base / f"curves/{name}.json").is_file() or not (base / f"curves/{name}.csv").is_file():
         return None
     content = base.read_json(f"curves/{name}.json")
-    settings: dict[str, Any] = content.get("settings") or {} if content.get("finished") else {}
-    return settings if settings.get("kinds") == list(KINDS) else None
+    settings: dict[str, Any] = content.get("cache_key") or {} if content.get("finished") else {}
+    whole = {"order", "close", "recompute"} <= settings.keys() and settings.get("kinds") == list(KINDS)
+    return settings if whole else None
 
 
 def curves_of(base: RunFolder) -> list[dict[str, Any]]:
@@ -324,7 +323,7 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
                 max(row[f"test_{main}_high"] for row in rows),
             )
             points.append(point(heads_open, value, low, high))
-        name = "-".join([settings["order"], *([settings["close"]] if settings.get("close") else [])])
+        name = "-".join([settings["order"], *[settings["close"]] * (settings["close"] != "zero")])
         curves.append(
             {
                 "name": name,

@@ -63,7 +63,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     place = base / "analysis/base"
     for name in PARTS:
         about = json.loads((place / f"{name}.json").read_text())
-        assert {"settings", "head_maps", "command", "commit", "device", "versions"} <= about.keys()
+        assert {"cache_key", "head_maps", "command", "commit", "device", "versions"} <= about.keys()
         assert about["cache_key"]["sentences"] == 29
         for head_map in about["head_maps"].values():
             assert HeadMap.from_json(head_map).heads_total in (2, HEADS)
