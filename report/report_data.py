@@ -293,7 +293,7 @@ def open_after(order: HeadMap, closed: int) -> HeadMap:
 
 
 def finished_curve_settings(base: RunFolder, name: str) -> dict[str, Any] | None:
-    """The cache key in curves/<name>.json; None unless the curve is finished and closes heads of all kinds."""
+    """The cache key of a curve; None unless it is finished and closes heads of all kinds."""
     if not (base / f"curves/{name}.json").is_file() or not (base / f"curves/{name}.csv").is_file():
         return None
     content = base.read_json(f"curves/{name}.json")
