@@ -21,9 +21,8 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], word
     """Print the table. The first `words` columns hold words, the others numbers."""
     cells = [list(row) for row in rows]
     console = Console(width=None if Console().is_terminal else WIDTH, markup=False)
-    console.print(
-        title, soft_wrap=True, highlight=False
-    )  # a table's own title is folded to the table's width
+    # above, not as the table's own title: that is folded to the table's width
+    console.print(title, highlight=False)
     for chosen in parts([*zip(columns, *cells, strict=True)], words, console.width):
         table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         for i in chosen:

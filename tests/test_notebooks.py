@@ -134,10 +134,12 @@ def workplace(tmp_path_factory) -> Path:
         "gates",
         "models",
         "notebooks",
-        "pruning",
         "report",
-        "runfolder",
         "tasks",
+        "headgates",
+        "bridges",
+        "lightning_modules",
+        "workbench",
     ):
         shutil.copytree(ROOT / room, place / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "examples/toy_run", place / "examples/toy_run")
