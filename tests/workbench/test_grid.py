@@ -153,6 +153,8 @@ def test_a_run_made_here_is_one_of_the_points(tmp_path, fake):
 @pytest.fixture
 def interrupted(tmp_path):
     """interrupted(*files): once the files are written, this process gets Ctrl-C."""
+    # tests that a shell started in the background inherit an ignored one
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threads = []
 
     def at(*files):
@@ -167,6 +169,7 @@ def interrupted(tmp_path):
     yield at
     for thread in threads:
         thread.join()
+    signal.signal(signal.SIGINT, before)
 
 
 def gone(process):
