@@ -9,17 +9,18 @@ The entropy of the weights needs no gold alignments.   Letters: B pairs, T targe
 counted queries.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, add_rows, means
-from headgates.gates import HeadMap, HeadSite
+from headgates.analysis.attention_pass import AttentionBatch, HeadMeans
+from headgates.gates import HeadMap
 
 Links = Sequence[tuple[int, int]]  # (source, target), 0-based
+Token = Literal["produced", "read"]
 
 
 def piece_links(
@@ -29,21 +30,16 @@ def piece_links(
     Sorted, without repetition.
 
     source_words, target_words: the number of each piece's word, None for a piece of no word."""
-    sources, targets = by_word(source_words), by_word(target_words)
-    return sorted({(s, t) for i, j in links for s in sources.get(i, ()) for t in targets.get(j, ())})
+    words = set(links)
+    return [
+        (s, t)
+        for s, source in enumerate(source_words)
+        for t, target in enumerate(target_words)
+        if (source, target) in words
+    ]
 
 
-def by_word(words: Sequence[int | None]) -> dict[int, list[int]]:
-    """Return the numbers of every word's pieces, by the word's number."""
-    pieces: dict[int, list[int]] = {}
-    for piece, word in enumerate(words):
-        if word is not None:
-            pieces.setdefault(word, []).append(piece)
-    return pieces
-
-
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(NamedTuple):
     """The offset at which most target tokens have an aligned source token, and the share of those tokens."""
 
     offset: int
@@ -57,18 +53,13 @@ class Alignment:
     gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`). Raises
     ValueError for an unknown `token`."""
 
-    def __init__(
-        self, gold: Mapping[int, Links] | Sequence[Links], *, token: Literal["produced", "read"] = "produced"
-    ):
-        if token not in ("produced", "read"):
-            raise ValueError(f"unknown token {token!r}; known: produced, read")
+    def __init__(self, gold: Mapping[int, Links] | Sequence[Links], *, token: Token = "produced"):
+        if token not in get_args(Token):
+            raise ValueError(f"unknown token {token!r}; known: {', '.join(get_args(Token))}")
         self.token = token
-        numbered = gold if isinstance(gold, Mapping) else dict(enumerate(gold))
-        self._links = {
-            number: torch.tensor(links, dtype=torch.int64).view(-1, 2) for number, links in numbered.items()
-        }
-        self._hits: dict[HeadSite, Tensor] = {}  # (H,)
-        self._offsets: dict[int, int] = {}  # offset -> aligned tokens that have a link there
+        self._gold = dict(gold if isinstance(gold, Mapping) else enumerate(gold))
+        self._hits = HeadMeans("alignment")
+        self._offsets: Counter[int] = Counter()  # offset -> aligned tokens that have a link there
         self.tokens = 0  # aligned target tokens
 
     def add(self, attention: AttentionBatch) -> None:
@@ -79,47 +70,43 @@ class Alignment:
             return
         aligned = self._aligned(attention)  # (B, T, S)
         _, query, key = aligned.nonzero(as_tuple=True)
-        for offset, times in zip(*(key - query).unique(return_counts=True), strict=True):
-            self._offsets[int(offset)] = self._offsets.get(int(offset), 0) + int(times)
+        self._offsets.update((key - query).tolist())
         self.tokens += int(aligned.any(2).sum())
         for site in sites:
-            # the end of sentence is no key; of the queries those without a link hit nothing
-            strongest = attention.strongest(site, "key")
-            hits = aligned[strongest.pair[:, None], strongest.query[:, None], strongest.key].sum(0)  # (H,)
-            self._hits[site] = self._hits.get(site, 0) + hits
+            # the end of sentence is no key
+            _, key, pair, query = attention.strongest(site, "key")
+            judged = aligned[pair, query].any(1)
+            self._hits.add(site, aligned[pair[:, None], query[:, None], key][judged])
 
     def _aligned(self, attention: AttentionBatch) -> Tensor:
         """(B, T, S) bool on the CPU, True where the query's token is aligned to the key's."""
         source, target = attention.batch.source.cpu(), attention.batch.target_in.cpu()
-        source_lengths = attention.source_specials.is_piece(source).sum(1).tolist()
-        target_lengths = attention.target_specials.is_piece(target).sum(1).tolist()
+        lengths = {
+            "source": attention.source_specials.is_piece(source).sum(1),
+            "target": attention.target_specials.is_piece(target).sum(1),
+        }
         aligned = torch.zeros(*target.shape, source.shape[1], dtype=torch.bool)
         for row, number in enumerate(attention.batch.index.tolist()):
-            if number not in self._links:
+            if number not in self._gold:
                 raise ValueError(
                     f"there is no alignment for pair {number} of the split; give one for every pair"
                 )
-            s, t = self._links[number].T
-            for side, piece, length in (
-                ("source", s, source_lengths[row]),
-                ("target", t, target_lengths[row]),
-            ):
-                beyond = piece[(piece < 0) | (piece >= length)]
-                if len(beyond):
-                    raise ValueError(
-                        f"the alignment of pair {number} names {side} piece {int(beyond[0])}, but the "
-                        f"sentence has {length} pieces; "
-                        "pieces count from 0 and are those of this model's vocabulary"
-                    )
-            aligned[row, t + (self.token == "read"), s] = (
-                True  # a query reads, after the beginning, what the one before produced
-            )
+            for link in self._gold[number]:
+                for (side, length), piece in zip(lengths.items(), link, strict=True):
+                    if not 0 <= piece < length[row]:
+                        raise ValueError(
+                            f"the alignment of pair {number} names {side} piece {piece}, but the sentence "
+                            f"has {length[row]} pieces; pieces count from 0 and are those of this model's "
+                            "vocabulary"
+                        )
+                # a query reads, after the beginning, what the one before produced
+                aligned[row, link[1] + (self.token == "read"), link[0]] = True
         return aligned
 
     def agreement(self) -> HeadMap:
         """The share of aligned target tokens whose largest weight is on an aligned source token. Raises
         ValueError where none was seen."""
-        return means(self._hits, dict.fromkeys(self._hits, self.tokens), "alignment")
+        return self._hits.head_map()
 
     def baseline(self) -> Baseline:
         """The best fixed offset; of equally good ones the nearest, then the earlier. Raises ValueError where
@@ -135,29 +122,24 @@ class Entropy:
     are no queries, but stay among the keys: without them the weights would not be a distribution."""
 
     def __init__(self) -> None:
-        self._nats: dict[HeadSite, Tensor] = {}  # (H,) float64, and of how many queries
-        self._queries: dict[HeadSite, int] = {}
-        self._shares: dict[
-            HeadSite, Tensor
-        ] = {}  # the same of entropy / log(keys), for queries with at least two keys
-        self._free_queries: dict[HeadSite, int] = {}
+        self._nats, self._shares = HeadMeans("entropy"), HeadMeans("entropy")
 
     def add(self, attention: AttentionBatch) -> None:
         """Count one batch."""
         for site, weights in attention.weights.items():
             keys = attention.visible(site.kind, "query").sum(2)  # (B, L)
-            nats = torch.special.entr(weights).sum(3).transpose(1, 2)[keys > 0].cpu().double()  # (N, H)
-            log_keys = keys[keys > 0].cpu().double().log()
-            free = log_keys > 0  # with one key there is nothing to spread over
-            add_rows(self._nats, self._queries, site, nats)
-            add_rows(self._shares, self._free_queries, site, nats[free] / log_keys[free][:, None])
+            nats = torch.special.entr(weights).sum(3).transpose(1, 2)[keys > 0].double()  # (N, H)
+            most = keys[keys > 0, None].double().log()
+            free = most.flatten() > 0  # with one key there is nothing to spread over
+            self._nats.add(site, nats)
+            self._shares.add(site, (nats / most)[free])
 
     def nats(self) -> HeadMap:
         """Mean entropy in nats, from 0 (one key) to log(keys) (all alike). Raises ValueError where no token
         was seen."""
-        return means(self._nats, self._queries, "entropy")
+        return self._nats.head_map()
 
     def relative(self) -> HeadMap:
         """Mean of entropy / log(keys), in [0, 1], over queries with at least two keys. Raises ValueError
         where there is none."""
-        return means(self._shares, self._free_queries, "entropy")
+        return self._shares.head_map()

@@ -18,17 +18,24 @@ counted query positions.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.analysis.batches import IGNORED, is_encoder_decoder, on_device, sites_of
+from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.gates.headmap import check_kinds
 from headgates.gates.hold import nearest
 
 Exclude = Literal["both", "query", "key", "none"]
+# the texts of a batch that queries and keys stand for
+TEXTS = {
+    "enc-self": ("source", "source"),
+    "dec-self": ("target_in", "target_in"),
+    "cross": ("target_out", "source"),
+}
 
 
 class Specials(Protocol):
@@ -39,8 +46,7 @@ class Specials(Protocol):
     def is_piece(self, ids: Tensor) -> Tensor: ...  # bool: which ids stand for text
 
 
-@dataclass(frozen=True)
-class Strongest:
+class Strongest(NamedTuple):
     """The largest weights of the heads of a site, a row for each counted query, on the CPU."""
 
     weight: Tensor  # (N, H) fp32
@@ -59,29 +65,21 @@ class AttentionBatch:
     target_specials: Specials
     _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
 
-    def tokens(self, kind: str) -> tuple[Tensor, Tensor]:
-        """The ids of the tokens that queries (B, L) and keys (B, S) of this kind stand for."""
-        batch = self.batch
-        if kind == "enc-self":
-            return batch.source, batch.source
-        return (batch.target_in, batch.target_in) if kind == "dec-self" else (batch.target_out, batch.source)
-
     def visible(self, kind: str, exclude: Exclude) -> Tensor:
         """(B, L, S) bool: query and key both count, and the query may see the key."""
-        queries, keys = self.tokens(kind)
-        queries = self._counts(queries, pieces_alone=exclude in ("both", "query"))
-        keys = self._counts(keys, pieces_alone=exclude in ("both", "key"))
+        query_text, key_text = TEXTS[kind]
+        queries = self._counted(query_text, exclude in ("both", "query"))
+        keys = self._counted(key_text, exclude in ("both", "key"))
         pairs = queries[:, :, None] & keys[:, None, :]
         return pairs.tril() if kind == "dec-self" else pairs
 
-    def _counts(self, ids: Tensor, *, pieces_alone: bool) -> Tensor:
-        """Where one of the batch's tensors holds a piece, or, unless `pieces_alone`, anything but padding."""
-        on_source = ids is self.batch.source
-        specials = self.source_specials if on_source else self.target_specials
+    def _counted(self, text: str, pieces_alone: bool) -> Tensor:
+        """Where a text of the batch holds a piece, or, unless `pieces_alone`, anything but padding."""
+        specials = self.source_specials if text == "source" else self.target_specials
         if pieces_alone:
-            return specials.is_piece(ids)
+            return specials.is_piece(getattr(self.batch, text))
         # the decoder's input is padding where its output is: the beginning may have the padding's id
-        return (ids if on_source else self.batch.target_out) != specials.padding
+        return (self.batch.source if text == "source" else self.batch.target_out) != specials.padding
 
     def strongest(self, site: HeadSite, exclude: Exclude) -> Strongest:
         """The largest weight, and its key, of every counted query that sees a counted key. Kept, since
@@ -105,69 +103,152 @@ class Observer(Protocol):
 
 @torch.inference_mode()
 def observe_attention(
-    model: Any, batches: Iterable[Any], observers: Sequence[Observer], *, kinds: Iterable[str] | None = None
+    model: Any,
+    batches: Iterable[Any],
+    observers: Sequence[Observer],
+    *,
+    kinds: Iterable[str] | None = None,
+    special_ids: Sequence[int] = (),
 ) -> None:
     """Give the attention of every batch to every observer, without dropout. Gates and masks stay; sites
-    without heads are left out.
+    without heads are left out, and the model is left as it was.
 
-    model: a Transformer, or what has its special tokens and `encode` and no decoder. The decoder is not run
-    where only enc-self heads are looked at. The model is left as it was. Raises ValueError for an unknown
-    kind, for kinds of which the model has no head, and without any batch."""
-    chosen = check_kinds(kinds)
-    sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
-    if not sites:
-        raise ValueError(
-            f"the model has no heads of the kinds {', '.join(chosen)}, so there is no attention to look at; "
-            "name other kinds"
-        )
-    device, source, target = next(model.parameters()).device, model.source_specials, model.target_specials
-    empty = True
+    model: a Transformer of ours, or what has its special tokens and `encode` and no decoder; the decoder is
+    not run where only enc-self heads are looked at. Or any model with a site rule, whose batches are mappings
+    of keyword arguments with input_ids: the attention modules have to return their weights, as Hugging
+    Face's do when loaded with attn_implementation="eager", and torch's own. special_ids: the ids of such a
+    model that are no text, tokenizer.all_special_ids. Pairs are numbered in their order.
+    Raises ValueError for an unknown kind, for kinds of which the model has no head, where an attention does
+    not return its weights, and without any batch."""
+    modules = sites_of(model, kinds)
+    device, number = next(model.parameters()).device, 0
     with evaluation_mode(model):
         for batch in batches:
-            empty = False
-            batch = batch.to(device)
-            weights: dict[str, Tensor] = {}
-            memory, bias = model.encode(batch.source, weights)
-            if any(site.kind != "enc-self" for site in sites):
-                model.decode(memory, bias, batch.target_in, weights)
-            source_padding, target_padding = (
-                batch.source == source.padding,
-                batch.target_out == target.padding,
-            )  # (B, S), (B, T)
-            padding = {
-                kind: source_padding if kind == "enc-self" else target_padding for kind in chosen
-            }  # (B, L)
+            batch = on_device(batch, device)
+            weights = recorded(model, batch, modules)
+            if isinstance(batch, Mapping):
+                pair = numbered_pair(model, batch, number)
+                source = target = OtherIds(torch.tensor(special_ids, dtype=torch.int64, device=device))
+            else:
+                pair, source, target = batch, model.source_specials, model.target_specials
+            number += len(pair.source)
+            # (B, L) by kind: the padding of the queries
+            of_source, of_target = pair.source == source.padding, pair.target_out == target.padding
             shown = {
-                s: weights[s.name].float().masked_fill(padding[s.kind][:, None, :, None], 0.0) for s in sites
+                site: each.float().masked_fill(
+                    (of_source if site.kind == "enc-self" else of_target)[:, None, :, None], 0.0
+                )
+                for site, each in weights.items()
             }
-            attention = AttentionBatch(batch, shown, source, target)
+            attention = AttentionBatch(pair, shown, source, target)
             for observer in observers:
                 observer.add(attention)
-    if empty:
+    if not number:
         raise ValueError("attention is observed over sentence pairs, got no batch of them")
+
+
+def recorded(model: Any, batch: Any, modules: Mapping[HeadSite, nn.Module]) -> dict[HeadSite, Tensor]:
+    """The attention weights (B, H, L, S) of these sites in one pass. Raises ValueError where a module does
+    not give them."""
+    if not isinstance(batch, Mapping):
+        by_name: dict[str, Tensor] = {}
+        memory, bias = model.encode(batch.source, by_name)
+        if any(site.kind != "enc-self" for site in modules):
+            model.decode(memory, bias, batch.target_in, by_name)
+        return {site: by_name[site.name] for site in modules}
+    found: dict[HeadSite, Tensor] = {}
+
+    def ask(module: nn.Module, inputs: Any, options: dict[str, Any]) -> Any:
+        if isinstance(module, nn.MultiheadAttention):
+            return inputs, options | {"need_weights": True, "average_attn_weights": False}
+        return None
+
+    def keep(site: HeadSite, _: nn.Module, __: Any, output: Any) -> None:
+        # after what may be a position bias of the same shape
+        for each in output if isinstance(output, tuple) else ():
+            if isinstance(each, Tensor) and each.dim() == 4 and each.shape[1] == site.heads:
+                found[site] = each
+
+    handles = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules.values()]
+    handles += [module.register_forward_hook(partial(keep, site)) for site, module in modules.items()]
+    try:
+        model(**batch, **({"output_attentions": True} if hasattr(model, "config") else {}))
+    finally:
+        for handle in handles:
+            handle.remove()
+    for site, module in modules.items():
+        if site not in found:
+            raise ValueError(
+                f"{site.name}: {type(module).__name__} gives no attention weights of shape (batch, heads, "
+                "queries, keys); load a model of Hugging Face with attn_implementation='eager'"
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class OtherIds:
+    """The special tokens of a model that is not ours. Padding has an id of its own here."""
+
+    special: Tensor
+    padding: int = IGNORED
+
+    def is_piece(self, ids: Tensor) -> Tensor:
+        return (ids >= 0) & ~torch.isin(ids, self.special)
+
+
+@dataclass(frozen=True)
+class NumberedPair:
+    """The texts of a batch that is a mapping, (B, S) and (B, T), as `AttentionBatch` reads them."""
+
+    source: Tensor
+    target_in: Tensor
+    target_out: Tensor
+    index: Tensor  # (B,)
+
+
+def numbered_pair(model: Any, batch: Mapping[str, Tensor], number: int) -> NumberedPair:
+    """The texts of the batch, IGNORED at padding; the one text of a model without two stacks stands for
+    all. number: of the first pair. Raises ValueError where an id is missing that it needs."""
+    names = ("input_ids", "labels") if is_encoder_decoder(model) else ("input_ids",)
+    for name in names:
+        if name not in batch:
+            raise ValueError(
+                f"attention is observed at tokens: expected {name}, the batch has {sorted(batch)}"
+            )
+    ids = batch["input_ids"]
+    source = read = produced = ids.where(batch.get("attention_mask", torch.ones_like(ids)).bool(), IGNORED)
+    if len(names) == 2:
+        produced = batch["labels"]
+        start = produced.new_full((len(ids), 1), model.config.decoder_start_token_id)
+        read = batch.get("decoder_input_ids", torch.cat([start, produced[:, :-1]], 1))
+    return NumberedPair(source, read, produced, torch.arange(number, number + len(ids)))
 
 
 def check_exclude(exclude: str) -> Exclude:
     """The reading, as its type. Raises ValueError if it is unknown."""
-    choices = get_args(Exclude)
-    for choice in choices:
-        if exclude == choice:
-            return choice
-    raise ValueError(f"unknown exclude {exclude!r}{nearest(exclude, list(choices))}")
+    if exclude not in (choices := get_args(Exclude)):
+        raise ValueError(f"unknown exclude {exclude!r}{nearest(exclude, list(choices))}")
+    return cast(Exclude, exclude)
 
 
-def add_rows(sums: dict[HeadSite, Tensor], counts: dict[HeadSite, int], site: HeadSite, rows: Tensor) -> None:
-    """Add rows (N, H) to the sum (H,) of a site, and their number to its count."""
-    sums[site] = sums.get(site, 0) + rows.sum(0)
-    counts[site] = counts.get(site, 0) + len(rows)
+class HeadMeans:
+    """Means over rows that come batch by batch, in float64; `what` names the quantity in its error."""
 
+    def __init__(self, what: str):
+        self.what = what
+        self.sums: dict[HeadSite, Tensor] = {}  # (H,)
+        self.counts: dict[HeadSite, int] = {}
 
-def means(sums: Mapping[HeadSite, Tensor], counts: Mapping[HeadSite, int], what: str) -> HeadMap:
-    """sums / counts, in float64. Raises ValueError where nothing was counted; `what` names the quantity in
-    its message."""
-    if not sums or not all(counts[site] for site in sums):
-        raise ValueError(
-            f"{what} has nothing to count: no sentence with a word in it was observed for this kind of "
-            "attention"
-        )
-    return HeadMap({site: total.double() / counts[site] for site, total in sums.items()})
+    def add(self, site: HeadSite, rows: Tensor) -> None:
+        """Take in rows (N, H)."""
+        self.sums[site] = self.sums.get(site, 0) + rows.cpu().double().sum(0)
+        self.counts[site] = self.counts.get(site, 0) + len(rows)
+
+    def head_map(self) -> HeadMap:
+        """The mean of every head's rows. Raises ValueError where nothing was counted."""
+        if not self.sums or not all(self.counts.values()):
+            raise ValueError(
+                f"{self.what} has nothing to count: no sentence with a word in it was observed for this kind "
+                "of attention"
+            )
+        return HeadMap({site: total / self.counts[site] for site, total in self.sums.items()})

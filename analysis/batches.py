@@ -7,17 +7,20 @@ Hugging Face's models take them: `model(**batch)` returns `logits` and, where th
 Letters: B sentences, L query positions, S source and T target positions, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headgates.gates import HeadSite, find_sites
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.gram import Ranks
+from headgates.gates.headmap import check_kinds
 
 Loss = Callable[[Any, Any], Tensor]  # (model, batch) -> a scalar, summed over the batch's sentences
 Queries = Callable[[Any, HeadSite, Any], Tensor]  # (model, site, batch) -> (B, L) bool: positions that count
@@ -25,6 +28,28 @@ Draw = Callable[[Any, Any, torch.Generator], Any]  # the batch with targets samp
 TopLogits = Callable[[Any, Any], tuple[Tensor, Tensor]]  # (B, T) logits, and (B, T) bool: which there are
 IGNORED = -100  # the label of a position without a loss
 Item = TypeVar("Item")
+
+
+def sites_of(model: nn.Module, kinds: Iterable[str] | None) -> dict[HeadSite, nn.Module]:
+    """The attentions of these kinds (all unless named) that have heads. Raises ValueError for an unknown
+    kind, and where there is none."""
+    chosen = check_kinds(kinds)
+    found = {site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads}
+    if not found:
+        raise ValueError(f"the model has no heads of the kinds {', '.join(chosen)}; name other kinds")
+    return found
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, its parameters without gradients; afterwards it is as it was."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        with evaluation_mode(model.requires_grad_(False)):
+            yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 def on_device(batch: Any, device: torch.device) -> Any:

@@ -12,41 +12,35 @@ query positions.
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
-
 from headgates.analysis.attention_pass import (
     AttentionBatch,
     Exclude,
-    add_rows,
+    HeadMeans,
     check_exclude,
-    means,
     observe_attention,
 )
-from headgates.gates import HeadMap, HeadSite
+from headgates.gates import HeadMap
 
 
 class Confidence:
     """Collects the largest weights of every head. Raises ValueError for an unknown `exclude`."""
 
     def __init__(self, exclude: Exclude = "both"):
-        self.exclude: Exclude = check_exclude(exclude)
-        self._sums: dict[HeadSite, Tensor] = {}  # (H,) float64
-        self._tokens: dict[HeadSite, int] = {}
+        self.exclude = check_exclude(exclude)
+        self._largest = HeadMeans("confidence")
 
     def add(self, attention: AttentionBatch) -> None:
         for site in attention.weights:
-            add_rows(self._sums, self._tokens, site, attention.strongest(site, self.exclude).weight.double())
+            self._largest.add(site, attention.strongest(site, self.exclude).weight)
 
     def head_map(self) -> HeadMap:
         """Mean largest weight, in [0, 1]. Raises ValueError where no token was counted."""
-        return means(self._sums, self._tokens, "confidence")
+        return self._largest.head_map()
 
 
 def confidence(model: Any, batches: Iterable[Any]) -> HeadMap:
     """Return the confidence of every head over the batches, in [0, 1]: the order of Behnke & Heafield 2020
-    (EMNLP), lowest closed first.
-
-    Raises ValueError without any batch."""
+    (EMNLP), lowest closed first. Arguments and errors are those of `observe_attention`."""
     observer = Confidence()
     observe_attention(model, batches, [observer])
     return observer.head_map()

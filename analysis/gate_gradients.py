@@ -20,27 +20,37 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Queries, query_tokens
+from headgates.analysis.batches import (
+    Loss,
+    Queries,
+    batch_loss,
+    frozen,
+    on_device,
+    query_tokens,
+    shared,
+    sites_of,
+)
 from headgates.gates import HeadGate, HeadMap, HeadSite, attach, detach, reattach
-from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates.gram import Ranks
 from headgates.gates.sites import BANK
 
 Per = Literal["batch", "sentence", "token"]
 
 
 class HeadFactors:
-    """Factors on the outputs of the heads of `sites`; made by `head_factors`."""
+    """Factors on the outputs of the heads of `sites`; made by `head_factors`.
+
+    masks: the gates on the model now. own_gates: those that it had before. like: a tensor with the factors'
+    type and device."""
 
     def __init__(
         self,
         model: nn.Module,
-        masks: Mapping[HeadSite, HeadGate],
         sites: Iterable[HeadSite],
+        masks: Mapping[HeadSite, HeadGate],
         own_gates: Mapping[HeadSite, HeadGate],
         like: Tensor,
     ):
-        """masks: the gates on the model now. sites: those whose heads get a factor. own_gates: the gates that
-        the model had before. like: a tensor with the factors' type and device."""
         self.model, self.sites, self.like = model, tuple(sites), like
         self.factors: dict[HeadSite, Tensor] = {}
         for site, mask in masks.items():
@@ -61,14 +71,10 @@ class HeadFactors:
 
     def renew(self, batch: Any, *, per: Per, queries: Queries = query_tokens) -> None:
         """Set new factors of 1 for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token."""
-        self.factors = {}
         for site in self.sites:
             rows, length = queries(self.model, site, batch).shape
-            shape = {
-                "batch": (site.heads,),
-                "sentence": (rows, site.heads),
-                "token": (rows, site.heads, length),
-            }[per]
+            shape = (rows, site.heads, length)
+            shape = {"batch": shape[1:2], "sentence": shape[:2], "token": shape}[per]
             self.factors[site] = self.like.new_ones(shape).requires_grad_(True)
 
     def gradients(self, values: Tensor, cotangents: Tensor | None = None) -> dict[HeadSite, Tensor]:
@@ -77,30 +83,26 @@ class HeadFactors:
 
         With cotangents (C, *values.shape), the values need not be a scalar: the gradients of the C sums of
         cotangents times values, (C, *factor's shape). The graph is kept then. Raises ValueError where the
-        values depend on no head at
-        all."""
+        values depend on no head at all."""
         if not values.requires_grad:
             raise ValueError(
                 "no gradient reaches the heads; compute the values from the model's output under "
                 "torch.enable_grad()"
             )
-        leaves = list(self.factors.values())
-        if cotangents is None:
-            gradients = torch.autograd.grad(values, leaves, allow_unused=True)
-        elif len(cotangents) == 1:  # without the cost of a batched backward pass
-            gradients = torch.autograd.grad(
-                values, leaves, cotangents[0], allow_unused=True, retain_graph=True
-            )
-            gradients = tuple(gradient if gradient is None else gradient[None] for gradient in gradients)
-        else:
-            gradients = torch.autograd.grad(
-                values, leaves, cotangents, allow_unused=True, retain_graph=True, is_grads_batched=True
-            )
-        rows = () if cotangents is None else (len(cotangents),)
-        pairs = zip(self.factors.items(), gradients, strict=True)
+        rows = () if cotangents is None else cotangents.shape[:1]
+        many = len(cotangents) > 1 if cotangents is not None else False
+        gradients = torch.autograd.grad(
+            values,
+            list(self.factors.values()),
+            cotangents[0] if cotangents is not None and not many else cotangents,
+            retain_graph=cotangents is not None,
+            allow_unused=True,
+            materialize_grads=True,
+            is_grads_batched=many,  # which costs more, also for one row
+        )
         return {
-            site: leaf.new_zeros((*rows, *leaf.shape)) if gradient is None else gradient
-            for (site, leaf), gradient in pairs
+            site: gradient.expand(*rows, *factor.shape)
+            for (site, factor), gradient in zip(self.factors.items(), gradients, strict=True)
         }
 
 
@@ -117,32 +119,50 @@ def head_factors(
 
     closed: bool, True for heads whose output is 0. keep_gates: the model's own gates stay, at their test
     value. Afterwards the model is as it was, gates included. Raises ValueError if the model has no heads of
-    the kinds, or has gates and not
-    `keep_gates`."""
+    the kinds, or has gates and not `keep_gates`."""
     bank = getattr(model, BANK, None) if keep_gates else None
-    trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
-    own_gates: dict[HeadSite, HeadGate] = {} if bank is None else dict(bank.items())
-    if bank is not None:
-        detach(model)
-    try:
-        options: dict[str, Any] = {} if closed is None else {"xi": (~closed).map(torch.Tensor.double)}
-        sites = attach(model, gate="mask", kinds=kinds, **options).sites  # refuses a model with gates
-        if own_gates:  # gates of other kinds than those asked for stay where they are
-            detach(model)
-            attach(model, gate="mask", kinds={site.kind for site in (*sites, *own_gates)})
-        try:
-            for parameter in trained:
-                parameter.requires_grad_(False)
-            like = next(
-                (parameter for parameter in model.parameters() if parameter.is_floating_point()),
-                torch.ones(()),
-            )
-            with evaluation_mode(model):
-                yield HeadFactors(model, dict(getattr(model, BANK).items()), sites, own_gates, like.detach())
-        finally:
-            detach(model)
-    finally:
+    with frozen(model):
         if bank is not None:
-            reattach(model, bank)
-        for parameter in trained:
-            parameter.requires_grad_(True)
+            detach(model)
+        try:
+            masks = attach(model, gate="mask")  # refuses a model with gates
+            try:
+                if closed is not None:
+                    masks.assign({site: (~row).double() for site, row in closed.items()})
+                like = next((each for each in model.parameters() if each.is_floating_point()), torch.ones(()))
+                own_gates = {} if bank is None else dict(bank.items())
+                yield HeadFactors(
+                    model, sites_of(model, kinds), dict(masks.items()), own_gates, like.detach()
+                )
+            finally:
+                detach(model)
+        finally:
+            if bank is not None:
+                reattach(model, bank)
+
+
+def head_gradients(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    per: Per,
+    loss: Loss = batch_loss,
+    kinds: Iterable[str] | None = None,
+    closed: HeadMap | None = None,
+    queries: Queries = query_tokens,
+    ranks: Ranks | None = None,
+) -> Iterator[tuple[Any, dict[HeadSite, Tensor]]]:
+    """Yield every batch of this rank with the gradients of its loss to the heads' factors.
+
+    loss (model, batch): a sum over the batch's sentences, of which none may depend on another. queries
+    (model, site, batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the
+    default. ranks: processes that share the batches out. The model must have no gates; it is left as it
+    was."""
+    device = next(model.parameters()).device
+    with head_factors(model, kinds=kinds, closed=closed) as factors:
+        for batch in shared(batches, ranks):
+            batch = on_device(batch, device)
+            factors.renew(batch, per=per, queries=queries)
+            with torch.enable_grad():
+                value = loss(model, batch)
+            yield batch, factors.gradients(value)

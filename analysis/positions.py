@@ -13,9 +13,8 @@ not the one with the largest share, which may be an offset that only one long se
 Letters: H heads, L query, S key, N counted query positions, W window, O = 2 W + 1 offsets.
 """
 
-from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -27,8 +26,7 @@ Edges = Literal["inside", "all"]
 THRESHOLD = 0.9
 
 
-@dataclass(frozen=True)
-class BestOffset:
+class BestOffset(NamedTuple):
     """Every head's most frequent offset (a whole number) and its share, in [0, 1]."""
 
     offset: HeadMap
@@ -47,59 +45,45 @@ class Positions:
                 "the window is the largest offset that is counted on its own: expected at least 1, got "
                 f"{window}"
             )
-        if edges not in ("inside", "all"):
-            raise ValueError(f"unknown edges {edges!r}; known: inside, all")
-        self.window, self.edges = window, edges
-        self.exclude: Exclude = check_exclude(exclude)
+        if edges not in get_args(Edges):
+            raise ValueError(f"unknown edges {edges!r}; known: {', '.join(get_args(Edges))}")
+        self.window, self.edges, self.exclude = window, edges, check_exclude(exclude)
         self._looks: dict[HeadSite, Tensor] = {}  # (H, O) largest weights at each offset
-        self._inside: dict[str, Tensor] = {}  # kind -> (O,) queries with a key at each offset
-        self._queries: dict[str, int] = {}  # kind -> all queries
+        self._inside: dict[HeadSite, Tensor] = {}  # (O,) queries with a key at each offset
+        self._queries: dict[HeadSite, int] = {}  # all queries
 
     def add(self, attention: AttentionBatch) -> None:
         """Count one batch."""
-        width = 2 * self.window + 1
+        offsets = torch.arange(-self.window, self.window + 1)
         for site in attention.weights:
             strongest = attention.strongest(site, self.exclude)
-            column = strongest.key - strongest.query[:, None] + self.window  # (N, H)
-            cell = column + width * torch.arange(site.heads)
-            looks = cell[(column >= 0) & (column < width)].bincount(minlength=site.heads * width)
-            self._looks[site] = self._looks.get(site, 0) + looks.view(site.heads, width)
-        for kind in sorted({site.kind for site in attention.weights}):
-            visible = attention.visible(kind, self.exclude)
-            queries, keys = torch.arange(visible.shape[1]), torch.arange(visible.shape[2])
-            column = keys - queries[:, None] + self.window  # (L, S)
-            near = (column >= 0) & (column < width)
-            inside = column[near].bincount(visible.sum(0).cpu()[near], minlength=width).long()
-            self._inside[kind] = self._inside.get(kind, 0) + inside
-            self._queries[kind] = self._queries.get(kind, 0) + int(visible.any(2).sum())
+            offset = strongest.key - strongest.query[:, None]  # (N, H)
+            looks = (offset[..., None] == offsets).sum(0)
+            visible = attention.visible(site.kind, self.exclude).sum(0).cpu()
+            inside = torch.stack([visible.diagonal(int(offset)).sum() for offset in offsets])
+            self._looks[site] = self._looks.get(site, 0) + looks
+            self._inside[site] = self._inside.get(site, 0) + inside
+            self._queries[site] = self._queries.get(site, 0) + len(offset)
 
     def offsets(self) -> list[dict[str, Any]]:
         """Return a row for every head and every offset that some query has: site, kind, layer, head, offset,
         share (of the queries that `edges` names), looks (how often), inside (queries with a key there) and
-        queries. Raises ValueError
-        where no token was counted."""
-        rows = []
-        for site, share in self._shares().items():
-            inside = self._inside[site.kind]
-            columns = inside.nonzero().flatten().tolist()
-            for head, column in product(range(site.heads), columns):
-                place = {
-                    "site": site.name,
-                    "kind": site.kind,
-                    "layer": site.layer,
-                    "head": head,
-                    "offset": column - self.window,
-                }
-                counts = {"looks": int(self._looks[site][head, column]), "inside": int(inside[column])}
-                rows.append(
-                    {
-                        **place,
-                        "share": float(share[head, column]),
-                        **counts,
-                        "queries": self._queries[site.kind],
-                    }
-                )
-        return rows
+        queries. Raises ValueError where no token was counted."""
+        return [
+            {
+                "site": site.name,
+                "kind": site.kind,
+                "layer": site.layer,
+                "head": head,
+                "offset": column - self.window,
+                "share": float(share[head, column]),
+                "looks": int(self._looks[site][head, column]),
+                "inside": int(self._inside[site][column]),
+                "queries": self._queries[site],
+            }
+            for site, share in self._shares().items()
+            for head, column in product(range(site.heads), self._inside[site].nonzero().flatten().tolist())
+        ]
 
     def best(self) -> BestOffset:
         """Return every head's best offset within the window and its share. Raises ValueError where no token
@@ -123,12 +107,9 @@ class Positions:
                 "positions have nothing to count: no sentence with a word in it was observed for this kind "
                 "of attention"
             )
-        shares = {}
-        for site in sorted(self._looks):
-            queries = (
-                self._inside[site.kind] if self.edges == "inside" else torch.tensor(self._queries[site.kind])
-            )
-            shares[site] = self._looks[site].double() / queries.clamp_min(
-                1
-            )  # where no query has the offset, no head looks there
-        return shares
+        queries = self._inside if self.edges == "inside" else self._queries
+        # where no query has the offset, no head looks there
+        return {
+            site: self._looks[site].double() / torch.as_tensor(queries[site]).clamp_min(1)
+            for site in sorted(self._looks)
+        }

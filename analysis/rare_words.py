@@ -14,16 +14,14 @@ Unknown pieces count as pieces.
 Letters: V vocabulary, B pairs, S source positions, H heads, N counted query positions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, Exclude, check_exclude, means
-from headgates.gates import HeadMap, HeadSite
+from headgates.analysis.attention_pass import AttentionBatch, Exclude, HeadMeans, check_exclude
+from headgates.gates import HeadMap
 
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
@@ -49,16 +47,11 @@ class RareWords:
             raise ValueError(
                 f"rank is the number of pieces that are not rare: expected at least 1, got {rank}"
             )
-        self.rank = rank
-        self.exclude: Exclude = check_exclude(exclude)
+        self.rank, self.exclude = rank, check_exclude(exclude)
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
         self._different = 0  # pieces that occur in the training text
-        self.sentences, self.sentences_seen, self.queries = (
-            0,
-            0,
-            0,
-        )  # sentences and queries that were counted, and all sentences
-        self._hits: dict[HeadSite, Tensor] = {}  # (2, H) on the least, on one of the two least
+        self.sentences = self.sentences_seen = self.queries = 0  # the second: also those that do not count
+        self._hits = HeadMeans("rare words"), HeadMeans("rare words")  # on the least, on one of the two least
         self._chance = torch.zeros(2, dtype=torch.float64)
 
     def add(self, attention: AttentionBatch) -> None:
@@ -66,42 +59,42 @@ class RareWords:
         sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
-        source = attention.batch.source.cpu()
+        source, specials = attention.batch.source.cpu(), attention.source_specials
         if (largest := int(source.max())) >= len(self.counts):
-            what = f"counts are of {len(self.counts)} pieces, but a source has piece {largest}"
-            raise ValueError(f"{what}; count the training text with the source vocabulary of this model")
-        specials = attention.source_specials
+            raise ValueError(
+                f"counts are of {len(self.counts)} pieces, but a source has piece {largest}; count the "
+                "training text with the source vocabulary of this model"
+            )
         ordered = self.counts[specials.is_piece(torch.arange(len(self.counts)))].sort().values
-        more_frequent = len(ordered) - torch.searchsorted(ordered, self.counts, right=True)  # (V,)
-        outside, self._different = more_frequent >= self.rank, int((ordered > 0).sum())
+        self._different = int((ordered > 0).sum())
         word = specials.is_piece(source)  # (B, S)
-        count = self.counts[source].masked_fill(~word, NEVER_RARE)
+        count = self.counts[source.where(word, 0)].masked_fill(~word, NEVER_RARE)
         least = count.sort(1).values[:, :2]  # (B, 2)
-        rarest, two_rarest = (count <= least[:, [i]] for i in (0, least.shape[1] - 1))
-        chosen = (word.sum(1) > 1) & (rarest & outside[source]).any(1)  # (B,)
+        rarest, _ = masks = [count <= least[:, [i]] for i in (0, -1)]
+        more_frequent = len(ordered) - torch.searchsorted(ordered, count, right=True)  # (B, S)
+        chosen = (word.sum(1) > 1) & (rarest & (more_frequent >= self.rank)).any(1)  # (B,)
         self.sentences += int(chosen.sum())
         self.sentences_seen += len(source)
-        first = attention.strongest(sites[0], self.exclude)
-        counted = chosen[first.pair]  # the same queries at every site
-        pair, query = first.pair[counted], first.query[counted]  # (N,)
         for site in sites:
-            key = attention.strongest(site, self.exclude).key[counted]  # (N, H)
-            one, two = (mask[pair[:, None], key].sum(0) for mask in (rarest, two_rarest))
-            self._hits[site] = self._hits.get(site, 0) + torch.stack([one, two])
-        keys = attention.visible("enc-self", self.exclude).sum(2).cpu()[pair, query].double()  # (N,)
+            _, key, pair, query = attention.strongest(site, self.exclude)
+            counted = chosen[pair]  # the same queries at every site
+            key, pair, query = key[counted], pair[counted], query[counted]  # (N, H), (N,)
+            for hits, mask in zip(self._hits, masks, strict=True):
+                hits.add(site, mask[pair[:, None], key])
+        keys = attention.visible("enc-self", self.exclude).sum(2).cpu()[pair, query]  # (N,)
         self.queries += len(pair)
-        self._chance = self._chance + torch.stack(
-            [(mask.sum(1)[pair] / keys).sum() for mask in (rarest, two_rarest)]
-        )
+        self._chance += torch.stack([(mask.sum(1)[pair] / keys.double()).sum() for mask in masks])
 
     def rarest(self) -> HeadMap:
         """Return the share of queries whose largest weight is on the least frequent token. Raises ValueError
         where no sentence counts."""
-        return self._share(0)
+        self._check()
+        return self._hits[0].head_map()
 
     def two_rarest(self) -> HeadMap:
         """Return the same for one of the two least frequent tokens. Raises ValueError as `rarest`."""
-        return self._share(1)
+        self._check()
+        return self._hits[1].head_map()
 
     def chance(self) -> tuple[float, float]:
         """Return the shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as
@@ -110,16 +103,8 @@ class RareWords:
         one, two = (self._chance / self.queries).tolist()
         return one, two
 
-    def _share(self, which: int) -> HeadMap:
-        self._check()
-        return means(
-            {site: hits[which] for site, hits in self._hits.items()},
-            dict.fromkeys(self._hits, self.queries),
-            "rare words",
-        )
-
     def _check(self) -> None:
-        if not self._hits:
+        if not self.sentences_seen:
             raise ValueError(
                 "rare words are looked for in encoder self-attention, and none was observed; add the kind "
                 "enc-self"

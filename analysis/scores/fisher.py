@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, Queries, batch_loss, on_device, query_tokens, shared, summed
-from headgates.analysis.gate_gradients import head_factors
+from headgates.analysis.batches import Loss, batch_loss, sites_of, summed
+from headgates.analysis.gate_gradients import head_gradients
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.gram import Ranks
 
@@ -32,12 +32,8 @@ def fisher(
 ) -> HeadMap:
     """Return E_x[(dL(x)/dxi_h)^2] of every head, in nats squared; arguments and errors are those of
     `fisher_blocks`."""
-    return HeadMap(
-        {
-            site: block.diagonal()
-            for site, block in fisher_blocks(model, batches, loss=loss, kinds=kinds, ranks=ranks).items()
-        }
-    )
+    blocks = fisher_blocks(model, batches, loss=loss, kinds=kinds, ranks=ranks)
+    return HeadMap({site: block.diagonal() for site, block in blocks.items()})
 
 
 def fisher_blocks(
@@ -46,29 +42,21 @@ def fisher_blocks(
     *,
     loss: Loss = batch_loss,
     kinds: Iterable[str] | None = None,
-    queries: Queries = query_tokens,
     ranks: Ranks | None = None,
 ) -> dict[HeadSite, Tensor]:
-    """Return the block (H, H) of I for every site, float64.
-
-    loss (model, batch): a sum over the batch's sentences, of which none may depend on another. Raises
-    ValueError without any batch."""
-    device = next(model.parameters()).device
-    sentences = 0
-    with head_factors(model, kinds=kinds) as factors:
-        blocks = {site: torch.zeros(site.heads, site.heads, dtype=torch.float64) for site in factors.sites}
-        for batch in shared(batches, ranks):
-            batch = on_device(batch, device)
-            factors.renew(batch, per="sentence", queries=queries)
-            with torch.enable_grad():
-                value = loss(model, batch)
-            for site, gradient in factors.gradients(value).items():  # (B, H)
-                gradient = gradient.double()
-                blocks[site] += (gradient.T @ gradient).cpu()
-            sentences += len(gradient)
+    """Return the block (H, H) of I for every site, float64. Arguments and errors are those of
+    `head_gradients`. Raises ValueError without any batch."""
+    blocks = {
+        site: torch.zeros(site.heads, site.heads, dtype=torch.float64) for site in sites_of(model, kinds)
+    }
+    sentences = torch.tensor(0)
+    for _, gradients in head_gradients(model, batches, per="sentence", loss=loss, kinds=kinds, ranks=ranks):
+        for site, gradient in gradients.items():  # (B, H)
+            gradient = gradient.double()
+            blocks[site] += (gradient.T @ gradient).cpu()
+        sentences += len(gradient)
     blocks = {site: summed(block, ranks) for site, block in blocks.items()}
-    sentences = int(summed(torch.tensor(sentences), ranks))
-    if not sentences:
+    if not (sentences := summed(sentences, ranks)):
         raise ValueError("Fisher information needs at least one batch of sentence pairs, got none")
     return {site: block / sentences for site, block in blocks.items()}
 

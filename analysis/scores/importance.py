@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from headgates.analysis.batches import Loss, Queries, batch_loss, on_device, query_tokens, shared, summed
-from headgates.analysis.gate_gradients import Per, head_factors
+from headgates.analysis.batches import Loss, Queries, batch_loss, query_tokens, sites_of, summed
+from headgates.analysis.gate_gradients import Per, head_gradients
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 
@@ -36,27 +36,21 @@ def importance(
     """Return I_h of every head of the kinds, in nats, not normalised; 0 for heads in `closed`, which stay
     shut.
 
-    loss (model, batch): a sum over the batch's sentences, of which none may depend on another. queries
-    (model, site, batch): (B, L) bool, True at positions that are not padding. Of both, batches.py has the
-    default. ranks: processes that share the batches out and add up. Raises ValueError without any batch. The
-    model must have no gates; it is left as it was."""
-    device = next(model.parameters()).device
-    with head_factors(model, kinds=kinds, closed=closed) as factors:
-        totals = {site: torch.zeros(site.heads, dtype=torch.float64) for site in factors.sites}
-        counts = dict.fromkeys(factors.sites, 0)
-        for batch in shared(batches, ranks):
-            batch = on_device(batch, device)
-            factors.renew(batch, per=absolute, queries=queries)
-            with torch.enable_grad():
-                value = loss(model, batch)
-            for site, gradient in factors.gradients(value).items():
-                size = gradient.abs().double().cpu()  # (H,), (B, H) or (B, H, L)
-                totals[site] += size if absolute == "batch" else size.transpose(0, 1).flatten(1).sum(1)
-                # a padding query has no gradient; it is not counted either
-                real = queries(model, site, batch)
-                counts[site] += int(real.sum()) if absolute == "token" else len(real)
-    totals = {site: summed(total, ranks) for site, total in totals.items()}
-    counts = {site: int(summed(torch.tensor(count), ranks)) for site, count in counts.items()}
-    if not any(counts.values()):
+    Arguments and errors are those of `head_gradients`. Raises ValueError without any batch."""
+    # (H + 1,): of sizes, and how many they are of
+    sums = {site: torch.zeros(site.heads + 1, dtype=torch.float64) for site in sites_of(model, kinds)}
+    passes = head_gradients(
+        model, batches, per=absolute, loss=loss, kinds=kinds, closed=closed, queries=queries, ranks=ranks
+    )
+    for batch, gradients in passes:
+        for site, gradient in gradients.items():
+            size = gradient.abs().double()  # (H,), (B, H) or (B, H, L)
+            total = size if absolute == "batch" else size.transpose(0, 1).flatten(1).sum(1)
+            # a padding query has no gradient; it is not counted either
+            real = queries(model, site, batch)
+            count = real.sum() if absolute == "token" else len(real)
+            sums[site] += torch.cat([total, total.new_tensor([count])]).cpu()
+    sums = {site: summed(each, ranks) for site, each in sums.items()}
+    if not all(each[-1] for each in sums.values()):
         raise ValueError("importance needs at least one batch of sentence pairs, got none")
-    return HeadMap({site: totals[site] / counts[site] for site in totals})
+    return HeadMap({site: each[:-1] / each[-1] for site, each in sums.items()})

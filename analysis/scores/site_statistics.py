@@ -11,49 +11,36 @@ positions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, Queries, on_device, query_tokens
-from headgates.gates import HeadSite, find_sites
-from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.gates.headmap import check_kinds
+from headgates.analysis.batches import Loss, Queries, frozen, on_device, query_tokens, sites_of
+from headgates.gates import HeadSite
 from headgates.gates.hold import plain_projection
 from headgates.gates.rules import rule_of
 
 
-@dataclass
 class SiteStatistics:
-    """The sums at one site, and the means made of them. On the CPU, float64."""
+    """The sums at one site of weight (D, HK), and the means made of them. On the CPU, float64."""
 
-    heads: int
-    weight: Tensor  # (D, HK)
-    count: int = 0  # N
-    inputs: Tensor = field(default_factory=lambda: torch.zeros(0))  # (HK,) sum of z
-    products: Tensor = field(default_factory=lambda: torch.zeros(0))  # (HK, HK) sum of z z^T
-    gradients: Tensor = field(
-        default_factory=lambda: torch.zeros(0)
-    )  # (D, D) sum of g g^T; 0 where no loss was given
+    def __init__(self, heads: int, weight: Tensor):
+        width, columns = weight.shape
+        self.heads, self.weight = heads, weight.detach().double().cpu()
+        self.count = 0  # N
+        self.inputs = self.weight.new_zeros(columns)  # sum of z
+        self.products = self.weight.new_zeros(columns, columns)  # sum of z z^T
+        self.gradients = self.weight.new_zeros(width, width)  # sum of g g^T; 0 where no loss was given
 
-    def __post_init__(self) -> None:
-        width, columns = self.weight.shape
-        self.weight = self.weight.detach().double().cpu()
-        self.inputs, self.products, self.gradients = (
-            torch.zeros(s, dtype=torch.float64) for s in (columns, (columns,) * 2, (width,) * 2)
-        )
-
-    def add(self, z: Tensor, g: Tensor | None) -> None:
-        """Add positions: z (n, HK), g (n, D) or None."""
-        z = z.detach().double()
+    def add(self, z: Tensor, g: Tensor) -> None:
+        """Add positions: z (n, HK), g (n, D)."""
+        z, g = z.double(), g.double()
         self.count += len(z)
         self.inputs += z.sum(0).cpu()
         self.products += (z.T @ z).cpu()
-        if g is not None:
-            g = g.double()
-            self.gradients += (g.T @ g).cpu()
+        self.gradients += (g.T @ g).cpu()
 
     @property
     def mean(self) -> Tensor:
@@ -87,60 +74,45 @@ def site_statistics(
     loss (model, batch): summed over the batch's units; its gradients make F. forward (model, batch): a pass
     without a loss instead, where F is not needed. queries: as for `importance`. The model is left as it was,
     and its gates, if any, do not count: z is what W_O reads. Raises ValueError without any batch, or where an
-    attention does not call its
-    output projection."""
-    chosen = check_kinds(kinds)
-    modules = {
-        site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads
-    }
-    projections = {site: plain_projection(module, rule_of(module).out) for site, module in modules.items()}
-    sums = {}
-    for site, module in modules.items():
-        weight = projections[site].weight
-        sums[site] = SiteStatistics(site.heads, weight.T if rule_of(module).transposed else weight)
-    device = next(model.parameters()).device
+    attention does not call its output projection."""
+    modules = sites_of(model, kinds)
+    sums: dict[HeadSite, SiteStatistics] = {}
     seen: dict[HeadSite, tuple[Tensor, Tensor]] = {}  # z and a zero that is added to y, whose gradient is g
 
-    def watch(site: HeadSite) -> Callable[..., Tensor]:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            probe = torch.zeros_like(output).requires_grad_(loss is not None)
-            seen[site] = inputs[0].detach(), probe
-            return output + probe
+    def hook(site: HeadSite, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        probe = torch.zeros_like(output).requires_grad_(loss is not None)
+        seen[site] = inputs[0].detach(), probe
+        return output + probe
 
-        return hook
-
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    handles = [projection.register_forward_hook(watch(site)) for site, projection in projections.items()]
+    device = next(model.parameters()).device
+    handles = []
     try:
-        for parameter in trained:
-            parameter.requires_grad_(False)
-        with evaluation_mode(model):
+        for site, module in modules.items():
+            out, rule = plain_projection(module, rule_of(module).out), rule_of(module)
+            sums[site] = SiteStatistics(site.heads, out.weight.T if rule.transposed else out.weight)
+            handles.append(out.register_forward_hook(partial(hook, site)))
+        with frozen(model), torch.set_grad_enabled(loss is not None):
             for batch in batches:
                 batch = on_device(batch, device)
-                with torch.set_grad_enabled(loss is not None):
-                    value = loss(model, batch) if loss is not None else (forward or loss_free)(model, batch)
+                value = (loss or forward or loss_free)(model, batch)
                 if missing := [site.name for site in modules if site not in seen]:
                     raise ValueError(
                         f"{missing[0]}: its forward does not call its output projection, so what that reads "
                         "cannot be seen"
                     )
-                probes = [seen[site][1] for site in modules]
-                gradients = (
-                    torch.autograd.grad(value, probes, allow_unused=True)
-                    if loss is not None
-                    else [None] * len(probes)
-                )
-                for (site, module), g in zip(modules.items(), gradients, strict=True):
+                gradients = [probe for _, probe in seen.values()]  # 0 where there is no loss
+                if loss is not None:
+                    gradients = torch.autograd.grad(
+                        value, gradients, allow_unused=True, materialize_grads=True
+                    )
+                for (site, (z, _)), g in zip(seen.items(), gradients, strict=True):
                     real = queries(model, site, batch)  # (B, L)
-                    z = seen.pop(site)[0]
-                    if rule_of(module).batch_axis == 1:
-                        real = real.T
-                    sums[site].add(z[real], None if g is None else g[real])
+                    real = real.T if rule_of(modules[site]).batch_axis == 1 else real
+                    sums[site].add(z[real], g[real])
+                seen.clear()
     finally:
         for handle in handles:
             handle.remove()
-        for parameter in trained:
-            parameter.requires_grad_(True)
     if not all(each.count for each in sums.values()):
         raise ValueError("statistics of attention outputs need at least one batch of sentences, got none")
     return sums
