@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from headgates.analysis.batches import IGNORED, is_encoder_decoder, on_device, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.gates.hold import nearest
+from headgates.gates.site_rule import nearest
 
 Exclude = Literal["both", "query", "key", "none"]
 # the texts of a batch that queries and keys stand for

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from headgates.gates import HeadMap, HeadSite, find_sites
-from headgates.gates.hold import group_of, nearest
 from headgates.gates.rules import rule_of
+from headgates.gates.site_rule import group_of, nearest
 
 
 def close_to(

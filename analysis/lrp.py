@@ -56,7 +56,7 @@ from headgates.gates import HeadMap, HeadSite, find_sites
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.gram import Ranks
 from headgates.gates.headmap import check_kinds
-from headgates.gates.hold import nearest
+from headgates.gates.site_rule import nearest
 
 Aggregation = Literal["step", "sum"]
 Seed = Literal["one", "logit"]

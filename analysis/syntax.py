@@ -34,7 +34,7 @@ from torch import Tensor
 from headgates.analysis.attention_pass import AttentionBatch
 from headgates.analysis.extras import Extra
 from headgates.gates import HeadMap, HeadSite
-from headgates.gates.hold import nearest
+from headgates.gates.site_rule import nearest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,6 @@ from .base import HeadGate
 from .budget import GateWatch, LambdaBudget, NotANumber, TargetBudget
 from .hard_concrete import HardConcrete
 from .headmap import KINDS, HeadMap, HeadSite
-from .hold import SiteRule
 from .mask import HeadMask, gate_heads
 from .pruned_folder import load_pruned, save_pruned
 from .reconstruct import Refit, fold_mean, reconstruct, rescale, zero_heads
@@ -25,6 +24,7 @@ from .registry import GATES
 from .remove import Removed, heads_left, remove, set_heads_left
 from .resample import resampled
 from .rules import SITE_RULES
+from .site_rule import SiteRule
 from .sites import attach, detach, find_sites, reattach
 from .subset import Subset
 

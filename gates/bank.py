@@ -17,17 +17,17 @@ class GateBank(nn.Module):
     """Site -> gate. While attached it is a submodule of the model, so `.to()`, distributed training and
     trainers see it.
 
-    While training, one draw of xi serves all sites and all forward passes up to its backward pass. A forward
-    pass of the model draws where there is none; who calls parts of the model instead (its encoder, say) calls
-    `draw()` at each
-    training step."""
+    While training, one sample of xi serves all sites and all forward passes up to its backward pass. A
+    forward pass of the model samples where that is missing; who calls parts of the model instead (its
+    encoder, say) calls `sample()` at each training step."""
 
     def __init__(
         self, gates: Mapping[HeadSite, HeadGate], kind: str, model: nn.Module, *, by_kind: bool = False
     ):
-        """by_kind: the gates of each kind of attention are drawn, and told a number of heads, for themselves.
+        """by_kind: the gates of each kind of attention are sampled, and have a target number of heads, for
+        themselves.
 
-        Raises ValueError where gates are told to keep more heads open than there are."""
+        Raises ValueError where the target is more heads than there are."""
         super().__init__()
         self.kind = kind
         self.handle: RemovableHandle | None = None  # of the model's forward pre-hook, while attached
@@ -35,7 +35,7 @@ class GateBank(nn.Module):
         self.sites = tuple(sorted(gates))
         # module names may not hold a dot
         self.gates = nn.ModuleDict({site.name.replace(".", "/"): gates[site] for site in self.sites})
-        self.groups: dict[str, list[HeadGate]] = {}  # "", or a kind -> gates that are drawn together
+        self.groups: dict[str, list[HeadGate]] = {}  # "", or a kind -> gates that are sampled together
         for site, gate in self.items():
             self.groups.setdefault(site.kind if by_kind else "", []).append(gate)
         for peers in self.groups.values():
@@ -47,15 +47,13 @@ class GateBank(nn.Module):
             assert isinstance(gate, HeadGate)
             yield site, gate
 
-    def draw(self, *, again: bool = False) -> None:
-        """Draw xi of all sites anew, for one training step. Does nothing on masks and binarised gates.
+    def sample(self, *, again: bool = False) -> None:
+        """Sample xi of all sites anew, for one training step. Does nothing on masks and binarised gates.
 
-        again: for another part of the same step's batch, after the same seed: it does not count as a draw
+        again: for another part of the same step's batch, after the same seed: it does not count as one
         more."""
         for peers in self.groups.values():
-            for gate in peers if again and not (peers[0].given or peers[0].binarised) else ():
-                gate.uncount()
-            peers[0].redraw()
+            peers[0].sample_step(again=again)
 
     def before_forward(self, model: nn.Module, _: tuple[Any, ...], options: dict[str, Any]) -> None:
         """The model's forward pre-hook while attached. Raises ValueError where attention weights are asked of
@@ -64,13 +62,12 @@ class GateBank(nn.Module):
         if options.get("output_attentions") and kernel not in (None, "eager"):
             raise ValueError(
                 f"output_attentions=True, but the attention kernel {kernel!r} keeps no weights and Hugging "
-                "Face would return none; "
-                "call model.set_attn_implementation('eager') first"
+                "Face would return none; call model.set_attn_implementation('eager') first"
             )
         if self.training and not all(
-            gate.drawn is not None and gate.drawn.requires_grad for _, gate in self.items()
+            gate.sampled is not None and gate.sampled.requires_grad for _, gate in self.items()
         ):
-            self.draw()
+            self.sample()
 
     def penalty(self, kind: str = "") -> Tensor:
         """Expected number of open heads over all gated sites, or those of a kind: a scalar with a gradient,
@@ -88,21 +85,20 @@ class GateBank(nn.Module):
         return torch.stack(rows).sum()
 
     def check_asked(self) -> None:
-        if not self.training:
-            return
-        # the draw before the last one has had its forward pass
+        # the sample before the last one has had its forward pass
         silent = [
             site.name
             for site, gate in self.items()
-            if gate.draws > 1 and not (gate.asked or gate.binarised) and learns(gate)
+            if gate.samples > 1
+            and not (gate.asked or gate.binarised)
+            and any(parameter.requires_grad for parameter in gate.parameters())
         ]
-        if silent:
+        if self.training and silent:
             raise ValueError(
                 f"no forward pass has asked for the gates of {', '.join(silent)} since they were attached: "
-                "the penalty alone would shut "
-                "them all. Leave sites that training does not run out (attach(..., kinds=...)); an "
-                "attention whose forward does not "
-                "multiply by its slot needs mode='hook' or mode='weight' in its SiteRule"
+                "the penalty alone would shut them all. Leave sites that training does not run out "
+                "(attach(..., kinds=...)); an attention whose forward does not multiply by its slot needs "
+                "mode='hook' or mode='weight' in its SiteRule"
             )
 
     def _map(self, method: str) -> HeadMap:
@@ -135,12 +131,12 @@ class GateBank(nn.Module):
         """Give the masks of a bank of `gate="mask"` new values; sites not named stay as they are."""
         gates = dict(self.items())
         for site, row in xi.items():
-            if site not in gates:
+            gate = gates.get(site)
+            if gate is None:
                 raise ValueError(
                     f"these gates have no site {site.name} of {site.heads} heads; known: "
                     f"{[own.name for own in gates]}"
                 )
-            gate = gates[site]
             if not isinstance(gate, HeadMask):
                 raise ValueError(f"assign needs gates of kind 'mask', these are {self.kind!r}")
             gate.assign(row)
@@ -150,18 +146,22 @@ class GateBank(nn.Module):
     ) -> list[dict[str, Any]]:
         """Two optimiser groups, the model's weights and the gates (no weight decay), no parameter twice,
         frozen ones left out."""
-        mine = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        ids = {id(parameter) for parameter in mine}
-        others = [
-            parameter
-            for parameter in self._model[0].parameters()
-            if parameter.requires_grad and id(parameter) not in ids
-        ]
+        mine = set(self.parameters())
+        chosen = [parameter for parameter in self._model[0].parameters() if parameter.requires_grad]
         groups: list[dict[str, Any]] = [
-            {"params": others, "lr": lr, "weight_decay": weight_decay, "name": "model"}
+            {
+                "params": [parameter for parameter in chosen if parameter not in mine],
+                "lr": lr,
+                "weight_decay": weight_decay,
+                "name": "model",
+            },
+            {
+                "params": [parameter for parameter in chosen if parameter in mine],
+                "lr": gate_lr,
+                "weight_decay": 0.0,
+                "name": "gates",
+            },
         ]
-        if mine:
-            groups.append({"params": mine, "lr": gate_lr, "weight_decay": 0.0, "name": "gates"})
         return [group for group in groups if group["params"]]
 
     def to_json(self) -> dict[str, Any]:
@@ -182,7 +182,3 @@ class GateBank(nn.Module):
 def by_head(site: HeadSite, row: Tensor) -> Tensor:
     """(H,) from a number for each gate, one of which several heads in a row may share."""
     return row.repeat_interleave(site.heads // len(row))
-
-
-def learns(gate: HeadGate) -> bool:
-    return any(parameter.requires_grad for parameter in gate.parameters())

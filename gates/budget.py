@@ -1,5 +1,5 @@
-"""The price of an open head in the loss, fixed or steered to a number of heads, and a watch that says when a
-gate stage goes wrong."""
+"""The price of an open head in the loss: a fixed lambda, or a Lagrange multiplier that leads to a number of
+heads; and a watch that says when a gate stage goes wrong."""
 
 import math
 import warnings
@@ -49,10 +49,8 @@ class TargetBudget:
     2022, arXiv:2204.00408): loss = cross-entropy + sum over groups of m (s - t) + stiffness (s - t)^2 / 2,
     and m <- m + rate (s - t) after each step. t falls linearly from all heads to `heads` over `warmup` steps.
     heads: in all, or by kind, each with a multiplier of its own. m: nats per target token and head;
-    stiffness: m per head; rate: m per head
-    and step. Raises ValueError unless
-    these are above 0 and
-    warmup is at least 0."""
+    stiffness: m per head; rate: m per head and step. Raises ValueError unless these are above 0 and warmup is
+    at least 0."""
 
     def __init__(
         self, heads: int | Mapping[str, int], warmup: int = 0, *, stiffness: float = 0.1, rate: float = 0.0002
@@ -77,18 +75,19 @@ class TargetBudget:
         prices = [self.multipliers[kind] + self.stiffness * self.errors[kind] for kind in self.heads]
         return sum(prices) / len(prices)
 
+    def error(self, bank: GateBank, kind: str, step: int) -> Tensor:
+        """s - t, with a gradient."""
+        return bank.penalty(kind) - self.target(bank, kind, step)
+
     def loss(self, bank: GateBank, step: int) -> Tensor:
-        parts = []
-        for kind in self.heads:
-            error = bank.penalty(kind) - self.target(bank, kind, step)
-            parts.append(self.multipliers[kind] * error + self.stiffness / 2 * error.square())
-        return sum(parts[1:], start=parts[0])
+        pairs = [(self.multipliers[kind], self.error(bank, kind, step)) for kind in self.heads]
+        return torch.stack([m * error + self.stiffness / 2 * error.square() for m, error in pairs]).sum()
 
     def update(self, bank: GateBank, step: int) -> None:
         """The multipliers' step of ascent, after the optimiser's step `step`."""
         with torch.no_grad():
             for kind in self.heads:
-                self.errors[kind] = float(bank.penalty(kind)) - self.target(bank, kind, step)
+                self.errors[kind] = float(self.error(bank, kind, step))
                 self.multipliers[kind] += self.rate * self.errors[kind]
 
     def is_reached(self, bank: GateBank, step: int) -> bool:
@@ -134,10 +133,8 @@ class GateWatch:
                 f"{self.budget.lam:g} is too large for this "
                 "model; lower lambda, or lengthen its warm-up"
             )
-        probabilities = bank.open_prob().flat().clamp(1e-12, 1 - 1e-12)
-        position = (
-            probabilities / (1 - probabilities)
-        ).log()  # log_alpha but for a constant, for every kind of gate
+        # log_alpha but for a constant, for every kind of gate
+        position = bank.open_prob().flat().logit(eps=1e-12)
         if self._start is None:
             self._start = position
         late = step >= self.budget.warmup + self.patience

@@ -7,12 +7,11 @@ gamma and zeta (the stretched interval), u (uniform noise), s, s_bar; xi is thei
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from .base import HeadGate, check_open_heads
+from .base import HeadGate
 
 _U_MIN = 1e-6  # keeps logit(u) finite
 
@@ -67,6 +66,8 @@ class HardConcrete(HeadGate):
     Gates start open: from log_alpha = 2.4 the test gate is exactly 1, so a converged model is not disturbed
     (the papers' code starts near 0, where every head is halved at step 0)."""
 
+    learned = "log_alpha"
+
     def __init__(
         self,
         heads: int,
@@ -74,18 +75,14 @@ class HardConcrete(HeadGate):
         beta: float = 0.33,
         gamma: float = -0.1,
         zeta: float = 1.1,
-        open_heads: int | None = None,
+        target_heads: int | None = None,
     ):
-        """log_alpha: where the gates start, a number or (H,). open_heads: how many of all peers stay, where
-        that is told."""
+        """log_alpha: where the gates start, a number or (H,). target_heads: how many of all peers stay open,
+        None where the penalty decides."""
         super().__init__(heads)
         check_stretch(gamma, zeta, beta)
-        self.beta, self.gamma, self.zeta, self.open_heads = beta, gamma, zeta, open_heads
+        self.beta, self.gamma, self.zeta, self.target_heads = beta, gamma, zeta, target_heads
         self.log_alpha = nn.Parameter(torch.zeros(heads) + torch.as_tensor(log_alpha, dtype=torch.float32))
-
-    def join(self, peers: Sequence[HeadGate]) -> None:
-        super().join(peers)
-        check_open_heads(self.open_heads, peers)
 
     def sample(self) -> Tensor:
         """xi (H,) in [0, 1] with fresh noise."""
@@ -106,14 +103,7 @@ class HardConcrete(HeadGate):
 
     def decision(self) -> Tensor:
         """P(xi = 1) against P(xi = 0) (Voita et al., footnote 7), which for a symmetric stretch is log_alpha
-        > 0; of gates that are told how many stay, the largest log_alpha of all peers."""
-        if self.open_heads is not None:
-            return self.is_among_highest(self.open_heads)
+        > 0; with `target_heads` the largest log_alpha of all peers."""
+        if self.target_heads is not None:
+            return self.is_among_highest(self.target_heads)
         return self.full_prob() > 1 - self.open_prob()
-
-    def position(self) -> Tensor:
-        """log_alpha, (H,)."""
-        return self.log_alpha.detach()
-
-    def numbers(self) -> dict[str, Tensor]:
-        return {"log_alpha": self.log_alpha.detach(), **super().numbers()}

@@ -8,6 +8,7 @@ removal and report. Letters: H heads of a site.
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -83,12 +84,12 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             self._values[site] = row
 
     def __getitem__(self, site: HeadSite | str) -> Tensor:
-        if isinstance(site, str):
-            for own, row in self._values.items():
-                if own.name == site:
-                    return row
-            raise KeyError(f"no site {site!r}; known: {[own.name for own in self]}")
-        return self._values[site]
+        if isinstance(site, HeadSite):
+            return self._values[site]
+        rows = {own.name: row for own, row in self.items()}
+        if site not in rows:
+            raise KeyError(f"no site {site!r}; known: {list(rows)}")
+        return rows[site]
 
     def __iter__(self) -> Iterator[HeadSite]:
         return iter(self._values)
@@ -124,15 +125,14 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         """The number of true (or non-zero) heads."""
         return int((self.flat() != 0).sum())
 
+    def by_site(self) -> dict[str, float]:
+        """The sum over each site's heads."""
+        return {site.name: float(row.double().sum()) for site, row in self.items()}
+
     def by_kind(self) -> dict[str, float]:
         """The sum over each kind's heads; kinds without a site are left out."""
-        totals: dict[str, float] = {}
-        for site, row in self.items():
-            totals[site.kind] = totals.get(site.kind, 0.0) + float(row.double().sum())
-        return totals
-
-    def by_site(self) -> dict[str, float]:
-        return {site.name: float(row.double().sum()) for site, row in self.items()}
+        kinds = dict.fromkeys(site.kind for site in self)
+        return {kind: self.select([kind]).sum() for kind in kinds}
 
     def map(self, change: Callable[[Tensor], Any]) -> "HeadMap":
         return HeadMap({site: change(row) for site, row in self.items()})
@@ -149,8 +149,9 @@ class HeadMap(Mapping[HeadSite, Tensor]):
     def lowest(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> "HeadMap":
         """True at the `closed` heads and at those of least value, k in all; the order and the errors are
         those of `closing_order`."""
+        order = self.closing_order(k, closed=closed, at_least=at_least)
         chosen = torch.zeros(self.heads_total, dtype=torch.bool) if closed is None else closed.flat().clone()
-        chosen[self.closing_order(k, closed=closed, at_least=at_least)] = True
+        chosen[order] = True
         return self.like(chosen)
 
     def closing_order(self, k: int, *, closed: "HeadMap | None" = None, at_least: int = 0) -> list[int]:
@@ -160,9 +161,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         closed: bool, the heads that are closed already; they count among the k. A head is passed over where
         its site would be left with fewer than `at_least` open heads, so they may be fewer than asked for.
         Equal values go in the order of sites and heads. Raises ValueError unless 0 <= k <= heads, when a
-        value is not finite, or when
-        `closed` is no bool map
-        over the same sites."""
+        value is not finite, or when `closed` is no bool map over the same sites."""
         if not 0 <= k <= self.heads_total:
             raise ValueError(
                 f"cannot choose {k} heads of {self.heads_total}; expected 0 to {self.heads_total}"
@@ -179,19 +178,14 @@ class HeadMap(Mapping[HeadSite, Tensor]):
                 "expected `closed` to hold a bool for every head of these scores; scores.map(lambda row: "
                 "row == 0) makes one"
             )
-        is_closed = [False] * len(values) if closed is None else closed.flat().tolist()
-        site_numbers = [number for number, site in enumerate(self) for _ in range(site.heads)]
-        open_heads = [site.heads for site in self]
-        for number, shut in zip(site_numbers, is_closed, strict=True):
-            open_heads[number] -= shut
+        shut = torch.zeros(len(values), dtype=torch.bool) if closed is None else closed.flat()
+        sites = [site for site in self for _ in range(site.heads)]  # of each position
+        left = Counter(site for site, gone in zip(sites, shut.tolist(), strict=True) if not gone)
         order: list[int] = []
-        missing = k - sum(is_closed)
-        for position in torch.sort(values, stable=True).indices.tolist():
-            number = site_numbers[position]
-            if len(order) >= missing:
-                break
-            if not is_closed[position] and open_heads[number] > at_least:
-                open_heads[number] -= 1
+        missing = k - int(shut.sum())
+        for position in values.argsort(stable=True).tolist():
+            if len(order) < missing and not shut[position] and left[sites[position]] > at_least:
+                left[sites[position]] -= 1
                 order.append(position)
         return order
 
@@ -199,14 +193,6 @@ class HeadMap(Mapping[HeadSite, Tensor]):
         """A HeadMap over the same sites from one flat tensor."""
         rows = flat.split([site.heads for site in self])
         return HeadMap(dict(zip(self, rows, strict=True)))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One dict a head: site, kind, layer, head, value; for tables."""
-        return [
-            {"site": site.name, "kind": site.kind, "layer": site.layer, "head": head, "value": value}
-            for site, row in self.items()
-            for head, value in enumerate(row.tolist())
-        ]
 
     def to_json(self) -> dict[str, list[Any]]:
         return {site.name: row.tolist() for site, row in self.items()}
@@ -244,22 +230,15 @@ class HeadMap(Mapping[HeadSite, Tensor]):
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write JSON under a temporary name, then rename it: after a crash the old file is whole.
-
-    The repository's data/atomic_file.py does the same for files of any kind; the wheel has `gates` alone, and
-    so lines of its own."""
-    path, text = Path(path), json.dumps(content, indent=1) + "\n"
+    """Write JSON under a temporary name, then rename it: after a crash the old file is whole."""
+    path = Path(path)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")  # parallel runs write scores of one base
+    partial.unlink(missing_ok=True)
     try:
-        partial.unlink(missing_ok=True)
         with partial.open("x", encoding="utf-8") as file:  # x: a symbolic link of this name is not followed
-            file.write(text)
+            file.write(json.dumps(content, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except OSError as error:
-        raise OSError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another folder"
-        ) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from .headmap import HeadMap, HeadSite
-from .hold import SiteRule, columns_of, plain_projection
-from .remove import rows_now
+from .remove import closed_now
 from .rules import rule_of
+from .site_rule import SiteRule, columns_of, plain_projection
 from .site_walk import Mixer, Sublayer, open_sites
 from .sites import find_sites
 
@@ -89,21 +89,12 @@ def outputs_of(
     Raises ValueError where the map does not fit the model, or two share one weight."""
     modules = open_sites(model)
     parts = {each.site: each for each in sublayers}
-    for site, row in closed.items() if isinstance(closed, HeadMap) else ():
-        if site.heads and row.dtype != torch.bool:
-            raise ValueError(
-                f"closed must hold bools, True where a head is closed; {site.name} has numbers: "
-                "scores.lowest(k) makes bools"
-            )
-    rows = rows_now(
-        find_sites(model), closed, "closed", False
-    )  # it may have sites all of whose heads are gone
+    rows = closed_now(find_sites(model), closed)  # it may have sites all of whose heads are gone
     found = {}
     for site, module in modules.items():
-        keep = ~rows[site] if site in rows else torch.ones(site.heads, dtype=torch.bool)
         mixer = parts[site].mixer if values else None
         found[site] = Output(
-            site, module, rule_of(module), plain_projection(module, rule_of(module).out), keep, mixer
+            site, module, rule_of(module), plain_projection(module, rule_of(module).out), ~rows[site], mixer
         )
     for site, part in parts.items():
         if site not in found:

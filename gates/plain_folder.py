@@ -14,21 +14,21 @@ from typing import Any
 
 from torch import nn
 
-from .headmap import HeadMap
-from .hold import hold_of
+from .attach_modes import check_ungated
 from .remove import heads_left
 
 _WEIGHTS = "model.safetensors"
 
 
-def safetensors() -> Any:
-    """The module safetensors.torch. Raises ImportError, naming the extra to install, where it is missing."""
+def library(name: str) -> Any:
+    """A module that pruned folders need. Raises ImportError, naming the extra to install, where it is
+    missing."""
     try:
-        return importlib.import_module("safetensors.torch")
+        return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"pruned folders need safetensors ({error}): pip install 'headgates[hf]', in a checkout pip "
-            "install '.[hf]'",
+            f"pruned folders need {name} ({error}): pip install 'headgates[hf]', in a checkout pip install "
+            "'.[hf]'",
             name=error.name,
         ) from None
 
@@ -36,7 +36,7 @@ def safetensors() -> Any:
 def write_plain(model: nn.Module, folder: Path, left: Mapping[str, list[int]], field: str) -> None:
     content = {field: {"class": type(model).__name__, "heads": left}}
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    safetensors().save_model(model, str(folder / _WEIGHTS))
+    library("safetensors.torch").save_model(model, str(folder / _WEIGHTS))
 
 
 def check_plain(model: nn.Module | None, name: str, folder: Path) -> nn.Module:
@@ -50,19 +50,18 @@ def check_plain(model: nn.Module | None, name: str, folder: Path) -> nn.Module:
         )
     if type(model).__name__ != name:
         raise ValueError(f"{folder} holds the weights of a {name}, the model is a {type(model).__name__}")
-    if any(hold_of(module) is not None for module in model.modules()):
-        raise ValueError("the model has gates; detach(model) first")
-    if heads_left(model) != HeadMap({site: [True] * site.heads for site in heads_left(model)}):
+    check_ungated(model)
+    if not heads_left(model).flat().all():
         raise ValueError("the model has lost heads already; give a new one, with all its heads")
     return model
 
 
 def read_plain(model: nn.Module, folder: Path) -> nn.Module:
     """The model with the weights of the folder, in evaluation. Raises ValueError where they do not fit."""
-    library = safetensors()
+    load = library("safetensors.torch").load_model
     try:
-        missing, unexpected = library.load_model(model, folder / _WEIGHTS, strict=False)
-    except (RuntimeError, OSError, importlib.import_module("safetensors").SafetensorError) as error:
+        missing, unexpected = load(model, folder / _WEIGHTS, strict=False)
+    except (RuntimeError, OSError, library("safetensors").SafetensorError) as error:
         shown = " ".join(str(error).split())[:300]
         raise ValueError(
             f"the weights in {folder} cannot be read as those of a {type(model).__name__}: {shown}"

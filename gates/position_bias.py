@@ -11,8 +11,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .hold import SiteRule
-
 _OWN = "makes_its_own_bias"  # attribute of an attention that no longer takes the bias of the layer before
 
 
@@ -30,26 +28,24 @@ class OwnColumns:
 
 
 def share_out_bias(
-    stack: Sequence[tuple[nn.Module, SiteRule]],
+    modules: Sequence[nn.Module],
+    bias: str,
     before: Mapping[nn.Module, tuple[bool, ...]],
     after: Mapping[nn.Module, tuple[bool, ...]],
-) -> int:
-    """Let each layer of a stack take the bias of its own heads, after heads were removed; the number of
-    parameters that went.
+) -> None:
+    """Let each layer of a stack take the bias of its own heads, after heads were removed.
 
-    stack: its attentions of one kind, in the order of layers. before, after: which of the first heads each
-    had and has; the embedding keeps the columns of all heads that some layer has."""
-    first, rule = stack[0]
-    modules = [module for module, _ in stack]
+    modules: the stack's attentions of one kind, in the order of layers. bias: the attribute that holds the
+    embedding. before, after: which of the first heads each had and has; the embedding keeps the columns of
+    all heads that some layer has."""
+    first = modules[0]
     had, has = heads_of_any(before, modules), heads_of_any(after, modules)
     uneven = len({after[module] for module in modules}) > 1
-    gone = 0
-    if (table := getattr(first, rule.bias, None)) is not None:  # cross-attention has none: its bias is zeros
+    if (table := getattr(first, bias, None)) is not None:  # cross-attention has none: its bias is zeros
         old = table.weight
         index = torch.tensor([had.index(head) for head in has], device=old.device)
         table.weight = nn.Parameter(old.detach().index_select(1, index), requires_grad=old.requires_grad)
         table.embedding_dim = len(has)
-        gone = old.numel() - table.weight.numel()
     for module in modules:
         if not uneven and not hasattr(module, _OWN):
             continue
@@ -62,7 +58,6 @@ def share_out_bias(
         if not hasattr(module, _OWN):
             setattr(module, _OWN, True)
             module.register_forward_pre_hook(without_bias, with_kwargs=True)
-    return gone
 
 
 def heads_of_any(left: Mapping[nn.Module, tuple[bool, ...]], modules: Sequence[nn.Module]) -> list[int]:

@@ -17,7 +17,6 @@ by the config's `architectures`, no other code is asked for.
 """
 
 import copy
-import importlib
 import json
 import shutil
 import tempfile
@@ -28,12 +27,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from .attach_modes import check_ungated
 from .headmap import HeadMap, HeadSite
-from .hold import group_of, hold_of
-from .plain_folder import check_plain, read_plain, safetensors, write_plain
+from .plain_folder import check_plain, library, read_plain, write_plain
 from .position_bias import OwnColumns
-from .remove import heads_left, remove, set_heads_left, unknown_site
+from .remove import heads_left, named_site, remove, set_heads_left
 from .rules import rule_of
+from .site_rule import group_of
 from .sites import find_sites
 
 FIELD = "headgates"  # of config.json
@@ -44,17 +44,9 @@ _HEADS = ("num_attention_heads", "num_heads")  # config fields with the number o
 
 
 def hugging_face() -> Any:
-    """The module transformers. Raises ImportError, naming the extra to install, where it or what it works
-    with is missing."""
-    try:
-        return [importlib.import_module(name) for name in ("tokenizers", "safetensors", "transformers")][-1]
-    except ImportError as error:
-        raise ImportError(
-            f"pruned folders need transformers, tokenizers and safetensors ({error}): pip install "
-            "'headgates[hf]', in a checkout "
-            "pip install '.[hf]'",
-            name=error.name,
-        ) from None
+    """The module transformers. Raises ImportError where it or what it works with is missing."""
+    library("tokenizers"), library("safetensors")
+    return library("transformers")
 
 
 def save_pruned(model: nn.Module, folder: str | Path) -> Path:
@@ -64,9 +56,8 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
     there is something in the folder, ImportError if the extra `hf` is not installed. What fails leaves no
     folder."""
     theirs = is_hugging_face(model)
-    hugging_face() if theirs else safetensors()
-    if any(hold_of(module) is not None for module in model.modules()):
-        raise ValueError("the model has gates; remove(model, bank.closed()) or detach(model) first")
+    hugging_face() if theirs else library("safetensors.torch")
+    check_ungated(model)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is there already and not an empty folder; choose another")
@@ -74,7 +65,12 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         if theirs:
-            write_hugging_face(model, partial)
+            config = model.config
+            try:
+                model.config = saved_config(model)
+                model.save_pretrained(partial)
+            finally:
+                model.config = config
         else:
             write_plain(model, partial, numbers_left(model), FIELD)
         partial.chmod(0o755)  # mkdtemp's is the owner's alone
@@ -86,19 +82,7 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
 
 def is_hugging_face(model: nn.Module) -> bool:
     """Whether transformers made the model's class, without importing transformers for the others."""
-    return any(
-        f"{cls.__module__}.{cls.__name__}" == "transformers.modeling_utils.PreTrainedModel"
-        for cls in type(model).__mro__
-    )
-
-
-def write_hugging_face(model: Any, folder: Path) -> None:
-    config = model.config
-    try:
-        model.config = saved_config(model)
-        model.save_pretrained(folder)
-    finally:
-        model.config = config
+    return any(cls.__module__ == "transformers.modeling_utils" for cls in type(model).__mro__)
 
 
 def numbers_left(model: nn.Module) -> dict[str, list[int]]:
@@ -192,9 +176,10 @@ def load_pruned(folder: str | Path, *, model: nn.Module | None = None, **options
             output_loading_info=True,
             **options,
         )
-    except (RuntimeError, OSError, importlib.import_module("safetensors").SafetensorError) as error:
+    except (RuntimeError, OSError, library("safetensors").SafetensorError) as error:
+        shown = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"the weights in {folder} cannot be read as those of a {cls.__name__}: {first_line(error)}"
+            f"the weights in {folder} cannot be read as those of a {cls.__name__}: {shown}"
         ) from error
     wrong = {
         name: sorted(map(str, info[name]))
@@ -276,22 +261,13 @@ def is_rising(row: Any) -> bool:
 def take_out(model: nn.Module, heads: Mapping[str, list[int]], of: int | None) -> None:
     """Remove the heads that are not listed; with `of` given the model was built without them, and is told
     which they were."""
-    sites = {site.name: site for site in find_sites(model)}
     rows = {}
     for name, row in heads.items():
-        if name not in sites:
-            raise ValueError(unknown_site(name, list(sites)))
-        site = HeadSite.at(sites[name].kind, sites[name].layer, of or sites[name].heads)
+        now, _ = named_site(find_sites(model), name)
+        site = HeadSite.at(now.kind, now.layer, of or now.heads)
         if row and row[-1] >= site.heads:
             raise ValueError(
                 f"{name} has {site.heads} heads, 0 to {site.heads - 1}; head {row[-1]} is said to be left"
             )
         rows[site] = torch.tensor([head in row for head in range(site.heads)], dtype=torch.bool)
-    if of is None:
-        remove(model, ~HeadMap(rows))
-    else:
-        set_heads_left(model, HeadMap(rows))
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    remove(model, ~HeadMap(rows)) if of is None else set_heads_left(model, HeadMap(rows))

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 
 from .gram import Gram, Ranks, choose_ridge, head_factors, ridge_fit
 from .headmap import HeadMap, HeadSite
-from .hold import SiteRule, columns_of, plain_projection
 from .outputs import Output, outputs_of
 from .rules import rule_of
+from .site_rule import SiteRule, columns_of, plain_projection
 from .site_walk import Forward, Mixer, Positions, SiteWalk, Sublayer, open_sites, rows_of, run
 from .value_fit import choose_value_ridge, products, value_fit
 

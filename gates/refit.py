@@ -7,15 +7,13 @@ The module stays the same object at the same path, its class a subclass of what 
 so that its site rule, `isinstance` and hooks go on.
 """
 
+from functools import cache
 from typing import Any
 
 from torch import nn
 
 # attribute of an attention that lost heads: for each head that it had at first, whether it is still there
 LEFT = "heads_left"
-
-
-_CLASSES: dict[tuple[type, type], type[nn.Module]] = {}
 
 
 class Refitted:
@@ -27,12 +25,11 @@ class Refitted:
         return blank, (own, forward), vars(self).copy()
 
 
+@cache
 def refitted(own: type[nn.Module], forward: type[Refitted]) -> type[nn.Module]:
     """The subclass of an attention's own class that has another forward, always the same one."""
-    if (own, forward) not in _CLASSES:
-        names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": forward.__doc__}
-        _CLASSES[own, forward] = type(own.__name__, (forward, own), names)
-    return _CLASSES[own, forward]
+    names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": forward.__doc__}
+    return type(own.__name__, (forward, own), names)
 
 
 def blank(own: type[nn.Module], forward: type[Refitted]) -> nn.Module:

@@ -15,7 +15,7 @@ v_proj and out_proj. A forward that needs heads * head width = model width is re
 from torch import nn
 
 from . import fsmt_attention, refit, torch_attention
-from .hold import SiteRule
+from .site_rule import SiteRule
 
 # Hugging Face's attentions that share one layout
 BART = SiteRule(heads="num_heads", mode="hook")

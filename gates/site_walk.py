@@ -24,9 +24,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from .attach_modes import check_ungated
 from .headmap import HeadSite
-from .hold import SiteRule, hold_of, projection, sizes_of
 from .rules import rule_of
+from .site_rule import SiteRule, projection, sizes_of
 from .sites import find_sites
 
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
@@ -286,8 +287,7 @@ class SiteWalk:
 
 def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     """The sites with heads. Raises ValueError at a model with gates."""
-    if any(hold_of(module) is not None for module in model.modules()):
-        raise ValueError("the model has gates; take closed = bank.closed() and detach(model) first")
+    check_ungated(model)
     return {site: module for site, module in find_sites(model).items() if site.heads}
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from torch import nn
 
+from .attach_modes import ATTACH_MODES, check_ungated, holds
 from .bank import GateBank
 from .headmap import HeadMap, HeadSite, check_kinds
-from .hold import ATTACH_MODES, SiteRule, attribute, group_of, heads_of, hold_of, nearest
 from .registry import GATES
 from .rules import SITE_RULES, known_rule, rule_of
+from .site_rule import SiteRule, attribute, group_of, heads_of, nearest
 from .unknown import line_to_add, unknown_attentions
 
 BANK = "head_gates"  # the model's attribute that holds the bank while attached
@@ -120,38 +121,19 @@ def attach(
             "expected share='head', a gate for each head, or share='group', one for those of one key head; "
             f"got {share!r}"
         )
-    if getattr(model, BANK, None) is not None or any(
-        hold_of(module) is not None for module in model.modules()
-    ):
-        raise ValueError("the model already has gates; detach(model) takes them off")
+    check_ungated(model)
     by_group = share == "group" or (share is None and not GATES[gate].given)
     chosen = check_kinds(kinds)
-    modules = {
-        site: module for site, module in find_sites(model).items() if site.kind in chosen and site.heads > 0
-    }
+    modules = {site: each for site, each in find_sites(model).items() if site.kind in chosen and site.heads}
     if not modules:
         raise ValueError(f"the model has no heads of the kinds {chosen}")
+    gates = {}
     for site, module in modules.items():
         rule = rule_of(module)
         ATTACH_MODES[rule.mode].check(module, rule, site.heads)
-    gates = {}
-    for site, module in modules.items():
-        for name, value in options.items():
-            if isinstance(value, HeadMap) and site not in value:
-                raise ValueError(
-                    f"{name} has no row of {site.heads} heads for {site.name}; it was made for another "
-                    "model or other kinds"
-                )
-            if isinstance(value, dict) and site.kind not in value:
-                raise ValueError(
-                    f"{name} has no value for {site.kind}; give one for each kind that has gates: "
-                    f"{', '.join(chosen)}"
-                )
-        own = {name: of_site(value, site) for name, value in options.items()}
+        own = {name: of_site(name, value, site) for name, value in options.items()}
         try:
-            gates[site] = GATES[gate](
-                site.heads // (group_of(module, rule_of(module)) if by_group else 1), **own
-            )
+            gates[site] = GATES[gate](site.heads // (group_of(module, rule) if by_group else 1), **own)
         except TypeError as error:
             raise ValueError(
                 f"gate {gate!r} cannot be made with the options {sorted(options)}: {error}"
@@ -163,11 +145,20 @@ def attach(
     return bank
 
 
-def of_site(value: Any, site: HeadSite) -> Any:
-    """What an option of `attach` is for one site."""
-    return (
-        value[site] if isinstance(value, HeadMap) else value[site.kind] if isinstance(value, dict) else value
-    )
+def of_site(name: str, value: Any, site: HeadSite) -> Any:
+    """What an option of `attach` is for one site. Raises ValueError where it has nothing for it."""
+    if isinstance(value, HeadMap):
+        if site not in value:
+            raise ValueError(
+                f"{name} has no row of {site.heads} heads for {site.name}; it was made for another model or "
+                "other kinds"
+            )
+        return value[site]
+    if isinstance(value, dict):
+        if site.kind not in value:
+            raise ValueError(f"{name} has no value for {site.kind}; give one for each kind that has gates")
+        return value[site.kind]
+    return value
 
 
 def detach(model: nn.Module) -> None:
@@ -178,16 +169,14 @@ def detach(model: nn.Module) -> None:
         return
     delattr(model, BANK)
     bank.handle.remove()
-    for module in list(model.modules()):
-        if (hold := hold_of(module)) is not None:
-            hold.release()
+    for hold in holds(model):
+        hold.release()
 
 
 def reattach(model: nn.Module, bank: GateBank) -> None:
     """Put a bank that `detach` took off the model back on it. Raises ValueError if the model has gates
     now."""
-    if getattr(model, BANK, None) is not None:
-        raise ValueError("the model already has gates; detach(model) takes them off")
+    check_ungated(model)
     hold_heads(model, bank, find_sites(model))
 
 

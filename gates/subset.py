@@ -1,11 +1,11 @@
-"""Gates that keep exactly K heads open, in every draw and at test time.   Li et al. 2021 (arXiv:2108.04657),
-differentiable subset pruning.
+"""Gates that keep exactly K heads open, in every sample and at test time: differentiable subset pruning,
+Li et al. 2021 (arXiv:2108.04657).
 
-A draw adds Gumbel noise to one score a head, over all sites together, and opens the K highest: a sample of K
-heads without replacement. The gradient is that of a soft top-K at a temperature that falls. Theirs adds up K
-softmaxes, which can put more than 1 on a head and underflow at low temperatures; here it is a projection on
-the hull of all K-subsets (Amos et al. 2019, arXiv:1906.08707): each gate in
-[0, 1], their sum K, by a threshold found by bisection.   Letters: N heads of all sites, K open ones.
+Sampling adds Gumbel noise to one score a head, over all sites together, and opens the K highest: a sample of
+K heads without replacement. The gradient is that of a soft top-K at a temperature that falls. Theirs adds up
+K softmaxes, which can put more than 1 on a head and underflow at low temperatures; here it is a projection on
+the hull of all K-subsets (Amos et al. 2019, arXiv:1906.08707): each gate in [0, 1], their sum K, by a
+threshold found by bisection.   Letters: N heads of all sites, K open ones.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import HeadGate, check_open_heads
+from .base import HeadGate, hard_top_k
 
 _BISECTIONS = 60  # halvings of the interval that holds the threshold: below what float64 can tell
 
@@ -45,31 +45,25 @@ def soft_top_k(scores: Tensor, k: int, temperature: float) -> Tensor:
     return torch.sigmoid((scores - tau) / temperature)
 
 
-def hard_top_k(scores: Tensor, k: int) -> Tensor:
-    """1 for the k highest scores, the earlier of equal ones, 0 for the others, (N,)."""
-    chosen = torch.zeros_like(scores)
-    chosen[scores.argsort(descending=True, stable=True)[:k]] = 1
-    return chosen
-
-
 class Subset(HeadGate):
-    """Learned gates of one site, one `score` (H,) in float32, of which `open_heads` are open over all peers.
+    """Learned gates of one site, one `score` (H,) in float32; `target_heads` of all peers are open.
 
-    The temperature falls log-linearly from the first draw to draw `anneal_steps`; the buffer `drawn_steps`
-    keeps count in checkpoints."""
+    The temperature falls log-linearly from the first sample to sample `anneal_steps`; the buffer
+    `sampled_steps` keeps count in checkpoints."""
 
-    drawn_steps: Tensor
+    learned = "score"
+    sampled_steps: Tensor
 
     def __init__(
         self,
         heads: int,
-        open_heads: int | None = None,
+        target_heads: int | None = None,
         score: float | Tensor = 0.0,
         temperature: float = 1.0,
         final_temperature: float = 0.1,
         anneal_steps: int = 100,
     ):
-        """open_heads: None for all. score: where the gates start, a number or (H,); noise has a standard
+        """target_heads: None for all. score: where the gates start, a number or (H,); noise has a standard
         deviation of 1.28.
 
         Raises ValueError unless both temperatures are above 0 and anneal_steps is at least 0."""
@@ -79,32 +73,28 @@ class Subset(HeadGate):
                 f"expected temperatures above 0 and at least 0 steps, got {temperature=}, "
                 f"{final_temperature=}, {anneal_steps=}"
             )
-        self.open_heads, self.anneal_steps = open_heads, anneal_steps
+        self.target_heads, self.anneal_steps = target_heads, anneal_steps
         self.first_temperature, self.final_temperature = temperature, final_temperature
         self.score = nn.Parameter(torch.zeros(heads) + torch.as_tensor(score, dtype=torch.float32))
-        self.register_buffer("drawn_steps", torch.zeros((), dtype=torch.long))
-
-    def join(self, peers: Sequence[HeadGate]) -> None:
-        super().join(peers)
-        check_open_heads(self.open_heads, peers)
+        self.register_buffer("sampled_steps", torch.zeros((), dtype=torch.long))
 
     @property
     def k(self) -> int:
         """Open heads of all peers."""
-        return sum(peer.heads for peer in self.peers) if self.open_heads is None else self.open_heads
+        return sum(peer.heads for peer in self.peers) if self.target_heads is None else self.target_heads
 
     @property
     def temperature(self) -> float:
-        """Of the next draw."""
-        done = min(1.0, max(0, int(self.drawn_steps)) / self.anneal_steps) if self.anneal_steps else 1.0
+        """Of the next sample."""
+        done = min(1.0, int(self.sampled_steps) / self.anneal_steps) if self.anneal_steps else 1.0
         return self.first_temperature * (self.final_temperature / self.first_temperature) ** done
 
     @property
     def is_annealing(self) -> bool:
-        return int(self.drawn_steps) < self.anneal_steps
+        return int(self.sampled_steps) < self.anneal_steps
 
     @classmethod
-    def draw(cls, gates: Sequence[HeadGate]) -> list[Tensor]:
+    def sample_peers(cls, gates: Sequence[HeadGate]) -> list[Tensor]:
         """xi of every gate, (H,) each, exactly 0 or 1: one sample of K heads over all of them."""
         own = [gate for gate in gates if isinstance(gate, Subset)]
         scores = torch.cat([gate.score for gate in own]).double()
@@ -112,20 +102,11 @@ class Subset(HeadGate):
         noisy = scores - (-u.log()).log()
         soft = soft_top_k(noisy, own[0].k, own[0].temperature)
         xi = (hard_top_k(noisy.detach(), own[0].k) + (soft - soft.detach())).float()  # straight through
-        for gate in own:
-            gate.drawn_steps += 1
         return list(xi.split([gate.heads for gate in own]))
 
-    def uncount(self) -> None:
-        super().uncount()
-        self.drawn_steps.sub_(1).clamp_(min=0)
+    def count(self, steps: int) -> None:
+        super().count(steps)
+        self.sampled_steps += steps
 
     def test_value(self) -> Tensor:
         return self.is_among_highest(self.k).float()
-
-    def position(self) -> Tensor:
-        """score, (H,)."""
-        return self.score.detach()
-
-    def numbers(self) -> dict[str, Tensor]:
-        return {"score": self.score.detach(), **super().numbers()}

@@ -132,7 +132,7 @@ class StageModule(pl.LightningModule):
         )  # torch uses 32 bits of a seed on CPUs
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
-            self.gate_bank.draw(again=self._drawn == self.global_step)
+            self.gate_bank.sample(again=self._drawn == self.global_step)
         self._drawn = self.global_step
 
     def training_step(self, batch: Any, index: int) -> Tensor:

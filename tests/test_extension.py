@@ -40,17 +40,17 @@ from .base import HeadGate
 
 
 class TopHeads(HeadGate):
-    def __init__(self, heads: int, open_heads: int, spread: float = 0.1):
+    def __init__(self, heads: int, target_heads: int, spread: float = 0.1):
         super().__init__(heads)
-        self.open_heads = open_heads
+        self.target_heads = target_heads
         self.score = nn.Parameter(spread * torch.rand(heads))
 
     @classmethod
-    def draw(cls, gates):
+    def sample_peers(cls, gates):
         return [gate.test_value() + gate.score - gate.score.detach() for gate in gates]
 
     def test_value(self) -> Tensor:
-        lowest = torch.cat([gate.score.detach() for gate in self.peers]).topk(self.open_heads).values.min()
+        lowest = torch.cat([gate.score.detach() for gate in self.peers]).topk(self.target_heads).values.min()
         return (self.score.detach() >= lowest).float()
 ''',
     "analysis/scores/value_norm.py": '''

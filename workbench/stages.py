@@ -194,7 +194,7 @@ def train_gates(
     options = method.gate_options(config.gates) | head_start(run, method, start, target)
     by_number = method.steered_by == "heads"
     if by_number:
-        options["open_heads"] = target
+        options["target_heads"] = target
     bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
     gating = Gating(
         config.gates,

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from headgates.analysis.batches import Loss, Queries, frozen, on_device, query_tokens, sites_of
 from headgates.gates import HeadSite
-from headgates.gates.hold import plain_projection
 from headgates.gates.rules import rule_of
+from headgates.gates.site_rule import plain_projection
 
 
 class SiteStatistics:

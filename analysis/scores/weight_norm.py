@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from headgates.gates import HeadMap, find_sites
 from headgates.gates.headmap import check_kinds
-from headgates.gates.hold import group_of, plain_projection
 from headgates.gates.rules import rule_of
+from headgates.gates.site_rule import group_of, plain_projection
 
 
 @torch.no_grad()

@@ -30,7 +30,7 @@ def test_the_gate_takes_every_option_of_its_method(name):
     method = METHODS[name]
     options = method.gate_options(GateConfig())
     assert options.keys() == {option.name for option in fields(method.options)}
-    steered = {"open_heads": 3} if method.steered_by == "heads" else {}
+    steered = {"target_heads": 3} if method.steered_by == "heads" else {}
     gate = GATES[method.gate](7, **options, **steered)
     assert (
         torch.equal(gate.eval()(), torch.ones(7)) or steered

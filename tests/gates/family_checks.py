@@ -22,8 +22,8 @@ from headgates.gates import (
     remove,
     save_pruned,
 )
-from headgates.gates.hold import group_of
 from headgates.gates.rules import rule_of
+from headgates.gates.site_rule import group_of
 from tests.gates.families import LENGTH, Family
 
 SHAPES = (2, LENGTH)  # sentences of LENGTH positions: B < L and B = L

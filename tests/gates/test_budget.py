@@ -24,7 +24,7 @@ def test_without_warm_up_lambda_is_whole_at_once():
     assert LambdaBudget(lam=0.8).weight(0) == 0.8
 
 
-def test_the_loss_is_lambda_times_the_expected_open_heads(model):
+def test_the_loss_is_lambda_times_the_expected_target_heads(model):
     bank = attach(model, log_alpha=0.3)
     assert LambdaBudget(lam=0.03).loss(bank, 0).item() == pytest.approx(
         0.03 * bank.open_prob().sum(), rel=1e-6

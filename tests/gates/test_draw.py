@@ -38,18 +38,18 @@ def test_a_pass_after_the_backward_pass_draws_anew(model, batch, bank):
 def test_parts_of_the_model_draw_too_where_nobody_has(model, batch, bank):
     for _ in range(2):
         model.decode(*model.encode(batch[0]), batch[1]).sum().backward()
-    assert all(gate.draws == 2 for _, gate in bank.items())
+    assert all(gate.samples == 2 for _, gate in bank.items())
 
 
 def test_a_draw_gives_all_sites_new_noise(model, batch, bank):
-    bank.draw()
+    bank.sample()
     first = asked(bank)
-    bank.draw()
+    bank.sample()
     assert (asked(bank) != first).sum() > 9
 
 
 def test_a_pass_keeps_the_draw_that_was_made_for_it(model, batch, bank):
-    bank.draw()
+    bank.sample()
     drawn = asked(bank)
     model(*batch)
     assert torch.equal(asked(bank), drawn)
@@ -57,7 +57,7 @@ def test_a_pass_keeps_the_draw_that_was_made_for_it(model, batch, bank):
 
 def test_the_sites_draw_in_the_bank_s_order_and_nothing_else_is_drawn(model, batch, bank):
     torch.manual_seed(5)
-    bank.draw()
+    bank.sample()
     state = torch.get_rng_state()
     torch.manual_seed(5)
     expected = [
@@ -71,7 +71,7 @@ def test_the_sites_draw_in_the_bank_s_order_and_nothing_else_is_drawn(model, bat
 
 def test_the_gradient_through_xi_is_that_of_the_same_numbers_as_masks(model, batch, bank):
     torch.manual_seed(5)
-    bank.draw()
+    bank.sample()
     drawn = dict(zip(bank.sites, [gate() for _, gate in bank.items()], strict=True))
     model(*batch).square().sum().backward()
     got = [gate.log_alpha.grad for _, gate in bank.items()]
@@ -122,7 +122,7 @@ def test_a_copy_made_in_the_middle_of_a_step_draws_for_itself(model, batch, bank
 def test_masks_have_nothing_to_draw(model, batch):
     masks = attach(model.train(), gate="mask", xi=torch.full((3, 3), 0.5))  # by sentence
     before = model(*batch)
-    masks.draw()
+    masks.sample()
     assert torch.equal(model(*batch), before)
 
 
@@ -143,7 +143,7 @@ def test_gates_without_a_bank_draw_alone():
 def test_binarised_gates_draw_nothing_and_are_soft_again_when_told(model, batch, bank):
     bank.binarise()
     state = torch.get_rng_state()
-    bank.draw()
+    bank.sample()
     assert asked(bank).tolist() == bank.open().flat().tolist()
     assert not asked(bank).requires_grad
     assert torch.equal(torch.get_rng_state(), state)
@@ -181,9 +181,9 @@ def test_training_that_never_runs_the_decoder_is_told_to_leave_it_out(model, bat
 
 
 def test_a_draw_that_nothing_reads_is_noticed(bank):
-    bank.draw()
+    bank.sample()
     bank.penalty()  # before the step's pass
-    bank.draw()
+    bank.sample()
     with pytest.raises(ValueError, match="no forward pass has asked"):
         bank.penalty()
 
@@ -200,7 +200,7 @@ def encoder_alone_now_and_then(model, batch, bank):
 
 def penalty_first(model, batch, bank):
     for _ in range(3):
-        bank.draw()
+        bank.sample()
         (bank.penalty() + model(*batch).sum()).backward()
 
 
@@ -227,12 +227,12 @@ def binarised(model, batch, bank):
     bank.binarise()
     for _ in range(3):
         model.encode(batch[0])[0].sum().backward()
-        bank.draw()
+        bank.sample()
 
 
 def evaluation(model, batch, bank):
-    bank.draw()
-    bank.draw()
+    bank.sample()
+    bank.sample()
     model.eval()
 
 
@@ -256,18 +256,18 @@ def test_what_people_may_do_has_a_penalty(model, batch, bank, use):
 
 @pytest.mark.parametrize("gate", ["l0", "subset"])
 def test_more_of_a_step_draws_the_same_after_the_same_seed_and_counts_as_one(model, gate):
-    options = {"open_heads": 5, "anneal_steps": 7} if gate == "subset" else {"log_alpha": 0.0}
+    options = {"target_heads": 5, "anneal_steps": 7} if gate == "subset" else {"log_alpha": 0.0}
     bank = attach(model.train(), gate=gate, **options)
 
     def drawn(*, again):
         torch.manual_seed(11)
-        bank.draw(again=again)
+        bank.sample(again=again)
         return asked(bank).detach().clone(), [
-            getattr(each, "drawn_steps", torch.tensor(1)).item() for _, each in bank.items()
+            getattr(each, "sampled_steps", torch.tensor(1)).item() for _, each in bank.items()
         ]
 
-    bank.draw()
+    bank.sample()
     (first, counts), (second, after) = drawn(again=False), drawn(again=True)
     assert torch.equal(first, second)
     assert counts == after
-    assert {each.draws for _, each in bank.items()} == {2}
+    assert {each.samples for _, each in bank.items()} == {2}

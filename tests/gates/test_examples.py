@@ -35,7 +35,7 @@ torch.manual_seed(rank + 1)
 for step in range(2):
     optimizer.zero_grad()
     (runner(**make_batch(3)).loss + 0.01 * bank.penalty()).backward()
-    noise = torch.cat([gate.draws * torch.ones(1) for _, gate in bank.items()])
+    noise = torch.cat([gate.samples * torch.ones(1) for _, gate in bank.items()])
     for name, parameter in model.named_parameters():
         if parameter.grad is None:
             assert not parameter.requires_grad, name

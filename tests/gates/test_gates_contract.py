@@ -14,11 +14,11 @@ TOLD = 3  # heads that stay open, for gates that are told their number
 
 def make(kind: str, told: bool):
     torch.manual_seed(0)
-    return GATES[kind](HEADS, **({"open_heads": TOLD} if told else {}))
+    return GATES[kind](HEADS, **({"target_heads": TOLD} if told else {}))
 
 
 def takes_a_number(kind: str) -> bool:
-    return "open_heads" in inspect.signature(GATES[kind]).parameters
+    return "target_heads" in inspect.signature(GATES[kind]).parameters
 
 
 @pytest.fixture(
@@ -52,16 +52,16 @@ def test_a_fresh_gate_is_open(kind):
 @pytest.mark.parametrize("kind", sorted(filter(takes_a_number, GATES)))
 @pytest.mark.parametrize("number", [0, 1, TOLD, HEADS])
 def test_a_gate_that_is_told_a_number_decides_on_it(kind, number):
-    assert GATES[kind](HEADS, open_heads=number).decision().sum() == number
+    assert GATES[kind](HEADS, target_heads=number).decision().sum() == number
 
 
 @pytest.mark.parametrize("kind", sorted(filter(takes_a_number, GATES)))
 @pytest.mark.parametrize("number", [-1, HEADS + 1])
 def test_a_number_that_no_gates_can_keep_is_refused(kind, number):
-    gate = GATES[kind](HEADS, open_heads=number)
+    gate = GATES[kind](HEADS, target_heads=number)
     with pytest.raises(
         ValueError,
-        match=f"open_heads: expected 0 to {HEADS}, the number of gates that share it, got {number}",
+        match=f"target_heads: expected 0 to {HEADS}, the number of gates that share it, got {number}",
     ):
         gate.join([gate])
 
@@ -94,7 +94,7 @@ def test_a_learned_gate_can_be_made_its_decision_and_soft_again(gate):
 def test_the_gates_of_several_sites_draw_one_xi_each(gate):
     gates = [copy.deepcopy(gate) for _ in range(3)]
     if not gate.given:
-        assert [xi.shape for xi in type(gate).draw(gates)] == [(HEADS,)] * 3
+        assert [xi.shape for xi in type(gate).sample_peers(gates)] == [(HEADS,)] * 3
 
 
 def test_the_decision_is_a_bool_a_head(gate):

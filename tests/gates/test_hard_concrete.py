@@ -127,7 +127,7 @@ def test_the_gradient_of_a_loss_on_the_sample_is_the_derivative_of_the_formula()
     assert torch.autograd.gradcheck(lambda a: sample_gate(a, u, beta=0.33, **STRETCH), log_alpha)
 
 
-def test_the_penalty_is_the_expected_number_of_open_heads():
+def test_the_penalty_is_the_expected_number_of_target_heads():
     gate = HardConcrete(len(LOG_ALPHA))
     with torch.no_grad():
         gate.log_alpha.copy_(LOG_ALPHA)

@@ -161,11 +161,6 @@ def test_maps_over_different_sites_are_not_equal():
     assert a_map() != a_map().select(["cross"])
 
 
-def test_rows_name_every_head_once():
-    rows = a_map().rows()
-    assert len({(row["site"], row["head"]) for row in rows}) == len(rows) == a_map().heads_total == 10
-
-
 def test_a_map_comes_back_from_its_file(tmp_path):
     for written in (a_map(), a_map().map(lambda row: row > 0)):
         written.save(tmp_path / "map.json")

@@ -73,7 +73,7 @@ WRONG = {
         BY_NAME["torch.nn.TransformerEncoder"].build,
         "of a Transformer, the model is a TransformerEncoder",
     ),
-    "gates": (gated, r"has gates; detach\(model\) first"),
+    "gates": (gated, "already has gates"),
     "lost heads": (cut, "has lost heads already; give a new one"),
     "fewer heads": (lambda: nn.Transformer(12, 3, 2, 2, 17), "has 3 heads, 0 to 2; head 5"),
     "another width": (

@@ -159,7 +159,7 @@ def test_what_fails_leaves_no_folder(tmp_path, monkeypatch):
 def test_a_model_with_gates_is_refused(tmp_path):
     model = FAMILY.model()
     attach(model)
-    with pytest.raises(ValueError, match=r"has gates; remove\(model, bank.closed\(\)\)"):
+    with pytest.raises(ValueError, match="already has gates"):
         save_pruned(model, tmp_path / "model")
     detach(model)
 

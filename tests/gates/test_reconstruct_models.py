@@ -108,7 +108,7 @@ def test_a_map_that_does_not_fit_is_refused(model, text, closed, error):
 def test_gates_on_the_model_are_refused(model, text):
     closed = closing(model)
     attach(model, gate="mask")
-    with pytest.raises(ValueError, match="the model has gates"):
+    with pytest.raises(ValueError, match="already has gates"):
         reconstruct(model, closed, text, forward)
 
 

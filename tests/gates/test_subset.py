@@ -9,7 +9,8 @@ import torch
 from scipy.optimize import brentq
 
 from headgates.gates import GATES, HeadMap, Subset, attach, find_sites
-from headgates.gates.subset import hard_top_k, soft_top_k
+from headgates.gates.base import hard_top_k
+from headgates.gates.subset import soft_top_k
 
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.31, 0.0, -0.4, 1.1], dtype=torch.float64)
 KINDS = {"enc-self": 2, "dec-self": 0, "cross": 5}
@@ -78,10 +79,10 @@ def test_of_equal_scores_the_earlier_are_open():
 
 @pytest.mark.parametrize("k", [0, 1, 7, 18])
 def test_exactly_k_heads_are_open_in_training_and_in_evaluation(model, batch, k):
-    bank = attach(model.train(), gate="subset", open_heads=k)
+    bank = attach(model.train(), gate="subset", target_heads=k)
     seen = set()
     for _ in range(9):
-        bank.draw()
+        bank.sample()
         xi = asked(bank)
         assert ((xi == 0) | (xi == 1)).all()
         assert xi.sum() == k
@@ -93,10 +94,10 @@ def test_exactly_k_heads_are_open_in_training_and_in_evaluation(model, batch, k)
 
 
 def test_one_draw_over_all_sites_gives_each_a_number_of_its_own(model):
-    bank = attach(model.train(), gate="subset", open_heads=7)
+    bank = attach(model.train(), gate="subset", target_heads=7)
     by_site = set()
     for _ in range(9):
-        bank.draw()
+        bank.sample()
         by_site.add(tuple(int(gate().sum()) for _, gate in bank.items()))
     assert len(by_site) > 1
     assert all(sum(each) == 7 for each in by_site)
@@ -104,9 +105,9 @@ def test_one_draw_over_all_sites_gives_each_a_number_of_its_own(model):
 
 def test_the_draw_takes_the_highest_of_scores_and_gumbel_noise(model):
     start = HeadMap({site: torch.linspace(-1, 1, site.heads) for site in find_sites(model)})
-    bank = attach(model.train(), gate="subset", open_heads=7, score=start)
+    bank = attach(model.train(), gate="subset", target_heads=7, score=start)
     torch.manual_seed(3)
-    bank.draw()
+    bank.sample()
     torch.manual_seed(3)
     u = torch.rand(18, dtype=torch.float64)
     noisy = start.flat() - torch.log(-torch.log(u))
@@ -115,10 +116,10 @@ def test_the_draw_takes_the_highest_of_scores_and_gumbel_noise(model):
 
 def test_the_gradient_of_a_draw_is_that_of_its_soft_gates(model):
     bank = attach(
-        model.train(), gate="subset", open_heads=7, temperature=0.7, anneal_steps=0, final_temperature=0.7
+        model.train(), gate="subset", target_heads=7, temperature=0.7, anneal_steps=0, final_temperature=0.7
     )
     torch.manual_seed(3)
-    bank.draw()
+    bank.sample()
     worth = torch.linspace(-1, 2, 18)
     (asked(bank) * worth).sum().backward()
     got = torch.cat([gate.score.grad for _, gate in bank.items()])
@@ -130,14 +131,14 @@ def test_the_gradient_of_a_draw_is_that_of_its_soft_gates(model):
 
 def test_the_temperature_falls_log_linearly_with_the_draws_and_is_kept(model):
     bank = attach(
-        model.train(), gate="subset", open_heads=7, temperature=1.0, final_temperature=0.01, anneal_steps=4
+        model.train(), gate="subset", target_heads=7, temperature=1.0, final_temperature=0.01, anneal_steps=4
     )
     gate = next(gate for _, gate in bank.items())
     seen = []
     for _ in range(6):
         seen.append(gate.temperature)
         assert gate.is_annealing == (len(seen) <= 4)
-        bank.draw()
+        bank.sample()
     assert seen == pytest.approx([1, 10**-0.5, 0.1, 10**-1.5, 0.01, 0.01])
     other = GATES["subset"](gate.heads, final_temperature=0.01, anneal_steps=4)
     other.load_state_dict(gate.state_dict())
@@ -145,37 +146,37 @@ def test_the_temperature_falls_log_linearly_with_the_draws_and_is_kept(model):
 
 
 def test_numbers_by_kind_hold_in_every_draw(model):
-    bank = attach(model.train(), gate="subset", open_heads=KINDS)
+    bank = attach(model.train(), gate="subset", target_heads=KINDS)
     for _ in range(5):
-        bank.draw()
+        bank.sample()
         drawn = HeadMap({site: gate().detach() for site, gate in bank.items()})
         assert drawn.by_kind() == KINDS
     assert bank.open().by_kind() == KINDS
 
 
 def test_a_copy_of_the_model_draws_for_itself(model):
-    bank = attach(model.train(), gate="subset", open_heads=7)
+    bank = attach(model.train(), gate="subset", target_heads=7)
     other = copy.deepcopy(model).head_gates
-    other.draw()
+    other.sample()
     assert asked(other).sum() == 7
-    assert all(gate.drawn is None for _, gate in bank.items())
+    assert all(gate.sampled is None for _, gate in bank.items())
 
 
 @pytest.mark.parametrize("told", [19, -1, {"enc-self": 7, "dec-self": 0, "cross": 0}])
 def test_more_heads_than_there_are_are_refused_and_the_model_stays_as_it_was(model, told):
-    with pytest.raises(ValueError, match="open_heads: expected 0 to"):
-        attach(model, gate="subset", open_heads=told)
+    with pytest.raises(ValueError, match="target_heads: expected 0 to"):
+        attach(model, gate="subset", target_heads=told)
     assert not hasattr(model, "head_gates")
 
 
 def test_a_kind_without_a_number_is_named(model):
     with pytest.raises(
         ValueError,
-        match="open_heads has no value for cross; give one for each kind",
+        match="target_heads has no value for cross; give one for each kind",
     ):
-        attach(model, gate="subset", open_heads={"enc-self": 1, "dec-self": 2})
+        attach(model, gate="subset", target_heads={"enc-self": 1, "dec-self": 2})
 
 
 def test_temperatures_must_be_above_0():
     with pytest.raises(ValueError, match="expected temperatures above 0"):
-        Subset(3, open_heads=1, final_temperature=0.0)
+        Subset(3, target_heads=1, final_temperature=0.0)

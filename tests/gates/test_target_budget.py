@@ -16,7 +16,7 @@ def train(bank, budget, worth, steps=300):
     optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
     torch.manual_seed(0)
     for step in range(steps):
-        bank.draw()
+        bank.sample()
         loss = -(torch.cat([gate() for gate in gates]) * worth).sum() + budget.loss(bank, step)
         optimizer.zero_grad()
         loss.backward()
@@ -48,7 +48,7 @@ def test_the_loss_is_the_augmented_lagrangian(model):
 @pytest.mark.parametrize(("start", "side"), [(2.5, "above"), (-2.2, "below")])
 @pytest.mark.parametrize("heads", [4, 11])
 def test_the_expected_heads_come_to_the_number_from_both_sides(model, start, side, heads):
-    bank, budget = attach(model.train(), log_alpha=start, open_heads=heads), TargetBudget(heads, warmup=10)
+    bank, budget = attach(model.train(), log_alpha=start, target_heads=heads), TargetBudget(heads, warmup=10)
     assert (expected(bank) > heads) == (side == "above")
     assert not budget.is_reached(bank, 3)
     worth = torch.linspace(0.005, 0.05, 18)
@@ -61,7 +61,7 @@ def test_the_expected_heads_come_to_the_number_from_both_sides(model, start, sid
 
 
 def test_the_decision_is_the_most_open_of_all_sites(model):
-    bank = attach(model, open_heads=5)
+    bank = attach(model, target_heads=5)
     with torch.no_grad():
         for number, (_, gate) in enumerate(bank.items()):
             gate.log_alpha.copy_(torch.tensor([-1.0, -2.0, 3.0]) - number)
@@ -81,7 +81,7 @@ def test_its_state_goes_on_where_it_was(model):
 
 
 def test_all_heads_shut_is_no_collapse_where_none_was_asked_for(model):
-    bank = attach(model, open_heads=0)
+    bank = attach(model, target_heads=0)
     assert bank.open().count() == 0
     assert GateWatch(TargetBudget(0)).observe(5, 1.0, bank) is None
 

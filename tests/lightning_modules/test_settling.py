@@ -96,7 +96,7 @@ def test_steps_are_counted_once_however_many_batches_they_have():
 def of_kind(kind, heads=6, **gates):
     """What `train` needs for gates that are told a number of heads."""
     torch.manual_seed(0)
-    more = {"gate": kind, "open_heads": heads, **({"anneal_steps": 3} if kind == "subset" else {})}
+    more = {"gate": kind, "target_heads": heads, **({"anneal_steps": 3} if kind == "subset" else {})}
     budget = TargetBudget(heads, 2) if kind == "l0" else LambdaBudget(0.0, 2)
     return {"gates": replace(DECIDED, **gates), "budget": budget, "told": True, "stage": PLAIN, **more}
 

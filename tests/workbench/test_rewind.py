@@ -24,7 +24,7 @@ def test_the_weights_are_those_of_the_base_closed_in_that_way(finished, how):
     with torch.no_grad():
         for weight in trained.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
-    bank = attach(trained, gate="subset", open_heads=9)
+    bank = attach(trained, gate="subset", target_heads=9)
     closed = bank.closed()
     bank.binarise()
     before = {name: weight.clone() for name, weight in began.model.state_dict().items()}

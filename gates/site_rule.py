@@ -1,0 +1,164 @@
+"""How one attention class is read: how its gates are attached, which attributes hold its sizes and which its
+projections.   Letters: B batch, H heads, L query positions, K head width.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+MODES = ("slot", "hook", "weight")  # attach_modes.py
+
+
+@dataclass(frozen=True)
+class SiteRule:
+    """How one attention class is held. All names but `slot` may lie deeper in the module: "output.dense".
+
+    Raises ValueError at an unknown mode or batch axis, or unless one of `heads` and `head_width` is named."""
+
+    heads: str = ""  # the attribute with the number of heads H
+    head_width: str = ""  # the attribute with K, where none says H: then H = the columns of W_O / K
+    mode: str = "slot"  # "slot", "hook" or "weight"
+    slot: str = "gate"  # mode "slot": the attribute that holds a gate or None
+    batch_axis: int = (
+        0  # mode "hook": of the output projection's input; 1 where that is (L, B, H * K), as in fairseq
+    )
+    # the projections; one name for all three where they are one weight, q's rows before k's before v's
+    q: str = "q_proj"
+    k: str = "k_proj"
+    v: str = "v_proj"
+    out: str = "out_proj"
+    group: str = ""  # the attribute that says how many heads in a row share one key and value head
+    transposed: bool = False  # weights are (inputs, outputs), as those of GPT-2's Conv1D
+    widths: tuple[str, ...] = ()  # attributes that hold heads * head width
+    causal: str = ""  # the attribute that is true in a decoder's self-attention, where the path does not tell
+    # the embedding, one column a head, by which the first layer of a stack makes the position bias of all
+    # (T5)
+    bias: str = ""
+    zero_heads: bool = False  # its forward works when no head is left
+    refit: Callable[[nn.Module], dict[str, Any]] | None = (
+        None  # what else to set where the forward needs heads * K = its width: refit.py
+    )
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"unknown attach mode {self.mode!r}{nearest(self.mode, MODES)}")
+        if bool(self.heads) == bool(self.head_width):
+            raise ValueError(
+                "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that "
+                "with the width of one"
+            )
+        if self.batch_axis not in (0, 1):
+            raise ValueError(
+                "expected batch_axis 0, for inputs (B, L, H * K), or 1, for (L, B, H * K); got "
+                f"{self.batch_axis}"
+            )
+
+
+def heads_of(module: nn.Module, rule: SiteRule) -> int:
+    """The number of heads that this attention has now. Raises ValueError where the rule does not lead to a
+    number."""
+    field = "heads" if rule.heads else "head_width"
+    number = attribute(module, getattr(rule, field), f"`{field}`")
+    if not isinstance(number, int):
+        raise ValueError(
+            f"{getattr(rule, field)!r}, `{field}` in the SiteRule of {type(module).__name__}, is no number: "
+            f"{type(number).__name__}"
+        )
+    return number if rule.heads else columns_of(projection(module, rule.out), rule) // number
+
+
+def group_of(module: nn.Module, rule: SiteRule) -> int:
+    """How many heads in a row share one key and value head, 1 where each has its own."""
+    return int(attribute(module, rule.group, "`group`")) if rule.group else 1
+
+
+def columns_of(out: nn.Module, rule: SiteRule) -> int:
+    """The columns of W_O, H * K: the layer's own word, as a quantised weight may have any shape, else those
+    of its weight."""
+    return sizes_of(out, rule)[1]
+
+
+def sizes_of(linear: nn.Module, rule: SiteRule) -> tuple[int, int]:
+    """Outputs and inputs of a linear layer. Raises ValueError where it tells neither."""
+    for names in (("out_features", "in_features"), ("nf", "nx")):  # the second are Conv1D's
+        outputs, inputs = (getattr(linear, name, None) for name in names)
+        if isinstance(outputs, int) and isinstance(inputs, int):
+            return outputs, inputs
+    weight = getattr(linear, "weight", None)
+    if not isinstance(weight, Tensor) or weight.dim() != 2:
+        raise ValueError(
+            f"a {type(linear).__name__} is no projection: expected out_features and in_features, or a "
+            "weight of two dimensions"
+        )
+    outputs, inputs = weight.shape[:: -1 if rule.transposed else 1]
+    return outputs, inputs
+
+
+def attribute(module: nn.Module, path: str, field: str, cure: str = "") -> Any:
+    """What the module has under a path that its rule names as `field`. Raises ValueError, with the nearest
+    name, where there is nothing."""
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            hint = nearest(name, [own for own in dir(found) if own not in dir(nn.Module())])
+            raise ValueError(
+                f"{type(module).__name__} has no {path!r}, which its SiteRule names as {field}{hint}{cure}"
+            )
+        found = getattr(found, name)
+    return found
+
+
+def projection(module: nn.Module, path: str) -> nn.Module:
+    """The projection of this path. Raises ValueError where there is none."""
+    found = attribute(module, path, "a projection")
+    if not isinstance(found, nn.Module):
+        raise ValueError(
+            f"{path!r}, which the SiteRule of {type(module).__name__} names as a projection, is a "
+            f"{type(found).__name__}"
+        )
+    return found
+
+
+def plain_projection(module: nn.Module, path: str) -> nn.Linear:
+    """The projection of this path, an nn.Linear or a class like it. Raises ValueError unless its weight is a
+    parameter of its own."""
+    found = projection(module, path)
+    if "weight" not in dict(found.named_parameters(recurse=False)):
+        raise ValueError(
+            f"{path} of {type(module).__name__} has no plain weight; undo parametrisations and quantisation "
+            "first"
+        )
+    return cast(nn.Linear, found)
+
+
+def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int) -> None:
+    """Raises ValueError unless the inputs of `out` are the heads' outputs side by side, as many as v
+    gives."""
+    columns, name = columns_of(out, rule), type(module).__name__
+    if columns % heads:
+        raise ValueError(
+            f"the {columns} columns of {rule.out} do not divide into the {heads} heads of {name}; "
+            "look at `heads`, `out` and `transposed` of its SiteRule"
+        )
+    if rule.out in (rule.q, rule.k, rule.v):
+        raise ValueError(
+            f"the SiteRule of {name} names {rule.out} as W_O and as q, k or v; W_O is the projection after "
+            "the heads"
+        )
+    parts = dict(module.named_modules())
+    if rule.v in parts:  # a rule for gating alone need not name v
+        values = sizes_of(parts[rule.v], rule)[0] * group_of(module, rule)
+        if values != columns * (rule.q, rule.k, rule.v).count(rule.v):
+            raise ValueError(
+                f"{rule.out} of {name} has {columns} columns and {rule.v} {values} rows: expected the "
+                "inputs of W_O to be the heads' outputs; look at `out` and `v` of its SiteRule"
+            )
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The end of an error's sentence: the name that was meant, or all there are."""
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names)}"
