@@ -39,15 +39,6 @@ class ParetoConfig:
     siblings: bool = setting(False, "also all finished runs with gates on the same bases")
     out: str | None = setting(None, "folder to write; default `pareto` beside the first run")
     name: str = setting("pareto", "name of the files in --out: NAME.csv, .md, .png, .svg, .json")
-    map: str | None = setting(
-        None, "draw beside it which heads one run leaves open: a lambda, or auto for the fewest within 1 BLEU"
-    )
-    copies: bool = setting(False, "also copy each run's result.json, to NAME/RUN.json in --out")
 
     def __post_init__(self) -> None:
         check_file_name(self.name)
-        if self.map not in (None, "auto"):
-            try:
-                float(self.map)
-            except ValueError:
-                raise ValueError(f"--map: expected the lambda of a run, or auto, got {self.map!r}") from None

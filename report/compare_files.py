@@ -13,27 +13,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from headgates.analysis.metrics import Metric
 from headgates.configs.schema import KINDS
 from headgates.configs.scores import ZERO
 from headgates.models.progress import Report
-from headgates.report.bleu_heads import ENDS, made_by, made_of, made_table, move_figure
+from headgates.report.bleu_heads import made_by, made_of, tell_files
 from headgates.report.compare_groups import BASES, Compared, Group, MadePoint
 from headgates.report.compare_summary import summary, trained
 from headgates.report.drawing import no_rows
 from headgates.report.palette import look_of
 from headgates.report.scatter import Panel, Series, draw_scatter
-from headgates.report.table import interval_text, show
+from headgates.report.table import interval_text, measure_cells, show
 from headgates.workbench.folder import RunFolder
+from headgates.workbench.row import Measure
 from headgates.workbench.table import Row, markdown_table, write_table
 
 NAME = "compare"
 ELSEWHERE = "comparisons.json"  # in a base: the comparisons on it that are not beside it
-HEAD = ("method", "heads", "seeds", "of seeds", "95%", "difference", "95%", "p")
-DIFFERENCE = ("difference", "difference_low", "difference_high", "p_value")
 
 
 def write_compared(
@@ -51,13 +49,12 @@ def write_compared(
 
     about: further entries of compare.json, such as the base; runs: name -> result.json of each run; failed:
     points that have none."""
-    sentences = summary(compared, metric=metrics[0].title)
-    made, points = made_of(runs), [point for group in in_order(compared) for point in group.points]
-    write_table(folder, f"{NAME}.csv", [point_row(point, metrics) for point in points])
-    folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed, made)))
-    with TemporaryDirectory(dir=folder.path, prefix=".draft-") as drafts:  # a crash leaves the old one whole
-        draw_compared(compared, Path(drafts) / NAME, metric=metrics[0].title, title=title)
-        move_figure(Path(drafts) / NAME, folder.path)
+    sentences, groups = summary(compared, metric=metrics[0].title), in_order(compared)
+    write_table(
+        folder, f"{NAME}.csv", [point_row(point, metrics) for each in groups for point in each.points]
+    )
+    folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed)))
+    draw_compared(compared, folder / NAME, metric=metrics[0].title, title=title)
     content = {
         "title": title,
         "metric": metrics[0].title,
@@ -65,14 +62,13 @@ def write_compared(
         **made_by(),
         "summary": sentences,
         "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs},
-        "groups": [group_row(group, compared, metrics) for group in in_order(compared)],
+        "groups": [group_row(group, compared, metrics) for group in groups],
         "leads": [lead_row(*pair) for pair in learned_pairs(compared)],
         "failed": list(failed),
-        "runs": made,
+        "runs": made_of(runs),
     }
     folder.write_json(f"{NAME}.json", content)
-    for end, kind in ENDS.items():
-        report(f"{kind}: {folder / f'{NAME}.{end}'}")
+    tell_files(folder.path, NAME, report)
     return sentences
 
 
@@ -104,10 +100,7 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
                     "name": where.name,
                     "title": content["title"],
                     "summary": content["summary"],
-                    "points": [
-                        {name: value for name, value in row.items() if value is not None}
-                        for row in content["groups"]
-                    ],
+                    "points": content["groups"],
                     "figure": f"data:image/svg+xml;base64,{svg}",
                 }
             )
@@ -126,10 +119,8 @@ def note_comparison(base: RunFolder, folder: RunFolder) -> None:
 def elsewhere(base: RunFolder) -> list[str]:
     """The comparisons that `note_comparison` noted; none where its file is broken, as it can be written
     again."""
-    with suppress(ValueError, OSError):
-        ways = base.read_json(ELSEWHERE).get("folders")
-        if isinstance(ways, list) and all(isinstance(way, str) for way in ways):
-            return ways
+    with suppress(ValueError, OSError, TypeError):
+        return [str(way) for way in base.read_json(ELSEWHERE).get("folders", [])]
     return []
 
 
@@ -140,7 +131,7 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
     """What a run is, its metrics with intervals, and its difference from the reference of its own run."""
     row, main = point.row, metrics[0].name
     low, high = row.main.ci95 or (None, None)
-    compared = (row.main.difference, *(row.main.difference_ci95 or (None, None)), row.main.p_value)
+    difference_low, difference_high = row.main.difference_ci95 or (None, None)
     return {
         "method": point.method,
         "closing": point.closing,
@@ -156,7 +147,10 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
         f"{main}_low": low,
         f"{main}_high": high,
         "reference": row.reference,
-        **dict(zip(DIFFERENCE, compared, strict=True)),
+        "difference": row.main.difference,
+        "difference_low": difference_low,
+        "difference_high": difference_high,
+        "p_value": row.main.p_value,
         **{metric.name: row.measures[metric.name].value for metric in metrics[1:]},
         "loss": point.loss,
         "run": point.run,
@@ -165,32 +159,29 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
 
 
 def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Row:
-    """A point over its seeds: mean, range, intervals, and the paired difference from the reference of so much
-    training."""
+    """A point over its seeds, as compare.json and the page have it: mean, range, intervals, and the paired
+    difference from the reference of so much training. What is not known is left out."""
     reference = compared.reference(group.epochs)
-    of_base = group.method in BASES
-    return {
+    compared_with = (
+        {} if group.label in BASES else {"reference": reference.label, **group.minus(reference).columns}
+    )
+    row = {
         "method": group.label,
-        "learned": group.learned,
+        "learned": group.first.learned,
         "epochs": group.epochs,
         "heads": group.heads,
-        "lambda": group.lam,
+        "lambda": group.first.lam,
         "seeds": len(group.points),
         "value": group.mean,
         "lowest": group.range[0],
         "highest": group.range[1],
         "low": group.interval[0],
         "high": group.interval[1],
-        "reference": None if of_base else reference.label,
-        **(dict.fromkeys(DIFFERENCE) if of_base else difference_columns(group, reference)),
+        **compared_with,
         **{metric.name: group.mean_of(metric.name) for metric in metrics[1:]},
         "loss": group.loss,
     }
-
-
-def difference_columns(group: Group, other: Group) -> Row:
-    found = group.minus(other)
-    return dict(zip(DIFFERENCE, (found.value, *found.interval, found.p), strict=True))
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def learned_pairs(compared: Compared) -> list[tuple[Group, Group]]:
@@ -201,88 +192,78 @@ def learned_pairs(compared: Compared) -> list[tuple[Group, Group]]:
         for heads in compared.counts_asked(epochs):
             groups = compared.at(epochs, heads)
             for place, group in enumerate(groups):
-                others = [better for better in groups[:place] if not better.learned] + groups[place + 1 :]
-                pairs += [(group, other) for other in others if group.learned]
+                others = [better for better in groups[:place] if not better.first.learned]
+                if group.first.learned:
+                    pairs += [(group, other) for other in others + groups[place + 1 :]]
     return pairs
 
 
 def lead_row(group: Group, other: Group) -> Row:
     """The paired difference of one group from another."""
     named = {"method": group.label, "against": other.label, "epochs": group.epochs, "heads": group.heads}
-    return named | difference_columns(group, other)
+    return named | group.minus(other).columns
 
 
 # ---------------------------------------------------------------- words
 
 
-def group_cells(group: Group, compared: Compared, metrics: Sequence[Metric]) -> list[str]:
-    """The cells of a table's row: HEAD with the score after the seeds, then the other metrics and the
-    validation loss."""
-    heads = f"{group.heads:g}" if group.lam is None else f"{group.heads:.4g} (λ {group.lam:g})"
-    several = len(group.points) > 1
-    cells = [
-        group.label,
-        heads,
-        str(len(group.points)),
-        f"{group.mean:.2f}",
-        interval_text(group.range, ".2f") if several else "",
-    ]
-    cells.append(interval_text(group.interval, ".1f"))
-    if group.method in BASES:
-        cells += ["reference" if group is compared.reference(group.epochs) else "", "", ""]
-    else:
-        difference = group.minus(compared.reference(group.epochs))
-        cells += [f"{difference.value:+.2f}", interval_text(difference.interval), f"{difference.p:.3f}"]
-    others = [f"{group.mean_of(metric.name):.2f}" for metric in metrics[1:]]
-    return [*cells, *others, "" if group.loss is None else f"{group.loss:.4f}"]
-
-
-def table_head(metrics: Sequence[Metric]) -> list[str]:
-    return [*HEAD[:3], metrics[0].title, *HEAD[3:], *(metric.title for metric in metrics[1:]), "valid. loss"]
-
-
-def groups_with(compared: Compared, epochs: int) -> list[Group]:
-    """The groups of so much training, after the bases that they are compared with."""
-    of_base = (compared.base, compared.continued.get(epochs))
-    return [
-        group
-        for group in in_order(compared)
-        if group in of_base or (group.method not in BASES and group.epochs == epochs)
-    ]
+def group_tables(
+    compared: Compared, metrics: Sequence[Metric]
+) -> dict[int, tuple[list[str], list[list[str]]]]:
+    """epochs -> the head and the rows of its table: the groups of so much training, after the bases that they
+    are compared with."""
+    first, *others = metrics
+    head = ["method", "heads", "seeds", "of seeds", first.title, "95%", *(metric.title for metric in others)]
+    head += ["difference", "95%", "p", "valid. loss"]
+    tables = {}
+    for epochs in compared.all_epochs:
+        bases, reference = (compared.base, compared.continued.get(epochs)), compared.reference(epochs)
+        rows = []
+        for group in in_order(compared):
+            if group not in bases and (group.label in BASES or group.epochs != epochs):
+                continue
+            main = Measure(group.mean, "", group.interval)
+            if group not in bases:
+                gap = group.minus(reference)
+                main = Measure(group.mean, "", group.interval, gap.value, gap.interval, gap.p)
+            lam, seeds = group.first.lam, len(group.points)
+            rows.append(
+                [
+                    group.label,
+                    f"{group.heads:g}" if lam is None else f"{group.heads:.4g} (λ {lam:g})",
+                    str(seeds),
+                    interval_text(group.range, ".2f") if seeds > 1 else "",
+                    *measure_cells(
+                        main,
+                        (group.mean_of(metric.name) for metric in others),
+                        is_reference=group is reference,
+                    ),
+                    "" if group.loss is None else f"{group.loss:.4f}",
+                ]
+            )
+        tables[epochs] = head, rows
+    return tables
 
 
 def markdown(
-    compared: Compared,
-    metrics: Sequence[Metric],
-    sentences: Sequence[str],
-    title: str,
-    failed: Sequence[str],
-    made: Mapping[str, Mapping[str, Any]],
+    compared: Compared, metrics: Sequence[Metric], sentences: Sequence[str], title: str, failed: Sequence[str]
 ) -> list[str]:
     """The lines of compare.md."""
-    lines = [f"# {title}", "", *(f"- {sentence}" for sentence in sentences), ""]
-    lines += [f"- no run: {name}" for name in failed] + [""] * bool(failed)
-    for epochs in compared.all_epochs:
-        rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
-        lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(table_head(metrics), rows)]
-        if ranks := compared.ranks(epochs):
-            rank_rows = ([label, f"{rank:.2f}"] for label, rank in ranks.items())
-            lines += markdown_table(["method", "mean rank"], rank_rows)
-    measures = compared.base.points[0].row.measures
-    known = [metric for metric in metrics if metric.name in measures]
-    lines += [f"- {metric.title} `{measures[metric.name].signature}`" for metric in known]
-    return [*lines, "", *made_table(made)]
+    lines = [f"# {title}", "", *(f"- {sentence}" for sentence in sentences)]
+    lines += [*(f"- no run: {name}" for name in failed), ""]
+    for epochs, table in group_tables(compared, metrics).items():
+        lines += [f"## {trained(epochs).capitalize()}", "", *markdown_table(*table)]
+    measures = compared.base.first.row.measures
+    return [*lines, *(f"- {name} `{measure.signature}`" for name, measure in measures.items()), ""]
 
 
 def show_compared(
     compared: Compared, sentences: Sequence[str], *, metrics: Sequence[Metric], title: str
 ) -> None:
     """Print the summary, then a table for each amount of training."""
-    for sentence in sentences:
-        print(sentence)
-    for epochs in compared.all_epochs:
-        rows = (group_cells(group, compared, metrics) for group in groups_with(compared, epochs))
-        show(f"{title}, {trained(epochs)}", table_head(metrics), rows)
+    print(*sentences, sep="\n")
+    for epochs, table in group_tables(compared, metrics).items():
+        show(f"{title}, {trained(epochs)}", *table)
 
 
 # ---------------------------------------------------------------- figure
@@ -293,52 +274,48 @@ def draw_compared(compared: Compared, path: str | Path, *, metric: str, title: s
     closing. Raises ValueError without a point."""
     if not compared.groups:
         raise no_rows("point of a comparison")
-    draw_scatter(
-        panels(compared),
-        path,
-        title=title,
-        xlabel=f"open heads of {compared.base.points[0].row.heads_total} (fewer to the right)",
-        ylabel=f"{metric}, test set",
-    )
+    xlabel = f"open heads of {compared.base.first.row.heads_total} (fewer to the right)"
+    draw_scatter(panels(compared), path, title=title, xlabel=xlabel, ylabel=f"{metric}, test set")
 
 
 def panels(compared: Compared) -> list[list[Panel]]:
     """A line is the mean over seeds, its band the middle 95% of the bootstrap over sentences, a mark one
     seed. Learned gates close with zero and stand in the panels of every closing, thicker and on top."""
-    scores = [group for group in compared.groups if not group.learned]
-    closings = list(dict.fromkeys(group.closing for group in scores)) or [compared.groups[0].closing]
-    closings.sort(key=lambda closing: closing != ZERO)
+    closings = {group.first.closing for group in compared.groups if not group.first.learned} or {ZERO}
 
     def panel(epochs: int, closing: str) -> Panel:
         groups = [
             group
             for group in compared.groups
-            if group.epochs == epochs and (group.learned or group.closing == closing)
+            if group.epochs == epochs and (group.first.learned or group.first.closing == closing)
         ]
-        groups.sort(key=lambda group: (group.learned, group.method, -group.heads))
-        series = [method_series(list(same)) for _, same in groupby(groups, key=lambda group: group.method)]
+        groups.sort(key=lambda group: (group.first.learned, group.first.method, -group.heads))
+        series = [
+            method_series(name, list(same))
+            for name, same in groupby(groups, lambda group: group.first.method)
+        ]
         levels = {"base": compared.base.mean}
         if epochs in compared.continued:
             levels["base-continued"] = compared.continued[epochs].mean
         title = trained(epochs) + (f", closed heads: {closing}" if len(closings) > 1 else "")
         return Panel(title, series, levels)
 
-    return [[panel(epochs, closing) for closing in closings] for epochs in compared.all_epochs]
+    across = sorted(closings, key=lambda closing: (closing != ZERO, closing))
+    return [[panel(epochs, closing) for closing in across] for epochs in compared.all_epochs]
 
 
-def method_series(groups: Sequence[Group]) -> Series:
+def method_series(name: str, groups: Sequence[Group]) -> Series:
     """A method's groups, the most heads first."""
-    first = groups[0]
     low, high = zip(*(group.interval for group in groups), strict=True)
     return Series(
-        first.method,
-        look_of(first.method),
+        name,
+        look_of(name),
         [group.heads for group in groups],
         [group.mean for group in groups],
         low,
         high,
         joined=True,
         band=True,
-        width=2.2 if first.learned else 1.3,
+        width=2.2 if groups[0].first.learned else 1.3,
         seeds=[(point.row.heads_open, point.row.main.value) for group in groups for point in group.points],
     )

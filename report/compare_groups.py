@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from statistics import fmean
+from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from headgates.analysis.metrics import Floats
 from headgates.analysis.significance import Scored, interval, p_value
@@ -24,8 +27,8 @@ BASES = ("base", "base-continued")
 
 @dataclass(frozen=True)
 class MadePoint:
-    """A finished point of a comparison: one run of a method, or of a base. asked: the heads it was told, None
-    where lambda (`lam`) steers; run: the name of its folder; scored: its outputs of the test set."""
+    """A finished point of a comparison: one run of a method, or of a base. asked: its number of heads, None
+    where lambda (`lam`) decides; run: the name of its folder; scored: its outputs of the test set."""
 
     method: str
     epochs: int
@@ -65,6 +68,16 @@ class Difference:
         low, high = self.interval
         return "ahead" if low > 0 else "behind" if high < 0 else "tie"
 
+    @property
+    def columns(self) -> dict[str, float]:
+        low, high = self.interval
+        return {
+            "difference": self.value,
+            "difference_low": low,
+            "difference_high": high,
+            "p_value": self.p,
+        }
+
 
 class Group:
     """Points that differ in their seed alone, at least one. counts: (R, N), how often each sentence is in
@@ -72,28 +85,13 @@ class Group:
 
     def __init__(self, points: Sequence[MadePoint], counts: Floats):
         self.points, self.counts = list(points), counts
-        first = points[0]
-        self.label, self.method, self.closing, self.epochs = (
-            first.label,
-            first.method,
-            first.closing,
-            first.epochs,
-        )
-        self.asked, self.lam, self.learned = first.asked, first.lam, first.learned
-
-    @property
-    def heads(self) -> float:
-        """Open heads, the mean over seeds; a whole number where the method was told."""
-        return sum(point.row.heads_open for point in self.points) / len(self.points)
-
-    @property
-    def values(self) -> list[float]:
-        """The score of each seed."""
-        return [point.row.main.value for point in self.points]
-
-    @property
-    def mean(self) -> float:
-        return sum(self.values) / len(self.values)
+        self.first = points[0]
+        self.label, self.epochs = self.first.label, self.first.epochs
+        self.heads = fmean(point.row.heads_open for point in points)
+        self.values = [point.row.main.value for point in points]
+        self.mean = fmean(self.values)
+        losses = [point.loss for point in points if point.loss is not None]
+        self.loss = fmean(losses) if len(losses) == len(points) else None
 
     @property
     def range(self) -> Interval:
@@ -101,23 +99,15 @@ class Group:
         return min(self.values), max(self.values)
 
     def mean_of(self, metric: str) -> float:
-        """The mean over seeds of a further metric."""
-        return sum(point.row.measures[metric].value for point in self.points) / len(self.points)
-
-    @property
-    def loss(self) -> float | None:
-        """The mean validation loss; None unless every seed has one."""
-        losses = [point.loss for point in self.points]
-        known = [loss for loss in losses if loss is not None]
-        return sum(known) / len(known) if len(known) == len(losses) else None
+        """The mean over seeds of a metric."""
+        return fmean(point.row.measures[metric].value for point in self.points)
 
     @cached_property
     def resampled(self) -> Floats:
         """(R,): the mean over seeds in each resample."""
-        name, metric = self.points[0].scored.main_name, self.points[0].scored.metrics[0]
-        return np.mean(
-            [metric.resampled(self.counts @ point.scored.statistics[name]) for point in self.points], axis=0
-        )
+        name, metric = self.first.scored.main_name, self.first.scored.metrics[0]
+        drawn = [metric.resampled(self.counts @ point.scored.statistics[name]) for point in self.points]
+        return np.mean(drawn, axis=0)
 
     @property
     def interval(self) -> Interval:
@@ -137,66 +127,44 @@ class Compared:
     every seed and length."""
 
     def __init__(self, points: Sequence[MadePoint], bases: Sequence[MadePoint], counts: Floats):
-        def key(point: MadePoint) -> tuple[int, str, int, float]:
-            return point.epochs, point.label, -(point.asked or 0), point.lam or 0.0
+        def grouped(points: Sequence[MadePoint]) -> list[Group]:
+            def key(point: MadePoint) -> Any:
+                return point.epochs, point.label, -(point.asked or 0), point.lam or 0.0
 
-        self.groups = [Group(list(same), counts) for _, same in groupby(sorted(points, key=key), key=key)]
-        found = [Group(list(same), counts) for _, same in groupby(sorted(bases, key=key), key=key)]
-        self.base = next(group for group in found if group.method == BASES[0])
-        self.continued = {group.epochs: group for group in found if group.method == BASES[1]}
+            return [Group(list(same), counts) for _, same in groupby(sorted(points, key=key), key=key)]
 
-    @property
-    def all_epochs(self) -> list[int]:
-        return sorted({group.epochs for group in self.groups})
-
-    @property
-    def labels(self) -> list[str]:
-        """Learned methods first, then by name."""
-        return sorted(
-            {group.label for group in self.groups}, key=lambda label: (not self.is_learned(label), label)
-        )
-
-    def is_learned(self, label: str) -> bool:
-        return any(group.learned for group in self.groups if group.label == label)
+        self.groups, found = grouped(points), grouped(bases)
+        self.base = next(group for group in found if group.label == BASES[0])
+        self.continued = {group.epochs: group for group in found if group.label == BASES[1]}
+        self.all_epochs = sorted({group.epochs for group in self.groups})
 
     def reference(self, epochs: int) -> Group:
         """What groups of so much training are compared with: the base, or, where training on lowers its
         validation loss, the base trained on for as long. A base that others trained has no loss, and comes
         last."""
-        continued = self.continued.get(epochs)
-        if continued is None:
-            return self.base
-        base, later = self.base.loss, continued.loss
-        return continued if base is None or (later is not None and later < base) else self.base
+        later, base = self.continued.get(epochs), self.base
+        if later is None or (base.loss is not None and (later.loss is None or later.loss >= base.loss)):
+            return base
+        return later
 
     def at(self, epochs: int, heads: int) -> list[Group]:
-        """The groups that were told this number of heads, the best first."""
-        return sorted(
-            (g for g in self.groups if g.epochs == epochs and g.asked == heads),
-            key=lambda g: (-g.mean, g.label),
-        )
+        """The groups with this number of heads as their target, the best first."""
+        groups = [group for group in self.groups if (group.epochs, group.first.asked) == (epochs, heads)]
+        return sorted(groups, key=lambda group: (-group.mean, group.label))
 
     def counts_asked(self, epochs: int) -> list[int]:
-        """The numbers of heads that methods were told, the most first."""
-        return sorted(
-            {g.asked for g in self.groups if g.epochs == epochs and g.asked is not None}, reverse=True
-        )
+        """The numbers of heads that methods had as their target, the most first."""
+        asked = {group.first.asked for group in self.groups if group.epochs == epochs}
+        return sorted(asked - {None}, reverse=True)  # type: ignore[type-var, arg-type]
 
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the numbers of heads, 1 the best; equal scores share the mean of their
         ranks. Of the methods that have a point at every number; the best first."""
-        asked = self.counts_asked(epochs)
-        tables = [{group.label: group.mean for group in self.at(epochs, heads)} for heads in asked]
-        complete = [label for label in self.labels if tables and all(label in table for table in tables)]
-        sums = {label: 0.0 for label in complete}
-        for table in tables:
-            for label in complete:
-                better = sum(table[other] > table[label] for other in complete)
-                equal = sum(table[other] == table[label] for other in complete)
-                sums[label] += better + (equal + 1) / 2
-        return dict(
-            sorted(
-                ((label, total / len(asked)) for label, total in sums.items()),
-                key=lambda pair: (pair[1], pair[0]),
-            )
-        )
+        tables = [
+            {group.label: group.mean for group in self.at(epochs, heads)}
+            for heads in self.counts_asked(epochs)
+        ]
+        labels = sorted(set.intersection(*map(set, tables))) if tables else []
+        ranks = [rankdata([-table[label] for label in labels]) for table in tables]
+        means = {label: fmean(rank[i] for rank in ranks) for i, label in enumerate(labels)}
+        return dict(sorted(means.items(), key=lambda pair: (pair[1], pair[0])))

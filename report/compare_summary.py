@@ -6,8 +6,9 @@ of several methods is chosen on the lines that it is measured on, which flatters
 sentence says so.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from statistics import mean
+from statistics import fmean
 
 from headgates.configs.scores import ZERO
 from headgates.report.compare_groups import Compared, Difference, Group
@@ -18,29 +19,23 @@ def summary(compared: Compared, *, metric: str) -> list[str]:
     """The sentences of a comparison. metric: its title, such as BLEU."""
     sentences = []
     for epochs in compared.all_epochs:
-        sentences += [best_at(compared, epochs, heads, metric) for heads in compared.counts_asked(epochs)]
-        sentences += [
-            learned_against_posthoc(compared, epochs, heads, metric)
-            for heads in compared.counts_asked(epochs)
+        counts = compared.counts_asked(epochs)
+        sentences += [best_at(compared, epochs, heads, metric) for heads in counts]
+        sentences += [learned_against_posthoc(compared, epochs, heads) for heads in counts]
+        of_lambda = [
+            group for group in compared.groups if group.epochs == epochs and group.first.lam is not None
         ]
-        sentences += [
-            steered(group, compared, metric)
-            for group in compared.groups
-            if group.epochs == epochs and group.lam is not None
-        ]
-        sentences += [ranked(compared, epochs)]
-    sentences += closings(compared, metric)
-    sentences += training(compared, metric)
-    sentences.append(caution(compared))
+        sentences += [by_lambda(group, compared, metric) for group in of_lambda]
+        if len(ranks := compared.ranks(epochs)) > 1:
+            ranked = ", ".join(f"{label} {rank:.2f}" for label, rank in ranks.items())
+            sentences.append(f"Mean rank {trained(epochs)}: {ranked}.")
+    sentences += [*closings(compared, metric), *training(compared, metric), caution(compared)]
     return [sentence for sentence in sentences if sentence]
 
 
 def trained(epochs: int) -> str:
-    return (
-        "without training"
-        if not epochs
-        else f"with {epochs} {'epoch' if epochs == 1 else 'epochs'} of training"
-    )
+    words = "1 epoch" if epochs == 1 else f"{epochs} epochs"
+    return f"with {words} of training" if epochs else "without training"
 
 
 def score(group: Group, metric: str) -> str:
@@ -48,21 +43,11 @@ def score(group: Group, metric: str) -> str:
     text = f"{group.mean:.2f} {metric}"
     if len(group.points) == 1:
         return text
-    return f"{text} ({len(group.points)} seeds, {group.range[0]:.2f} to {group.range[1]:.2f})"
+    return f"{text} ({len(group.points)} seeds, {interval_text(group.range, '.2f')})"
 
 
 def gap(difference: Difference) -> str:
     return f"{difference.value:+.2f} ({interval_text(difference.interval)})"
-
-
-def words(difference: Difference, what: str, other: str) -> str:
-    """`what` against `other`: ahead, behind or a tie, with the paired difference."""
-    verdict = {
-        "ahead": f"{what} is ahead of {other}",
-        "behind": f"{what} is behind {other}",
-        "tie": f"{what} and {other} are a tie",
-    }
-    return f"{verdict[difference.verdict]}, {gap(difference)}"
 
 
 def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
@@ -78,48 +63,40 @@ def best_at(compared: Compared, epochs: int, heads: int, metric: str) -> str:
     return f"{text}; {next_one}: {'a lead' if difference.verdict == 'ahead' else 'a tie'}, {gap(difference)}."
 
 
-def learned_against_posthoc(compared: Compared, epochs: int, heads: int, metric: str) -> str:
+def learned_against_posthoc(compared: Compared, epochs: int, heads: int) -> str:
     """The best learned gates against the best choice by a score with the same training; empty where one of
     them is missing."""
     groups = compared.at(epochs, heads)
-    learned, scores = ([group for group in groups if group.learned is kind] for kind in (True, False))
+    learned, scores = ([group for group in groups if group.first.learned is kind] for kind in (True, False))
     if not learned or not scores:
         return ""
+    difference = learned[0].minus(scores[0])
     what, other = f"learned gates ({learned[0].label})", f"the best score ({scores[0].label})"
-    return f"At {heads} heads {trained(epochs)}: {words(learned[0].minus(scores[0]), what, other)}."
+    ahead = {"ahead": "is ahead of", "behind": "is behind", "tie": "is tied with"}[difference.verdict]
+    return f"At {heads} heads {trained(epochs)}: {what} {ahead} {other}, {gap(difference)}."
 
 
-def steered(group: Group, compared: Compared, metric: str) -> str:
-    """A group that lambda steers: where it fell."""
-    opened = [point.row.heads_open for point in group.points]
-    fell = f"{opened[0]}" if len(set(opened)) == 1 else f"{min(opened)} to {max(opened)}"
+def by_lambda(group: Group, compared: Compared, metric: str) -> str:
+    """Where a group fell whose number of heads lambda decides."""
+    opened = sorted({point.row.heads_open for point in group.points})
+    fell = " to ".join(map(str, dict.fromkeys((opened[0], opened[-1]))))
     reference = compared.reference(group.epochs)
-    against = f"{gap(group.minus(reference))} against {reference.label}"
-    result = f"{score(group, metric)}, {against}; it was told no number, and has no rank"
-    return f"{group.label} at λ {group.lam:g} {trained(group.epochs)} leaves {fell} heads open: {result}."
-
-
-def ranked(compared: Compared, epochs: int) -> str:
-    ranks = compared.ranks(epochs)
-    if len(ranks) < 2:
-        return ""
-    return (
-        f"Mean rank {trained(epochs)}: {', '.join(f'{label} {rank:.2f}' for label, rank in ranks.items())}."
-    )
+    result = f"{score(group, metric)}, {gap(group.minus(reference))} against {reference.label}"
+    leaves = f"at λ {group.first.lam:g} {trained(group.epochs)} leaves {fell} heads open"
+    return f"{group.label} {leaves}: {result}; it has no target number, and no rank."
 
 
 def closings(compared: Compared, metric: str) -> list[str]:
     """What each closing adds to zero, over all pairs of points that differ in it alone."""
     sentences = []
-    for closing in dict.fromkeys(group.closing for group in compared.groups if group.closing != ZERO):
-        for epochs in compared.all_epochs:
+    for closing in dict.fromkeys(group.first.closing for group in compared.groups):
+        for epochs in compared.all_epochs if closing != ZERO else ():
             pairs = [
                 (group, other)
                 for group in compared.groups
-                for other in compared.at(epochs, group.asked or 0)
-                if group.closing == closing
-                and group.epochs == epochs
-                and (other.method, other.closing) == (group.method, ZERO)
+                for other in compared.at(epochs, group.first.asked or 0)
+                if (group.epochs, group.first.closing) == (epochs, closing)
+                and (other.first.method, other.first.closing) == (group.first.method, ZERO)
             ]
             if pairs:
                 sentences.append(f"{closing} in place of {ZERO}, {trained(epochs)}: {added(pairs, metric)}.")
@@ -128,25 +105,19 @@ def closings(compared: Compared, metric: str) -> list[str]:
 
 def training(compared: Compared, metric: str) -> list[str]:
     """What training adds to a choice by a score, over all pairs of points that differ in it alone."""
-    first, *longer = compared.all_epochs or [0]
     sentences = []
-    for epochs in longer if first == 0 else []:
+    for epochs in filter(None, compared.all_epochs):
         pairs = [
             (group, other)
             for group in compared.groups
-            for other in compared.at(0, group.asked or 0)
+            for other in compared.at(0, group.first.asked or 0)
             if group.epochs == epochs and other.label == group.label
         ]
         if pairs:
-            reference = compared.continued.get(epochs)
-            whole = (
-                f"; the base itself changes by {gap(reference.minus(compared.base))}"
-                if reference is not None
-                else ""
-            )
-            sentences.append(
-                f"{trained(epochs).removeprefix('with ').capitalize()} adds {added(pairs, metric)}{whole}."
-            )
+            base = compared.continued.get(epochs)
+            itself = f"; the base itself changes by {gap(base.minus(compared.base))}" if base else ""
+            words = trained(epochs).removeprefix("with ").capitalize()
+            sentences.append(f"{words} adds {added(pairs, metric)}{itself}.")
     return sentences
 
 
@@ -154,24 +125,19 @@ def added(pairs: Sequence[tuple[Group, Group]], metric: str) -> str:
     """The mean gain of the first over the second of each pair, its range, and how many are leads."""
     differences = [group.minus(other) for group, other in pairs]
     gains = [difference.value for difference in differences]
-    if len(gains) == 1:
-        (group, _), (one,) = pairs[0], differences
-        at = f"{group.label} at {group.asked} heads, {called(one)}"
-        return f"{one.value:+.2f} {metric} ({interval_text(one.interval)}; {at})"
-    found = [called(difference) for difference in differences]
-    names = [name for name in ("better", "a tie", "worse") if name in found]
-    counted = ", ".join(f"{found.count(name)} {name.removeprefix('a ')}" for name in names)
-    gained = f"{mean(gains):+.2f} {metric} on average over {len(gains)} pairs of points"
-    return f"{gained} ({min(gains):+.2f} to {max(gains):+.2f}; {counted})"
-
-
-def called(difference: Difference) -> str:
-    return {"ahead": "better", "behind": "worse", "tie": "a tie"}[difference.verdict]
+    words = {"ahead": "better", "tie": "tie", "behind": "worse"}
+    found = Counter(words[difference.verdict] for difference in differences)
+    counted = ", ".join(f"{found[name]} {name}" for name in words.values() if found[name])
+    ends = f"{min(gains):+.2f} to {max(gains):+.2f}"
+    over = f"on average over {len(gains)} pairs of points"
+    if len(pairs) == 1:
+        ends, over = interval_text(differences[0].interval), f"for {pairs[0][0].label}"
+    return f"{fmean(gains):+.2f} {metric} {over} ({ends}; {counted})"
 
 
 def caution(compared: Compared) -> str:
     """What the numbers cannot say."""
-    seeds = max(len(group.points) for group in compared.groups) if compared.groups else 1
+    seeds = max((len(group.points) for group in compared.groups), default=1)
     luck = (
         "One seed says nothing of the luck of training. " if seeds == 1 and any(compared.all_epochs) else ""
     )

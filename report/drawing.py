@@ -4,7 +4,6 @@ in report/palette.py.
 The same rows give the same files: neither holds a date, a version or a machine.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,8 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
 
 from headgates.data.atomic_file import atomic_file
 from headgates.report.palette import SOFT
@@ -66,22 +63,10 @@ def drawing(path: str | Path, *, size: tuple[float, float], title: str) -> Itera
             figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def number(value: Any) -> float:
-    """NaN where a row has nothing."""
-    return math.nan if value in ("", None) else float(value)
-
-
 def column(rows: Sequence[Row], name: str) -> np.ndarray:
-    return np.array([number(row.get(name)) for row in rows])
+    """NaN where a row has nothing."""
+    return np.array([row.get(name) for row in rows], float)
 
 
 def no_rows(what: str) -> ValueError:
     return ValueError(f"expected rows to draw, got no {what}; run the command that makes them first")
-
-
-def from_zero(axes: Axes) -> None:
-    """Let the vertical axis begin just below 0, so that markers there are seen whole."""
-    top = axes.get_ylim()[1]
-    axes.set_ylim(-0.02 * top, top)
-    axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
-    axes.set_axisbelow(True)

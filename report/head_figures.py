@@ -1,25 +1,28 @@
-"""Figures of what heads do, each as PNG and SVG: maps of scores with role letters, and the heads that the
-runs leave open by role and layer (Voita et al. 2019, figures 1, 2, 7 and 8).
+"""Figures of heads, each as PNG and SVG: maps of what each head scores, or costs when it is closed, and the
+heads
+that the runs leave open by role and layer (Voita et al. 2019, figures 1, 2, 7 and 8).
 
 Roles can be told apart without colour too: by a letter in maps, by a hatch in bars."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.patches import Patch
+from matplotlib.colors import AsinhNorm, Normalize
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor
 
+from headgates.analysis.metrics import BLEU, Metric
 from headgates.analysis.roles import FAMILIES, Role
 from headgates.analysis.survival import NO_ROLE
-from headgates.gates import KINDS, HeadMap, HeadSite
-from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
-from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, RULE, SHADES
+from headgates.gates import KINDS, HeadMap
+from headgates.report.drawing import KIND_WORDS, Row, column, drawing, no_rows
+from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
+from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.correlations import BASE_LABEL, run_labels
 from headgates.workbench.related import GateRun
@@ -27,7 +30,11 @@ from headgates.workbench.related import GateRun
 ROLE_HATCHES = dict(zip((*FAMILIES, NO_ROLE), ("", "//", "..", "\\\\", ""), strict=True))
 ROLE_LETTERS = dict(zip(FAMILIES, "PSRA", strict=True))
 SCORE_WORDS = {"LRP share": "LRP share within the layer", "importance": "importance, l2 within the layer"}
-MOST_LABELS = 6  # under a bar: labels of more runs are turned
+SIGNIFICANT = 0.01  # the paper's level
+FRAMES = {"Holm-adjusted": (2.0, "-"), "raw alone": (1.2, (0, (2, 1.5)))}  # p < SIGNIFICANT: width, line
+TOP = 6.0  # of a column of bars: more labels than this are turned
+
+Place = tuple[str, int, int]  # kind, layer, head
 
 
 def draw_all(
@@ -49,92 +56,136 @@ def draw_all(
 # ---------------------------------------------------------------- maps
 
 
+@dataclass(frozen=True)
+class HeadColumn:
+    """A number for each head. texts, frames: a few letters, and a key of FRAMES, in the cells of some
+    heads."""
+
+    label: str
+    values: Mapping[Place, float]
+    norm: Normalize
+    cmap: str = "cividis"
+    texts: Mapping[Place, str] = field(default_factory=dict)
+    frames: Mapping[Place, str] = field(default_factory=dict)
+
+
 def draw_maps(
     scores: Mapping[str, HeadMap], roles: Sequence[Role], path: str | Path, *, title: str = ""
 ) -> None:
-    """Draw a column of panels for each score, with a panel for each kind: layers down, heads across, the
-    letters of its roles in each cell.
+    """Draw a column of panels for each score, with the letters of its roles in each head's cell. Raises
+    ValueError without a score."""
+    letters: dict[Place, str] = {}
+    for family in FAMILIES:  # several roles of one family have one letter
+        of_family = {(role.site, role.head) for role in roles if role.family == family}
+        for site, head in of_family:
+            place = (site.kind, site.layer, head)
+            letters[place] = letters.get(place, "") + ROLE_LETTERS[family]
+    columns = []
+    for name, head_map in scores.items():
+        values = {
+            (site.kind, site.layer, head): value
+            for site, row in head_map.items()
+            for head, value in enumerate(row.tolist())
+        }
+        norm = Normalize(0.0, max(map(abs, values.values()), default=0.0) or 1e-9)
+        columns.append(HeadColumn(SCORE_WORDS.get(name, name), values, norm, texts=letters))
+    found = set("".join(letters.values()))
+    words = [f"{letter}  {family}" for family, letter in ROLE_LETTERS.items() if letter in found]
+    legend = [Patch(facecolor="none", edgecolor="none", label=each) for each in words]
+    draw_columns(columns, path, legend=legend, title=title)
 
-    Raises ValueError without a score."""
-    sites = {site for head_map in scores.values() for site in head_map}
-    kinds = [kind for kind in KINDS if any(site.kind == kind for site in sites)]
+
+def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
+    """Draw how removing each head alone changes the metric.
+
+    A cell has a frame if p < 0.01: solid if that holds after Holm's adjustment for all heads tested, else
+    dashed. Raises ValueError without a row."""
+    values, frames = {}, {}
+    for row in rows:
+        place = row["kind"], row["layer"], row["head"]
+        values[place] = row[f"{metric.name}_difference"]
+        if (row["p_value"] or 0) < SIGNIFICANT:
+            frames[place] = "Holm-adjusted" if row["p_value_holm"] < SIGNIFICANT else "raw alone"
+    widest = max([0.1, *map(abs, values.values())])
+    # steeper near 0: one head that costs everything must not leave the others white
+    norm = AsinhNorm(linear_width=max(0.25, widest / 20), vmin=-widest, vmax=widest)
+    texts = {place: f"{value:+.{1 + (abs(value) < 9.95)}f}" for place, value in values.items()}
+    texts = {place: text.replace("-", "−") if float(text) else "0" for place, text in texts.items()}
+    label = f"{metric.title} difference without the head"
+    legend = []
+    for name, (width, line) in FRAMES.items():
+        words = f"p < {SIGNIFICANT}, {name}"
+        legend.append(
+            Patch(facecolor="none", edgecolor="black", linewidth=width, linestyle=line, label=words)
+        )
+    draw_columns([HeadColumn(label, values, norm, "PuOr", texts, frames)], path, legend=legend, title=title)
+
+
+def draw_columns(
+    columns: Sequence[HeadColumn], path: str | Path, *, legend: Sequence[Patch], title: str
+) -> None:
+    """Draw a panel for each kind, one below the other, in each column: layers down, heads across."""
+    places = [place for each in columns for place in each.values]
+    kinds = [kind for kind in KINDS if any(place[0] == kind for place in places)]
     if not kinds:
-        raise no_rows("score of a head")
-    layers = [1 + max(site.layer for site in sites if site.kind == kind) for kind in kinds]
-    widest = max(site.heads for site in sites)
-    letters = role_letters(roles)
-    size = (max(5.0, len(scores) * (0.42 * widest + 1.5)), 0.5 * sum(layers) + 0.85 * len(kinds) + 1.2)
+        raise no_rows("number of a head")
+    layers = [1 + max(layer for of, layer, _ in places if of == kind) for kind in kinds]
+    heads = 1 + max(head for *_, head in places)
+    size = (max(5.2, len(columns) * (0.5 * heads + 1.5)), 0.5 * sum(layers) + 0.85 * len(kinds) + 1.4)
     with drawing(path, size=size, title=title) as figure:
-        panels = figure.subplots(len(kinds), len(scores), squeeze=False, height_ratios=layers)
-        for across, (name, head_map) in enumerate(scores.items()):
-            top = max(float(head_map.flat().abs().max()) if head_map.heads_total else 0.0, 1e-9)
-            for down, kind in enumerate(kinds):
-                axes = panels[down, across]
-                rows = {site: row for site, row in head_map.items() if site.kind == kind}
-                picture = draw_map(axes, rows, (layers[down], widest), top, letters)
-                axes.set_title(
-                    f"{KIND_WORDS[kind]}" if across == 0 else "", color=KIND_COLOURS[kind], fontsize=10
-                )
-                axes.set_ylabel("layer" if across == 0 else "")
+        panels = figure.subplots(len(kinds), len(columns), squeeze=False, height_ratios=layers)
+        for across, drawn in enumerate(columns):
+            for axes, kind, down in zip(panels[:, across], kinds, layers, strict=True):
+                draw_map(axes, drawn, kind, (down, heads))
+                if not across:
+                    axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=10)
+                    axes.set_ylabel("layer")
             panels[-1, across].set_xlabel("head")
+            picture, below = panels[-1, across].images[0], list(panels[:, across])
             figure.colorbar(
                 picture,
-                ax=list(panels[:, across]),
-                shrink=0.75,
-                label=SCORE_WORDS.get(name, name),
+                ax=below,
+                label=drawn.label,
                 location="bottom",
+                shrink=0.75,
                 aspect=22,
+                ticks=drawn.norm.inverse(np.linspace(0, 1, 7)),
+                format="{x:.2f}",
             )
-        shown = [family for family in FAMILIES if any(role.family == family for role in roles)]
-        handles = [
-            Patch(facecolor="none", edgecolor="none", label=f"{ROLE_LETTERS[family]}  {family}")
-            for family in shown
-        ]
-        if handles:
-            figure.legend(
-                handles=handles, loc="outside lower center", ncols=4, handlelength=0, handletextpad=0
-            )
+        if legend:
+            short = {} if legend[0].get_edgecolor()[3] else {"handlelength": 0, "handletextpad": 0}
+            figure.legend(handles=legend, loc="outside lower center", ncols=4, **short)  # type: ignore[arg-type]
 
 
-def draw_map(
-    axes: Axes,
-    rows: Mapping[HeadSite, Tensor],
-    size: tuple[int, int],
-    top: float,
-    letters: Mapping[tuple[HeadSite, int], str],
-) -> AxesImage:
+def draw_map(axes: Axes, drawn: HeadColumn, kind: str, size: tuple[int, int]) -> None:
     values = np.full(size, np.nan)  # (layers, heads)
-    for site, row in rows.items():
-        values[site.layer, : site.heads] = row.numpy()
-    picture = axes.imshow(values, vmin=0.0, vmax=top, cmap="cividis", aspect="equal")
-    for site in rows:
-        for head in range(site.heads):
-            dark = values[site.layer, head] < 0.55 * top
-            look: Any = {
-                "ha": "center",
-                "va": "center",
-                "fontsize": 8,
-                "color": "white" if dark else "black",
-                "fontweight": "bold",
-            }
-            axes.text(head, site.layer, letters.get((site, head), ""), **look)
-    for edges, line in ((range(1, size[1]), axes.axvline), (range(1, size[0]), axes.axhline)):
-        for edge in edges:
-            line(edge - 0.5, color="white", linewidth=1.5)
-    axes.set(xticks=range(size[1]), yticks=range(size[0]))
-    axes.tick_params(length=0, labelsize=8)
+    mine = {place: value for place, value in drawn.values.items() if place[0] == kind}
+    for (_, layer, head), value in mine.items():
+        values[layer, head] = value
+    picture = axes.imshow(values, norm=drawn.norm, cmap=drawn.cmap, aspect="equal")
+    for place, value in mine.items():
+        _, y, x = place
+        red, green, blue, _ = picture.to_rgba(value)  # type: ignore[arg-type]
+        colour = "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
+        frame = drawn.frames.get(place)
+        text = drawn.texts.get(place, "")
+        weight = "bold" if text.isalpha() or frame == "Holm-adjusted" else "normal"
+        look: Any = {"ha": "center", "va": "center", "fontsize": 8, "fontweight": weight}
+        axes.text(x, y, text, color=colour, **look)
+        if frame:
+            width, line = FRAMES[frame]
+            edge = withStroke(linewidth=width + 2, foreground="white")  # to be seen on a dark cell
+            box = Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, zorder=3)
+            box.set(linewidth=width, linestyle=line, path_effects=[edge])
+            axes.add_patch(box)
+    axes.set(
+        xticks=range(size[1]), yticks=range(size[0]), xlim=(-0.6, size[1] - 0.4), ylim=(size[0] - 0.4, -0.6)
+    )
+    axes.set_xticks(np.arange(1, size[1]) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, size[0]) - 0.5, minor=True)
+    axes.grid(True, which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="both", length=0, labelsize=8)
     axes.spines[:].set_visible(False)
-    return picture
-
-
-def role_letters(roles: Sequence[Role]) -> dict[tuple[HeadSite, int], str]:
-    """Return the letters of the families of each head's roles; several roles of one family have one
-    letter."""
-    letters: dict[tuple[HeadSite, int], str] = {}
-    for family in FAMILIES:
-        for site, head in sorted({(role.site, role.head) for role in roles if role.family == family}):
-            letters[site, head] = letters.get((site, head), "") + ROLE_LETTERS[family]
-    return letters
 
 
 # ---------------------------------------------------------------- what is left open
@@ -149,73 +200,42 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
     runs = list(dict.fromkeys(row["run"] for row in rows))
     roles = [role for role in (*FAMILIES, NO_ROLE) if any(row["role"] == role for row in rows)]
-    with drawing(path, size=panel_size(len(runs), len(kinds)), title=title) as figure:
-        panels = kind_panels(figure, kinds)
-        for kind, axes in panels.items():
+    size = max(4.6, (0.62 * (len(runs) + 1) + 1.0) * len(kinds)), 4.6
+    with drawing(path, size=size, title=title) as figure:
+        panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
+        for axes, kind in zip(panels, kinds, strict=True):
             below = np.zeros(len(runs))
             for role in roles:
-                at = (("kind", kind), ("role", role))
-                mine = [row for row in rows if all(row[name] == value for name, value in at)]
+                mine = [row for row in rows if (row["kind"], row["role"]) == (kind, role)]
                 tall = np.array(
-                    [sum(float(row["score"]) for row in mine if row["run"] == run) for run in runs]
+                    [column([row for row in mine if row["run"] == run], "score").sum() for run in runs]
                 )
-                axes.bar(range(len(runs)), tall, bottom=below, width=0.72, **patch_look(role))
+                bars = axes.bar(range(len(runs)), tall, bottom=below, width=0.72, label=role)
+                for bar in bars:
+                    bar.set(
+                        facecolor=ROLE_COLOURS[role].light,
+                        hatch=ROLE_HATCHES[role],
+                        edgecolor="white",
+                        linewidth=0.7,
+                    )
                 below += tall
-            label_below(axes, [f"{run}\n{int(n)} open" for run, n in zip(runs, below.round(), strict=True)])
-        panels[kinds[0]].set_ylabel("open heads")
-        handles = [Patch(label=role, **patch_look(role)) for role in roles]
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
+            labels = [f"{run}\n{n:.0f} open" for run, n in zip(runs, below, strict=True)]
+            axes.set_xticks(range(len(runs)), labels, fontsize=8.5, rotation=60 * (len(runs) > TOP))
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        panels[0].set_ylabel("open heads")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
 def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -> None:
     """Draw the number of open heads in the base and in every run: a panel for each kind, a line for each
-    layer.
-
-    Raises ValueError without a run."""
-    if not runs:
-        raise no_rows("run with gates")
-    kinds = [kind for kind in KINDS if any(site.kind == kind for run in runs for site in run.open)]
-    with drawing(path, size=panel_size(len(runs), len(kinds)), title=title) as figure:
-        panels = kind_panels(figure, kinds)
-        for kind, axes in panels.items():
-            for site in sorted({site for run in runs for site in run.open if site.kind == kind}):
-                tall = [int(run.open[site].sum()) if site in run.open else site.heads for run in runs]
-                colour, marker = SHADES[site.layer % len(SHADES)].light, "os^Dv<>PX*"[site.layer % 10]
-                label = f"layer {site.layer}"
-                axes.plot([site.heads, *tall], color=colour, marker=marker, linewidth=1.6, label=label)
-            axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
-            label_below(axes, [BASE_LABEL, *run_labels(runs)])
-            axes.set_xlim(-0.4, len(runs) + 0.4)
-        most = max(site.heads for run in runs for site in run.open)
-        panels[kinds[0]].set(ylabel="open heads", ylim=(-0.04 * most, 1.04 * most))
-        lines = {line.get_label(): line for axes in panels.values() for line in axes.get_lines()}
-        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=4)
-
-
-def panel_size(runs: int, kinds: int) -> tuple[float, float]:
-    return max(4.6, (0.62 * (runs + 1) + 1.0) * kinds), 4.6
-
-
-def kind_panels(figure: Figure, kinds: Sequence[str]) -> dict[str, Axes]:
-    """A panel for each kind, with its name above it."""
-    panels = dict(zip(kinds, figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0], strict=True))
-    for kind, axes in panels.items():
-        axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
-    return panels
-
-
-def patch_look(role: str) -> dict[str, Any]:
-    return {
-        "facecolor": ROLE_COLOURS[role].light,
-        "hatch": ROLE_HATCHES[role],
-        "edgecolor": "white",
-        "linewidth": 0.7,
-    }
-
-
-def label_below(axes: Axes, labels: Sequence[str]) -> None:
-    """Write the labels below the positions 0, 1, ... of the horizontal axis."""
-    turned: Any = {"rotation": 60, "ha": "right"} if len(labels) > MOST_LABELS else {}
-    axes.set_xticks(range(len(labels)), labels=list(labels), fontsize=8.5, **turned)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_axisbelow(True)
+    layer. Raises ValueError without a run."""
+    series: dict[str, list[Series]] = {}
+    for site in sorted({site for run in runs for site in run.open}):
+        counts = [int(run.open[site].sum()) if site in run.open else site.heads for run in runs]
+        look = Look(SHADES[site.layer % len(SHADES)], "os^Dv<>PX*"[site.layer % 10])
+        line = Series(f"layer {site.layer}", look, range(len(runs) + 1), [site.heads, *counts], joined=True)
+        series.setdefault(site.kind, []).append(line)
+    panels = [Panel(KIND_WORDS[kind], lines) for kind, lines in series.items()] or [Panel("", [])]
+    labels = dict(enumerate([BASE_LABEL, *run_labels(runs)]))
+    draw_scatter([panels], path, title=title, xlabel="", ylabel="open heads", fewer=False, ticks=labels)

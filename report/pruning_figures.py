@@ -1,139 +1,85 @@
-"""Figures of pruning, each as PNG and SVG, drawn from the rows of the CSV files of curves and ablations.
-
-Legends stand outside the axes, so that they never cover a point. Numbers may be text, as a CSV reader gives
-them.
-"""
+"""Figures of pruning, each as PNG and SVG, from the rows of curves and ablations: points of
+report/scatter.py."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import AsinhNorm
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.patheffects import withStroke
+from matplotlib.colors import to_hex
 
+from headgates.analysis.knee import SLACK
 from headgates.analysis.metrics import BLEU, Metric
-from headgates.report.drawing import KIND_WORDS, WHITE_EDGE, Row, column, drawing, from_zero, no_rows, number
-from headgates.report.palette import (
-    BLACK,
-    GREY,
-    KIND_COLOURS,
-    KIND_LOOKS,
-    RULE,
-    SOFT,
-)
+from headgates.report.drawing import KIND_WORDS, Row, column, no_rows
+from headgates.report.palette import KIND_LOOKS, SOFT, Colour, Look, curve_looks, look_of
+from headgates.report.scatter import Panel, Series, draw_scatter
 
-SIGNIFICANT = 0.01  # the paper's level
+NAMED = 3  # heads of a scatter that are named: those that matter most
+CROWDED = 4  # a few heads stretch an axis so many times: the others get a panel of their own
+
+# ---------------------------------------------------------------- curves and the fewest heads
 
 
-# ---------------------------------------------------------------- one head removed at a time
+def draw_curves(
+    curves: Mapping[str, Sequence[Row]],
+    path: str | Path,
+    *,
+    metric: Metric = BLEU,
+    points: Sequence[Row] = (),
+    title: str = "",
+) -> None:
+    """Draw the test metric against the share of closed heads (%), with the band of its 95% interval.
+
+    For a curve of several seeds the line is their mean, and the band reaches from the lowest to the highest
+    seed. points: models beside the curves, each with label, heads_open, heads_total, the metric and, if
+    known, the ends of its interval: bleu, bleu_low and bleu_high. Raises ValueError without a row."""
+    measured = f"test_{metric.name}"
+    looks = curve_looks([name for name, rows in curves.items() if rows])
+    series = [pruning_series(name, curves[name], measured, look) for name, look in looks.items()]
+    unpruned = {each.values[0] for each in series if each.heads[0] == 0}
+    for point in points if series else ():
+        x = 100 * (1 - point["heads_open"] / point["heads_total"])
+        value, low, high = (column([point], metric.name + end) for end in ("", "_low", "_high"))
+        notes = [str(point["label"])]
+        series.append(Series("learned gates", look_of("l0"), [x], value, low, high, notes=notes))
+    levels = {"unpruned": unpruned.pop()} if len(unpruned) == 1 else {}
+    note = "bands: 95% intervals; of several seeds, from the lowest to the highest around their mean"
+    top = np.nanmax([1.0, *(value for each in series for value in (*each.values, *each.high))])
+    panel = Panel(note, series, levels, (-0.02 * top, 1.05 * top))
+    ylabel = f"{metric.title}, test set"
+    draw_scatter([[panel]], path, title=title, xlabel="heads closed (%)", ylabel=ylabel, fewer=False)
 
 
-def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
-    """Draw how removing each head alone changes the metric: a panel for each kind, one below the other, with
-    layers down and heads across.
-
-    A cell has a frame if p < 0.01: solid if that holds after Holm's adjustment for all heads tested, else
-    dashed. Raises ValueError without a row."""
-    if not rows:
-        raise no_rows("row of an ablation")
-    kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
-    layers = {kind: 1 + max(int(row["layer"]) for row in rows if row["kind"] == kind) for kind in kinds}
-    heads = 1 + max(int(row["head"]) for row in rows)
-    difference = f"{metric.name}_difference"
-    widest = float(np.nanmax(np.abs(column(rows, difference)), initial=0.1))
-    # steeper near 0: one head that costs everything must not leave the others white
-    norm = AsinhNorm(linear_width=max(0.25, widest / 20), vmin=-widest, vmax=widest)
-    down = [layers[kind] for kind in kinds]
-    size = (max(5.2, 0.6 * heads + 2.0), max(3.6, 0.52 * sum(down) + 0.75 * len(kinds) + 0.9))
-    with drawing(path, size=size, title=title) as figure:
-        panels = figure.subplots(len(kinds), 1, squeeze=False, height_ratios=down)[:, 0]
-        for axes, kind in zip(panels, kinds, strict=True):
-            values = np.full((layers[kind], heads), np.nan)
-            mine = [row for row in rows if row["kind"] == kind]
-            for row in mine:
-                values[int(row["layer"]), int(row["head"])] = number(row[difference])
-            picture = axes.imshow(values, norm=norm, cmap="PuOr", aspect="equal")
-            for row in mine:
-                red, green, blue, _ = picture.to_rgba(number(row[difference]))
-                draw_cell(
-                    axes, row, number(row[difference]), dark=0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-                )
-            axes.set(
-                xticks=range(heads), yticks=range(layers[kind]), ylabel="layer", xlim=(-0.6, heads - 0.4)
-            )
-            axes.set_ylim(layers[kind] - 0.4, -0.6)
-            axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind])
-            axes.tick_params(length=0)
-            axes.spines[:].set_visible(False)
-        panels[-1].set_xlabel("head")
-        bar = figure.colorbar(
-            picture, ax=panels, shrink=0.8, aspect=28, label=f"{metric.title} difference without the head"
-        )
-        ticks = bar_ticks(norm)
-        bar.set_ticks(ticks, labels=[f"{tick:+g}".replace("-", "−") if tick else "0" for tick in ticks])
-        bar.ax.minorticks_off()
-        frames = [
-            Patch(
-                facecolor="none",
-                edgecolor=BLACK.light,
-                linewidth=2.0,
-                label=f"p < {SIGNIFICANT}, Holm-adjusted",
-            ),
-            Patch(
-                facecolor="none",
-                edgecolor=BLACK.light,
-                linewidth=1.2,
-                linestyle=(0, (2, 1.5)),
-                label=f"p < {SIGNIFICANT}, raw alone",
-            ),
-        ]
-        figure.legend(handles=frames, loc="outside lower center", ncols=2)
-
-
-def draw_cell(axes: Axes, row: Row, difference: float, *, dark: bool) -> None:
-    x, y = int(row["head"]), int(row["layer"])
-    raw, holm = number(row.get("p_value")) < SIGNIFICANT, number(row.get("p_value_holm")) < SIGNIFICANT
-    text = (
-        "0"
-        if abs(difference) < 0.005
-        else f"{difference:+.2f}"
-        if abs(difference) < 9.95
-        else f"{difference:+.1f}"
+def pruning_series(name: str, rows: Sequence[Row], measured: str, look: Look) -> Series:
+    shares = sorted({row["closed_share"] for row in rows})
+    at = [[row for row in rows if row["closed_share"] == share] for share in shares]
+    seeds = len({row.get("seed") for row in rows})
+    ends = ("", "") if seeds > 1 else ("_low", "_high")
+    low, high = (
+        [edge(column(group, measured + end)) for group in at]
+        for edge, end in zip((np.min, np.max), ends, strict=True)
     )
-    colour = "white" if dark else "black"
-    axes.text(
-        x,
-        y,
-        text.replace("-", "−"),
-        ha="center",
-        va="center",
-        fontsize=8,
-        color=colour,
-        fontweight="bold" if holm else "normal",
-    )
-    if raw or holm:
-        look: dict[str, Any] = {"linewidth": 2.0} if holm else {"linewidth": 1.2, "linestyle": (0, (2, 1.5))}
-        look["path_effects"] = [
-            withStroke(linewidth=look["linewidth"] + 2, foreground="white")
-        ]  # to be seen on a dark cell
-        axes.add_patch(
-            Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor="black", zorder=3, **look)
-        )
+    means = [float(column(group, measured).mean()) for group in at]
+    label = f"{name}, {seeds} seeds" if seeds > 1 else name
+    x = [100 * share for share in shares]
+    return Series(label, look, x, means, low, high, joined=True, band=True, marked=len(x) <= 30)
 
 
-def bar_ticks(norm: AsinhNorm) -> list[float]:
-    """Return 0 and round numbers on both sides of it, so far apart that their labels do not touch."""
-    inside: list[float] = []
-    for tick in (step * 10.0**power for power in range(-2, 3) for step in (1, 3)):
-        if norm(tick) <= 1 and norm(tick) - norm(inside[-1] if inside else 0.0) > 0.08:
-            inside.append(tick)
-    return [*(-each for each in reversed(inside)), 0.0, *inside]
+def draw_knee(rows: Sequence[Row], path: str | Path, *, metric: Metric, limit: float, title: str) -> None:
+    """Draw what is lost at each number of heads up to the one-sided bound, what is accepted, and the fewest
+    heads. rows: those of curve.csv; limit: the accepted mean loss, in points."""
+    ordered = sorted(rows, key=lambda row: row["heads_open"])
+    heads, lost, bounds = (column(ordered, name) for name in ("heads_open", "drop", "drop_bound"))
+    fewest = next((row for row in ordered if str(row["acceptable"]) == "True"), None)
+    total = ordered[0]["heads_total"] if ordered else ""
+    notes = [f"{row['heads_open']} of {total} heads" * (row is fewest) for row in ordered]
+    label, look = "mean, up to the one-sided 95% bound", look_of("l0")
+    mean = Series(label, look, heads, -lost, -lost, -bounds, joined=True, notes=notes)
+    levels = {f"accepted mean, {limit:g}": -limit, f"accepted bound, {limit + SLACK:g}": -limit - SLACK}
+    xlabel = f"open heads, of {total} (fewer to the right)"
+    ylabel = f"{metric.title} minus that of the reference"
+    draw_scatter([[Panel("", [mean], levels)]], path, title=title, xlabel=xlabel, ylabel=ylabel)
 
 
 # ---------------------------------------------------------------- the same heads on two test sets
@@ -149,39 +95,39 @@ def draw_transfer(
     metric: Metric = BLEU,
     title: str = "",
 ) -> None:
-    """Draw each head's difference on one test set against that on another, coloured by kind, with the
-    regression line.
+    """Draw each head's difference on one test set against that on another, by kind, with the regression line.
 
     pairs: rows with kind, layer, head, and such differences as bleu_difference (on the first of `names`) and
     other_bleu_difference (on the second). pearson, spearman: coefficient and p-value, or None if there is
-    none. Raises ValueError without a
-    pair."""
+    none. Raises ValueError without a pair."""
     if not pairs:
         raise no_rows("pair of differences")
     x, y = column(pairs, f"{metric.name}_difference"), column(pairs, f"other_{metric.name}_difference")
-    correlations = {"Pearson r": pearson, "Spearman ρ": spearman}
     near = middle(x) & middle(y)
-    crowded = (
-        near.sum() > 2
-        and max(np.ptp(x) / (np.ptp(x[near]) or 1e-9), np.ptp(y) / (np.ptp(y[near]) or 1e-9)) > 4
-    )
-    with drawing(path, size=(11.6 if crowded else 6.4, 6.2), title=title) as figure:
-        panels = figure.subplots(1, 2 if crowded else 1, squeeze=False)[0]
-        for axes, shown in zip(panels, (np.full(len(x), True), near), strict=False):
-            draw_differences(axes, pairs, x, y, shown)
-            axes.set(
-                xlabel=f"{metric.title} difference without the head, {names[0]}",
-                ylabel=f"the same, {names[1]}",
-            )
-        panels[0].set_title(
-            ", ".join(correlation_text(name, coefficient) for name, coefficient in correlations.items()),
-            fontsize=10,
-        )
-        if crowded:
-            panels[1].set_title(f"enlarged: {near.sum()} of the {len(x)} heads, the same line", fontsize=10)
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if crowded else 2
-        )
+    crowded = near.sum() > 2 and max(stretched(x, near), stretched(y, near)) > CROWDED
+
+    def panel(words: str, shown: np.ndarray) -> Panel:
+        far = (np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)) * shown
+        named = set(np.argsort(-far, kind="stable")[:NAMED])
+        series = []
+        for kind, look in KIND_LOOKS.items():
+            mine = [i for i, row in enumerate(pairs) if row["kind"] == kind and shown[i]]
+            notes = [f"{kind} {pairs[i]['layer']}.{pairs[i]['head']}" * (i in named) for i in mine]
+            series.append(Series(KIND_WORDS[kind] * bool(mine), look, x[mine], y[mine], notes=notes))
+        if np.ptp(x) > 0:
+            slope, start = np.polyfit(x, y, 1)
+            ends = np.array([x[shown].min(), x[shown].max()])
+            line = start + slope * ends
+            series.append(Series("linear regression", Look(SOFT, ""), ends, line, joined=True, marked=False))
+        return Panel(words, series)
+
+    found = {"Pearson r": pearson, "Spearman ρ": spearman}
+    grid = [panel(", ".join(map(correlation_text, found, found.values())), np.full(len(x), True))]
+    if crowded:
+        grid.append(panel(f"enlarged: {near.sum()} of the {len(x)} heads, the same line", near))
+    xlabel = f"{metric.title} difference without the head, {names[0]}"
+    ylabel = f"the same, {names[1]}"
+    draw_scatter([grid], path, title=title, xlabel=xlabel, ylabel=ylabel, fewer=False, share=False)
 
 
 def middle(values: np.ndarray) -> np.ndarray:
@@ -191,102 +137,40 @@ def middle(values: np.ndarray) -> np.ndarray:
     return np.abs(values - centre) <= 1.5 * (high - low) + 1e-12
 
 
-def draw_differences(
-    axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, shown: np.ndarray
-) -> None:
-    """Draw the points of `shown` and the regression line of all points."""
-    for kind, kind_look in KIND_LOOKS.items():
-        mine = np.array([row["kind"] == kind for row in pairs]) & shown
-        if mine.any():
-            look: dict[str, Any] = {"color": kind_look.colour.light, "marker": kind_look.marker, "s": 42}
-            axes.scatter(
-                x[mine], y[mine], label=KIND_WORDS[kind], zorder=4, linewidth=0.6, edgecolor="white", **look
-            )
-    if np.ptp(x) > 0:
-        slope, start = np.polyfit(x, y, 1)
-        ends = np.array([x[shown].min(), x[shown].max()])
-        axes.plot(
-            ends, start + slope * ends, color=SOFT.light, linewidth=1.5, label="linear regression", zorder=3
-        )
-    for line in (axes.axhline, axes.axvline):
-        line(0, color=GREY.light, linewidth=0.9, zorder=1)
-    axes.grid(True, color=RULE.light, linewidth=0.8)
-    axes.set_axisbelow(True)
-    name_farthest(axes, [row for row, here in zip(pairs, shown, strict=True) if here], x[shown], y[shown])
-
-
-def name_farthest(axes: Axes, pairs: Sequence[Row], x: np.ndarray, y: np.ndarray, count: int = 3) -> None:
-    """Write kind and layer.head beside the `count` heads that matter most, on the side towards the middle,
-    where there is room."""
-    centre = (x.min() + x.max()) / 2
-    for i in np.argsort(-(np.abs(x) / (np.ptp(x) or 1) + np.abs(y) / (np.ptp(y) or 1)), kind="stable")[
-        :count
-    ]:
-        left = x[i] <= centre
-        look: dict[str, Any] = {
-            "ha": "left" if left else "right",
-            "va": "center",
-            "fontsize": 8.5,
-            "path_effects": WHITE_EDGE,
-            "zorder": 5,
-        }
-        words = f"{pairs[i]['kind']} {pairs[i]['layer']}.{pairs[i]['head']}"
-        axes.annotate(words, (x[i], y[i]), (7 if left else -7, 0), textcoords="offset points", **look)
+def stretched(values: np.ndarray, near: np.ndarray) -> float:
+    """How many times as wide the range of all values is as that of those nearby."""
+    return float(np.ptp(values) / (np.ptp(values[near]) or 1e-9))
 
 
 def correlation_text(name: str, coefficient: tuple[float, float] | None) -> str:
     if coefficient is None or not math.isfinite(coefficient[0]):
         return f"{name}: none"
     value, p = coefficient
-    p_words = (
-        f"= {p:.3f}" if p >= 0.001 else f"< $10^{{{math.ceil(math.log10(p))}}}$" if p > 1e-300 else "≈ 0"
-    )
-    return f"{name} = {value:.2f}".replace("-", "−") + f" (p {p_words})"
+    p_words = f"= {p:.3f}" if p >= 0.001 else f"< {10.0 ** math.ceil(math.log10(max(p, 1e-300))):.0e}"
+    return f"{name} = {value:.2f} (p {p_words})".replace("-", "−")
 
 
 # ---------------------------------------------------------------- importance while the base trains
 
 
 def draw_dynamics(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU, title: str = "") -> None:
-    """Draw the metric as % of the unpruned model's at the same epoch, a line for each share of closed heads.
-    Below each epoch stands the metric of the unpruned model.
+    """Draw the metric as % of the unpruned model's at the same epoch, a line for each share of closed heads;
+    beside the line of the unpruned model stands its own metric.
 
     rows: epoch, closed_share, and such metrics as valid_bleu and valid_bleu_relative (1 for the unpruned
     model). Raises ValueError without a row."""
-    if not rows:
-        raise no_rows("epoch's curve")
-    epochs = sorted({int(row["epoch"]) for row in rows})
-    shares = sorted({number(row["closed_share"]) for row in rows})
-    colours = matplotlib.colormaps["viridis"](
-        np.linspace(0.0, 0.88, len(shares))
-    )  # its light end is lost on white
-    at = {(int(row["epoch"]), number(row["closed_share"])): row for row in rows}
-    with drawing(path, size=(8, 5.2), title=title) as figure:
-        axes = figure.subplots()
-        lines: list[Line2D] = []
-        for share, colour, marker in zip(shares, colours, "osD^vPX<>*" * 10, strict=False):
-            relative = [
-                100 * number(at.get((epoch, share), {}).get(f"valid_{metric.name}_relative"))
-                for epoch in epochs
-            ]
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "linewidth": 1.7}
-            lines += axes.plot(epochs, relative, label=f"{100 * share:.0f}%", **look)
-        whole = [number(at.get((epoch, 0.0), {}).get(f"valid_{metric.name}")) for epoch in epochs]
-        axes.set_xticks(*epoch_ticks(epochs, whole))
-        xlabel = f"epoch of the base's training; below it the unpruned model's {metric.title}"
-        axes.set(xlabel=xlabel, ylabel=f"{metric.title} of the unpruned model kept (%)")
-        from_zero(axes)
-        axes.grid(True, axis="y", color=RULE.light, linewidth=0.8)
-        figure.legend(handles=lines, title="heads closed", loc="outside right center")
-
-
-def epoch_ticks(epochs: Sequence[int], whole: Sequence[float]) -> tuple[list[int], list[str]]:
-    """Return the epochs that have a tick, and their labels; an epoch too near to the one before has none."""
-    shown: list[int] = []
-    for epoch in epochs:
-        if not shown or epoch - shown[-1] >= (epochs[-1] - epochs[0]) / 14:
-            shown.append(epoch)
-    values = dict(zip(epochs, whole, strict=True))
-    return shown, [
-        f"{epoch}\n{values[epoch]:.1f}" if math.isfinite(values[epoch]) else str(epoch) for epoch in shown
-    ]
+    shares = sorted({row["closed_share"] for row in rows})
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(shares)))  # its light end is lost
+    series = []
+    for share, colour, marker in zip(shares, map(to_hex, colours), "osD^vPX<>*" * 10, strict=False):
+        mine = sorted((row for row in rows if row["closed_share"] == share), key=lambda row: row["epoch"])
+        relative = 100 * column(mine, f"valid_{metric.name}_relative")
+        look = Look(Colour(colour, colour), marker)
+        notes = [f"{row[f'valid_{metric.name}']:.1f}" for row in mine] if not share else ()
+        label = f"{share:.0%} closed" if share else f"unpruned, with its {metric.title}"
+        series.append(Series(label, look, column(mine, "epoch"), relative, joined=True, notes=notes))
+    panel = Panel("", series, limits=(-2, 108))
+    ylabel = f"{metric.title} of the unpruned model kept (%)"
+    draw_scatter(
+        [[panel]], path, title=title, xlabel="epoch of the base's training", ylabel=ylabel, fewer=False
+    )

@@ -11,7 +11,7 @@ from rich.table import Table
 from headgates.lightning_modules.convergence import EPOCHS
 from headgates.tasks import task_of
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.row import ResultRow
+from headgates.workbench.row import Measure, ResultRow
 
 WIDTH = 120  # characters, where the output is no terminal
 UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned its task
@@ -45,13 +45,32 @@ def parts(columns: Sequence[Sequence[str]], words: int, width: int) -> list[list
     return found
 
 
-def interval_text(interval: tuple[float, float] | None, form: str = "+.2f") -> str:
+def interval_text(interval: Sequence[float] | None, form: str = "+.2f") -> str:
     """The two ends of an interval, each in the format `form`; empty for None."""
     return "" if interval is None else f"{interval[0]:{form}} to {interval[1]:{form}}"
 
 
-def p_text(p_value: float | None) -> str:
-    return "" if p_value is None else f"{p_value:.3f}"
+def difference_cells(
+    difference: float | None, interval: Sequence[float] | None, *p_values: float | None, digits: int = 3
+) -> list[str]:
+    """A difference, its interval and its p-values; empty where it is not known."""
+    if difference is None:
+        return [""] * (2 + len(p_values))
+    p_texts = ("" if p is None else f"{p:.{digits}f}" for p in p_values)
+    return [f"{difference:+.2f}", interval_text(interval), *p_texts]
+
+
+def measure_cells(main: Measure, others: Iterable[float], *, is_reference: bool) -> list[str]:
+    """The cells of a system in every table: the metric that decides, its interval, the other metrics, then
+    the difference from the reference with its interval and p."""
+    compared = difference_cells(main.difference, main.difference_ci95, main.p_value)
+    shown = ["reference", "", ""] if is_reference else compared
+    return [
+        f"{main.value:.2f}",
+        interval_text(main.ci95, ".1f"),
+        *(f"{value:.2f}" for value in others),
+        *shown,
+    ]
 
 
 # ---------------------------------------------------------------- the systems of a run
@@ -64,33 +83,21 @@ def comparison_table(run: RunFolder) -> None:
     first, *others = (metric.title for metric in task_of(config).metrics)
     reference = str(run.read_json("result.json")["reference"])
     kinds = list(rows[0].heads_by_kind)
+    with_mcnemar = any(row.main.p_mcnemar is not None for row in rows)
     columns = ["system", "heads", *kinds, first, "95%", *others, "difference", "95%", "p"]
-    if any(row.main.p_mcnemar is not None for row in rows):
-        columns.append("McNemar")
+    cells = []
+    for row in rows:
+        main, *further = row.measures.values()
+        heads = [f"{row.heads_open}/{row.heads_total}", *(str(row.heads_by_kind[kind]) for kind in kinds)]
+        measured = measure_cells(main, (each.value for each in further), is_reference=row.system == reference)
+        mcnemar = [f"{main.p_mcnemar:.3f}" if main.p_mcnemar is not None else ""] * with_mcnemar
+        cells.append([row.system, *heads, *measured, *mcnemar])
     print(result_sentence(run))
     title = f"{run.path}: test set, differences against {reference}"
-    show(title, columns, (cells(row, kinds, reference)[: len(columns)] for row in rows))
+    show(title, [*columns, *["McNemar"] * with_mcnemar], cells)
     print(rows[0].main.signature)
     for line in warnings_of(rows, config, reference):
         print(line)
-
-
-def cells(row: ResultRow, kinds: Sequence[str], reference: str) -> list[str]:
-    """The cells of one system. Its difference is left out where it is the reference, or was compared with
-    none."""
-    main, *others = row.measures.values()
-    compared = ["reference", "", "", ""]
-    if row.system != reference and main.difference is not None:
-        interval = interval_text(main.difference_ci95)
-        compared = [f"{main.difference:+.2f}", interval, p_text(main.p_value), p_text(main.p_mcnemar)]
-    by_kind = (str(row.heads_by_kind[kind]) for kind in kinds)
-    first = [row.system, f"{row.heads_open}/{row.heads_total}", *by_kind, f"{main.value:.2f}"]
-    return [
-        *first,
-        interval_text(main.ci95, ".1f"),
-        *(f"{measure.value:.2f}" for measure in others),
-        *compared,
-    ]
 
 
 def result_sentence(run: RunFolder) -> str | None:
@@ -130,14 +137,13 @@ def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any], reference: st
                 f"{row.system}: the learning rate never reached its peak (--{group}.warmup-steps {warm_up}, "
                 f"and {steps} steps); lower it or train for longer"
             )
-        if row.is_base and stage:
-            count = len(stage["losses"])
-            if stage["converged"] is None or count <= EPOCHS:
-                epochs = f"{count} epochs are" if count > 1 else "1 epoch is"
-                lines.append(f"{row.system}: {epochs} too few to say whether it is converged")
-            elif not stage["converged"]:
-                lines.append(
-                    f"{row.system} is not converged: its validation loss still fell by 0.5% over the last "
-                    f"{EPOCHS} epochs; train it for longer"
-                )
+        if not row.is_base or not stage:
+            continue
+        if stage["converged"] is None or len(stage["losses"]) <= EPOCHS:
+            lines.append(f"{row.system}: too few epochs ({len(stage['losses'])}) to say if it is converged")
+        elif not stage["converged"]:
+            lines.append(
+                f"{row.system} is not converged: its validation loss still fell by 0.5% over the last "
+                f"{EPOCHS} epochs; train it for longer"
+            )
     return lines

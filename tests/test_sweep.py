@@ -60,7 +60,7 @@ def test_two_runs_share_one_base_and_are_made_once(sweep_here, write, tiny_flags
     assert (code, error) == (0, "")
     assert "lambda 0.1: done before" in out
     code, out, error = sweep_here(
-        "pareto", runs / names[0], "--siblings", "--out", tmp_path / "drawn", "--map", "auto"
+        "pareto", runs / names[0], "--siblings", "--out", tmp_path / "drawn"
     )
     assert (code, error) == (0, "")
     with (tmp_path / "drawn/pareto.csv").open(newline="") as table:
@@ -107,7 +107,6 @@ def test_slurm_needs_a_precision_that_is_the_same_on_all_machines(
         (["a.yaml", "--name", "a/b"], "--name: expected a plain name, without separators"),
         (["a.yaml", "--runs", __file__], "--runs: expected the folder of all runs"),
         (["paretto", "runs/x"], "(did you mean 'pareto'?)"),
-        (["pareto", "run", "--map", "most"], "--map: expected the lambda of a run, or auto, got 'most'"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(sweep_here, words, part):

@@ -102,22 +102,6 @@ class FinishedRun:
         weights = Path(systems.get(system, {}).get("weights") or ".")
         return weights.parent.name if weights.parent.name not in ("", "..") else self.name
 
-    def open_heads(self) -> dict[tuple[str, int], list[bool]]:
-        """(kind, layer) -> whether each head of the run's own system is open; a site without gates is open.
-        Raises ValueError if the run does not say."""
-        gates = (self.folder.systems().get(self.system) or {}).get("xi")
-        if gates is None:
-            raise ValueError(
-                f"{self.folder.path}: systems.json does not say which heads of {self.system} are open"
-            )
-        model, sites = self.config["model"], {}
-        for kind in KINDS:
-            side = "encoder" if kind == "enc-self" else "decoder"
-            for layer in range(model[f"{side}_layers"]):
-                xi = gates.get(f"{side}.{layer}.{kind}", [1.0] * model["heads"])
-                sites[kind, layer] = [value > 0 for value in xi]
-        return sites
-
 
 def finished_runs(folders: Sequence[RunFolder], *, report: Report = say) -> list[FinishedRun]:
     """The finished runs, each once, those with gates first; `report` hears why the others are left out.

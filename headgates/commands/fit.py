@@ -67,7 +67,7 @@ def draw_figures(run: "Run") -> None:
         title = f"{folder.path.name}: heads pruned while the base trains"
         draw_dynamics(read_rows(folder), folder / NAME, metric=metric, title=title)
     if run.job == "gates" and run.config.is_curve:
-        from headgates.report.scatter import draw_knee
+        from headgates.report.pruning_figures import draw_knee
         from headgates.workbench.table import read_table
 
         reference = folder.read_json("result.json")["reference"]

@@ -97,8 +97,8 @@ def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     """Draw a curve of the metric against closed heads for every order, or every order and kind, in one
     figure."""
     from headgates.configs.schema import KINDS
+    from headgates.report.pruning_figures import draw_curves
     from headgates.report.pruning_tables import curves_table
-    from headgates.report.scatter import draw_curves
     from headgates.workbench.curve import MaskScorer, curve, figure_name
 
     scorer = MaskScorer(dense, config.close, calibration_of(dense, config))
@@ -124,7 +124,8 @@ def ablate(
     dense: "DenseModel", config: "PruneConfig", others: list[tuple[str, tuple[list[str], list[str]]]]
 ) -> None:
     """Remove each head alone, or all but one of each layer; with --also on other test sets too."""
-    from headgates.report.pruning_figures import draw_matrix, draw_transfer
+    from headgates.report.head_figures import draw_matrix
+    from headgates.report.pruning_figures import draw_transfer
     from headgates.report.pruning_tables import all_but_one_table, one_table, transfer_table
     from headgates.workbench.ablation import ablate_all_but_one, ablate_one, table_name
     from headgates.workbench.transfer import transfer

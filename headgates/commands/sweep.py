@@ -131,7 +131,7 @@ def pareto(config: "ParetoConfig") -> int:
     title = folders[0].path.resolve().name if len(folders) == 1 else f"{len(folders)} runs"
     title = title + " and siblings" * config.siblings if config.name == "pareto" else config.name
     chosen = with_siblings(folders) if config.siblings else folders
-    write_bleu_heads(chosen, out, title=title, name=config.name, heads_of=config.map, copies=config.copies)
+    write_bleu_heads(chosen, out, title=title, name=config.name)
     return 0
 
 

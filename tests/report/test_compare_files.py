@@ -76,7 +76,7 @@ def test_the_record_says_what_made_it_and_each_run(written):
     assert content["ranks"] == {"0": {"greedy": 1.0}, "1": {"greedy": 1.0}}
     assert content["runs"][POINTS[0].run]["command"] == f"python fit.py --name {POINTS[0].run}"
     assert content["failed"] == ["random at 5"]
-    assert content["leads"] == []  # these learned gates are steered by lambda, and were told no number
+    assert content["leads"] == []  # lambda decides how many heads these learned gates keep
     group = content["groups"][-1]
     assert (group["method"], group["seeds"], group["value"], group["lowest"], group["highest"]) == (
         "greedy",
@@ -91,7 +91,7 @@ def test_the_record_says_what_made_it_and_each_run(written):
     text = (folder / "compare.md").read_text()
     assert [sentence for sentence in said if f"- {sentence}" not in text] == []
     assert "- no run: random at 5" in text
-    assert "| greedy | 5 | 2 | 55.00 | 50.00 to 60.00 |" in text
+    assert "| greedy | 5 | 2 | 50.00 to 60.00 | 55.00 |" in text
 
 
 def test_learned_gates_are_paired_with_every_other_method_at_as_many_heads_and_as_much_training():

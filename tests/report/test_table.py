@@ -79,8 +79,8 @@ def test_a_wide_table_breaks_into_parts_that_each_repeat_the_words():
         ),
         ([row("base", 37.0, stage=DONE)], {}, []),
         ([row("base", 37.0, stage=LONG)], {}, ["not converged"]),
-        ([row("base", 37.0, stage={**LONG, "losses": [3.0], "converged": None})], {}, ["1 epoch is too few"]),
-        ([row("base", 37.0, stage={**LONG, "losses": [3.0, 2.5]})], {}, ["2 epochs are too few"]),
+        ([row("base", 37.0, stage={**LONG, "losses": [3.0], "converged": None})], {}, ["too few epochs (1)"]),
+        ([row("base", 37.0, stage={**LONG, "losses": [3.0, 2.5]})], {}, ["too few epochs (2)"]),
     ],
 )
 def test_what_the_numbers_cannot_say_is_said(rows, config, said):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgates.workbench.folder import RunFolder, find_runs
-from headgates.workbench.run_rows import FinishedRun, finished_runs, front, run_rows
+from headgates.workbench.run_rows import finished_runs, front, run_rows
 
 KINDS = {"enc-self": 7, "dec-self": 5, "cross": 11}  # 23 heads
 POINTS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7).map(lambda n: n / 4)), max_size=23)
@@ -332,20 +332,6 @@ def test_a_later_method_has_its_rows_and_its_front_without_an_edit(sweep):
     assert values(table, "learned", system="exact-k") == [1]
     assert values(table, "on_front", system="exact-k") == [1]
     assert values(table, "learned", system="base-continued") == [0]
-
-
-def test_open_heads_are_those_of_the_runs_own_system_and_sites_without_gates_are_open(sweep):
-    folder = RunFolder(sweep / "toy-l0-0.01-s1")
-    model = {"encoder_layers": 1, "decoder_layers": 2, "heads": 3}
-    folder.write_text("config.yaml", yaml.safe_dump({**folder.config(), "model": model}))
-    with pytest.raises(ValueError, match=r"systems.json does not say which heads of l0 are open"):
-        FinishedRun(folder).open_heads()
-    folder.add_system("l0", folder / "best.pt", {"decoder.1.cross": [0.0, 1.0, 0.0]})
-    heads = FinishedRun(folder).open_heads()
-    assert heads.pop(("cross", 1)) == [False, True, False]
-    assert heads == dict.fromkeys(
-        [("enc-self", 0), ("dec-self", 0), ("dec-self", 1), ("cross", 0)], [True] * 3
-    )
 
 
 def test_the_table_of_recorded_runs_has_their_numbers_and_front(tmp_path):
