@@ -22,7 +22,6 @@ Kernels that hold attention or a norm as a whole and are not in this list are no
 norms of other libraries). Letters: B sentences, H heads, L query positions, S keys, K head width.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
@@ -68,13 +67,10 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ) -> Tensor:
     """Return gamma (x - mean) / sigma + beta, where sigma is a constant: no gradient goes through it."""
-    last = tuple(range(-len(normalized_shape), 0))
-    _, _, scale = torch.native_layer_norm(
-        x.detach(), normalized_shape, None, None, eps
-    )  # 1 / sigma; x.var() takes three times as long
-    y = (x + -x.mean(last, keepdim=True)) * (scale if weight is None else scale * weight)
+    y = rms_norm(x - x.mean(last(normalized_shape), keepdim=True), normalized_shape, weight, eps)
     return y if bias is None else y + bias
 
 
@@ -82,42 +78,28 @@ def rms_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Return gamma x / rms(x), where rms(x) is a constant: no gradient goes through it."""
-    last = tuple(range(-len(normalized_shape), 0))
-    scale = torch.rsqrt(
-        x.detach().pow(2).mean(last, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps)
-    )
+    squares = x.detach().square().mean(last(normalized_shape), keepdim=True)
+    scale = torch.rsqrt(squares + (torch.finfo(x.dtype).eps if eps is None else eps))
     return x * (scale if weight is None else scale * weight)
 
 
+def last(shape: Sequence[int]) -> tuple[int, ...]:
+    """The last dimensions of a tensor, as many as `shape` has."""
+    return tuple(range(-len(shape), 0))
+
+
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, *options: Any, **named: Any
 ) -> Tensor:
     """Return A v (.., H, L, K) for query (.., H, L, K), key and value (.., H, S, K), with constant weights A
-    (.., H, L, S).
-
-    A query that may see no key gets 0."""
-    if enable_gqa:
-        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+    (.., H, L, S): the attention of the values' unit vectors."""
     with torch.no_grad():
-        scores = query @ key.transpose(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-        if is_causal:
-            attn_mask = torch.ones_like(scores, dtype=torch.bool).tril()
-        if attn_mask is not None:
-            scores = (
-                scores.masked_fill(~attn_mask, -torch.inf)
-                if attn_mask.dtype == torch.bool
-                else scores + attn_mask
-            )
-        weights = torch.softmax(scores, -1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0.0)
-        weights = F.dropout(weights, dropout_p)
-    return weights.to(value.dtype) @ value
+        unit = torch.eye(key.shape[-2], dtype=value.dtype, device=value.device)
+        unit = unit.expand(*value.shape[:-1], -1)
+        weights = F.scaled_dot_product_attention(query, key, unit, *options, **named)
+    if named.get("enable_gqa"):
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    return weights @ value
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
@@ -137,9 +119,7 @@ def scaled(x: Tensor, y: Tensor) -> Tensor:
 
 REPLACED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.layer_norm: layer_norm,
-    torch.layer_norm: lambda x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: layer_norm(
-        x, shape, weight, bias, eps
-    ),
+    torch.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     torch.rms_norm: rms_norm,
     F.scaled_dot_product_attention: scaled_dot_product_attention,

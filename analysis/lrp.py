@@ -26,8 +26,8 @@ cancel; by size, each head counts for what it does either way:
            says yes and the other no take each other away
 
 What the papers leave open, and we chose:
-    - the seed is 1 at the logit (as in Voita et al.'s later code) and 0 elsewhere, so steps count alike;
-      "logit" seeds the logit's own value. The shares of a step do not depend on it.
+    - the seed is 1 at the logit (as in Voita et al.'s later code) and 0 elsewhere, so steps count alike; the
+      shares of a step do not depend on it.
     - the end of sentence is a step like any other; padding is none.
     - attention weights are constant: relevance goes to the values, none to queries and keys. An elementwise
       product v = a x would split it as a : x (Ding et al. 2017), which adds up a probability and an
@@ -37,7 +37,8 @@ What the papers leave open, and we chose:
       none.
     - where biases go: nowhere. A bias is one more term of its sum and keeps its part, the bias share.
       Position vectors are part of the embeddings.
-The walk conserves relevance: source + target + biases + eps = seed, where `eps` is what the stabiliser took.
+The walk conserves relevance: source + target + biases + eps = 1 a step, where `eps` is what the stabiliser
+took.
 The ledger says how exactly. Letters: C rows of seeds of a sentence, B sentences, T target positions, D model
 width, H heads.
 """
@@ -49,17 +50,24 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Queries, TopLogits, on_device, query_tokens, shared, summed, top_logits
+from headgates.analysis.batches import (
+    Queries,
+    TopLogits,
+    on_device,
+    query_tokens,
+    shared,
+    sites_of,
+    summed,
+    top_logits,
+)
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
-from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.gram import Ranks
-from headgates.gates.headmap import check_kinds
 from headgates.gates.site_rule import nearest
 
 Aggregation = Literal["step", "sum"]
-Seed = Literal["one", "logit"]
 NOTHING = 1e-300  # a denominator of 0 becomes this
 # of the largest tensor on the way back; generation steps go back together while they stay below
 NUMBERS = 2**23
@@ -69,7 +77,6 @@ class Account(Protocol):
     """Where the relevance of the seeds went, for every row of seeds: (C, B) each; heads: by site name,
     (C, B, H)."""
 
-    seed: Tensor
     source: Tensor
     target: Tensor
     biases: Tensor
@@ -94,12 +101,11 @@ MakeWalk = Callable[[Any, Any], Walk]  # (model, batch)
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where relevance ended, in units of the seed per generation step: source + target + biases + eps = seed.
+    """Where relevance ended, a generation step: source + target + biases + eps = 1.
 
-    error: the largest |source + target + biases + eps - seed| / |seed| of any step (of any sentence for
+    error: the largest |source + target + biases + eps - seed| / seed of any step (of any sentence for
     "sum")."""
 
-    seed: float
     source: float
     target: float
     biases: float
@@ -112,8 +118,7 @@ class Relevance:
     """The relevance of every head, as a share of its layer's and as it is.
 
     share: by size, in [0, 1]. share_signed: the paper's, with the sign. Each sums to 1 in every layer, and is
-    0 where no head has relevance. signed: the mean of R_h over generation steps, in units of the seed, the
-    same for both
+    0 where no head has relevance. signed: the mean of R_h over generation steps, the same for both
     aggregations."""
 
     share: HeadMap
@@ -129,9 +134,6 @@ class Relevance:
         """The numbers that hold for all heads together."""
         return {"ledger": None if self.ledger is None else asdict(self.ledger), "steps": self.steps}
 
-    def to_json(self) -> dict[str, Any]:
-        return {**{name: head_map.to_json() for name, head_map in self.head_maps().items()}, **self.facts()}
-
 
 @torch.no_grad()
 def relevance(
@@ -141,7 +143,6 @@ def relevance(
     walk: MakeWalk | None = None,
     aggregation: Aggregation = "step",
     kinds: Iterable[str] | None = None,
-    seed: Seed = "one",
     logits: TopLogits = top_logits,
     queries: Queries = query_tokens,
     ranks: Ranks | None = None,
@@ -153,30 +154,50 @@ def relevance(
     in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
     processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
     ValueError at an unknown name, kinds without a head, or no generation step at all."""
-    check_choice(aggregation, get_args(Aggregation), "aggregation")
-    check_choice(seed, get_args(Seed), "seed")
-    chosen = check_kinds(kinds)
-    sites = [site for site in find_sites(model) if site.kind in chosen and site.heads]
-    if not sites:
-        raise ValueError(
-            f"the model has no heads of the kinds {', '.join(chosen)}, so they have no relevance; name "
-            "other kinds"
-        )
+    if aggregation not in (names := get_args(Aggregation)):
+        raise ValueError(f"unknown aggregation {aggregation!r}{nearest(aggregation, list(names))}")
+    sites = sites_of(model, kinds)
     device = next(model.parameters()).device
     mine = (on_device(batch, device) for batch in shared(batches, ranks))
-    tally = Tally(sites)
+    # on the CPU in float64: of every form over rows of seeds and sentences, and where relevance went
+    sums = {name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS}
+    ends, error, steps = torch.zeros(4, dtype=torch.float64), torch.zeros(()).double(), torch.tensor(0)
     with torch.autocast(device.type, enabled=False):
         if walk is None:
-            own = {site.kind for site in sites}
-            arrivals = by_gate_gradient(model, mine, own, aggregation, seed, logits, queries)
+            arrivals = by_gate_gradient(
+                model, mine, {site.kind for site in sites}, aggregation, logits, queries
+            )
         else:
-            arrivals = by_walk(model, mine, sites, aggregation, seed, walk)
+            arrivals = by_walk(model, mine, sites, aggregation, walk)
         for rows, R, account in arrivals:
-            tally.add(rows, R, account)
-    tally.join(ranks)
-    if not tally.steps:
+            seed = rows.sum(2).cpu()  # (C, B)
+            real = seed > 0  # the others are padding
+            steps += seed.sum()
+            for site, relevances in R.items():
+                of_heads = relevances.double().cpu()[real]  # (rows, H)
+                for name, form in FORMS.items():
+                    sums[name][site] += form(of_heads).sum(0)
+            if account is not None and real.any():
+                went = torch.stack([account.source, account.target, account.biases, account.eps]).cpu()[
+                    :, real
+                ]
+                ends += went.sum(1)
+                error = torch.maximum(error, ((went.sum(0) - seed[real]).abs() / seed[real]).max())
+    maps = {
+        name: {site: summed(each, ranks) for site, each in totals.items()} for name, totals in sums.items()
+    }
+    steps, ends = int(summed(steps, ranks)), summed(ends, ranks)
+    if not steps:
         raise ValueError("relevance starts at target tokens, got no batch with one")
-    return tally.result(aggregation)
+    if ranks is not None:
+        error = summed(error * torch.eye(ranks.world())[ranks.rank()], ranks).max()
+    means = {
+        name: HeadMap({site: each / steps for site, each in totals.items()}) for name, totals in maps.items()
+    }
+    if aggregation == "sum":
+        means = {name: means["signed"].map(form) for name, form in FORMS.items()}
+    ledger = None if walk is None else Ledger(*(ends / steps).tolist(), float(error))
+    return Relevance(**means, ledger=ledger, steps=steps)
 
 
 # where relevance started, (C, B, T) bool; what arrived at the heads of every site, (C, B, H); and, of the
@@ -189,7 +210,6 @@ def by_gate_gradient(
     batches: Iterable[Any],
     kinds: set[str],
     aggregation: Aggregation,
-    seed: Seed,
     logits: TopLogits,
     queries: Queries,
 ) -> Iterator[Arrival]:
@@ -199,91 +219,36 @@ def by_gate_gradient(
             with LinearPass() as linear_pass, torch.enable_grad():
                 factors.renew(batch, per="sentence", queries=queries)
                 top, real = logits(model, batch)
-            weight = torch.where(top == 0, 0.0, 1 / top) if seed == "one" else torch.ones_like(top)
-            for rows in starts(real, aggregation, max(1, NUMBERS // linear_pass.largest)):
+            weight = torch.where(top == 0, 0.0, 1 / top)
+            for rows in starts(real, aggregation, linear_pass.largest):
                 yield rows, factors.gradients(top, rows * weight), None
 
 
 def by_walk(
     model: nn.Module,
     batches: Iterable[Any],
-    sites: list[HeadSite],
+    sites: Iterable[HeadSite],
     aggregation: Aggregation,
-    seed: Seed,
     walk: MakeWalk,
 ) -> Iterator[Arrival]:
     """Yield R_h of `sites` by the steps of a rule, with the account of all relevance."""
     with evaluation_mode(model):
         for batch in batches:
             there = walk(model, batch)
-            value = there.logits if seed == "logit" else torch.ones_like(there.logits)
-            for rows in starts(there.real, aggregation, max(1, NUMBERS // there.numbers)):
-                account = there.back(rows * value)
+            for rows in starts(there.real, aggregation, there.numbers):
+                account = there.back(rows.to(there.logits))
                 yield rows, {site: account.heads[site.name] for site in sites}, account
 
 
-def starts(real: Tensor, aggregation: Aggregation, at_most: int) -> Iterator[Tensor]:
+def starts(real: Tensor, aggregation: Aggregation, numbers: int) -> Iterator[Tensor]:
     """Yield the real positions (B, T) as rows (C, B, T) of where relevance starts: all in one row, or one a
-    row, `at_most` rows at once."""
+    row, as many at once as `numbers` of a row allow."""
     if aggregation == "sum":
         yield real[None]
         return
-    length = real.shape[1]
-    for begin in range(0, length, at_most):
-        row = torch.eye(length, dtype=torch.bool, device=real.device)[begin : begin + at_most]  # (C, T)
+    each = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)  # (T, T)
+    for row in each.split(max(1, NUMBERS // numbers)):
         yield row[:, None] & real
-
-
-class Tally:
-    """Sums over rows of seeds and sentences, on the CPU in float64."""
-
-    def __init__(self, sites: list[HeadSite]):
-        self.sums = {
-            name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS
-        }
-        self.steps = 0
-        self.ends = torch.zeros(5, dtype=torch.float64)  # relevance by where it went, as in Ledger
-        self.error: float | None = None  # None until an account is added
-
-    def add(self, rows: Tensor, R: Mapping[HeadSite, Tensor], account: Account | None) -> None:
-        """Add what one `Arrival` holds."""
-        real = rows.any(2)  # (C, B); the others are padding
-        self.steps += int(rows.sum())
-        for site, relevances in R.items():
-            of_heads = relevances[real].double().cpu()  # (rows, H)
-            for name, form in FORMS.items():
-                self.sums[name][site] += form(of_heads).sum(0)
-        if account is not None and real.any():
-            parts = (account.seed, account.source, account.target, account.biases, account.eps)
-            seed, *ends = (part[real].cpu() for part in parts)
-            self.ends += torch.stack([part.sum() for part in (seed, *ends)])
-            self.error = max(
-                self.error or 0.0, float(((sum(ends) - seed).abs() / seed.abs().clamp_min(NOTHING)).max())
-            )
-
-    def join(self, ranks: Ranks | None) -> None:
-        """Add what the other ranks hold, which had other batches."""
-        self.sums = {
-            name: {site: summed(total, ranks) for site, total in totals.items()}
-            for name, totals in self.sums.items()
-        }
-        self.steps, self.ends = int(summed(torch.tensor(self.steps), ranks)), summed(self.ends, ranks)
-        if ranks is not None:
-            errors = torch.zeros(ranks.world(), dtype=torch.float64)
-            errors[ranks.rank()] = -1.0 if self.error is None else self.error
-            largest = float(ranks.all_sum(errors).max())
-            self.error = None if largest < 0 else largest
-
-    def result(self, aggregation: Aggregation) -> Relevance:
-        maps = {
-            name: HeadMap({site: total / self.steps for site, total in totals.items()})
-            for name, totals in self.sums.items()
-        }
-        if aggregation == "sum":
-            maps = {name: maps["signed"].map(form) for name, form in FORMS.items()}
-        seed, source, target, biases, eps = (self.ends / self.steps).tolist()
-        ledger = None if self.error is None else Ledger(seed, source, target, biases, eps, self.error)
-        return Relevance(**maps, ledger=ledger, steps=self.steps)
 
 
 def share(R: Tensor) -> Tensor:
@@ -294,7 +259,7 @@ def share(R: Tensor) -> Tensor:
 def share_signed(R: Tensor) -> Tensor:
     """Return R_h / sum_h' R_h' over the last dimension; 0 where the sum is 0."""
     total = R.sum(-1, keepdim=True)
-    return torch.where(total == 0, 0.0, R / torch.where(total == 0, 1.0, total))
+    return torch.where(total == 0, 0.0, R / total)
 
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -310,9 +275,3 @@ def relevance_score(
     """Return the relevance of every head as a share of its site's, by size, in [0, 1]: an order, lowest
     closed first. Arguments and errors are those of `relevance`."""
     return relevance(model, batches, logits=logits, ranks=ranks).share
-
-
-def check_choice(name: str, names: Iterable[str], what: str) -> None:
-    """Raises ValueError unless `name` is one of the names."""
-    if name not in (names := list(names)):
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)}")

@@ -46,7 +46,7 @@ class Scored:
 
     def __len__(self) -> int:
         """The number of sentences."""
-        return len(next(iter(self.statistics.values())))
+        return len(self.main_statistics)
 
     @property
     def main_name(self) -> str:
@@ -82,10 +82,11 @@ def score(
 
 def scored(statistics: Mapping[str, Floats], metrics: Sequence[Metric] = TRANSLATION) -> Scored:
     """The scores of a system whose sentences have these statistics, (N, M) for each metric."""
-    sums = {metric.name: statistics[metric.name].sum(axis=0).astype(int).tolist() for metric in metrics}
-    return Scored(
-        tuple(metrics), {metric.name: metric.score(sums[metric.name]) for metric in metrics}, dict(statistics)
-    )
+    values = {
+        metric.name: metric.score(statistics[metric.name].sum(axis=0).astype(int).tolist())
+        for metric in metrics
+    }
+    return Scored(tuple(metrics), values, dict(statistics))
 
 
 def score_changed(
@@ -117,11 +118,10 @@ def resample_chunks(
     chunk = at_once or max(1, AT_ONCE // sentences)
     for begin in range(0, resamples, chunk):
         rows = min(chunk, resamples - begin)
-        drawn = generator.choice(sentences, size=(rows, sentences if size is None else size), replace=True)
-        drawn += np.arange(rows)[:, None] * sentences
-        yield (
-            np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)
-        )
+        sampled = generator.choice(sentences, size=(rows, size or sentences))
+        sampled += np.arange(rows)[:, None] * sentences
+        counts = np.bincount(sampled.ravel(), minlength=rows * sentences)
+        yield counts.reshape(rows, sentences).astype(np.float64)
 
 
 def resample_counts(sentences: int, resamples: int, seed: int = SEED, *, size: int | None = None) -> Floats:
@@ -163,28 +163,15 @@ def half_sample_p_values(
     """For each system, the share of resamples of half the size, drawn with replacement, in which the better
     of it and the reference on the whole test set is not better: compare-mt's "win ratio" with its defaults,
     as Michel et al. 2019 tested. No p-value under a null: halves vary more than the whole, and it is
-    one-sided. 1 where the system is the
-    reference's equal. In the metric
-    that decides."""
-    name, resampled = reference.main_name, reference.metrics[0].resampled
+    one-sided. 1 where the system is the reference's equal. In the metric that decides."""
     counts = resample_counts(len(reference), resamples, seed, size=len(reference) // 2)
-    theirs = resampled(counts @ reference.statistics[name])
-    shares = []
-    for system in systems:
-        ours = resampled(counts @ system.statistics[name])
-        sign = np.sign(system.main - reference.main)
-        shares.append(1.0 - float(np.mean((ours - theirs) * sign > 0)))
-    return shares
-
-
-def mcnemar_column(metric: Metric, system: Scored, reference: Scored) -> dict[str, float]:
-    """McNemar's p of a difference, where the metric says of every line whether it is right; else nothing."""
-    name = metric.name
-    if not metric.right_or_wrong:
-        return {}
-    return {
-        f"{name}_p_mcnemar": mcnemar_p_value(system.statistics[name][:, 0], reference.statistics[name][:, 0])
-    }
+    theirs, *samples = (
+        reference.metrics[0].resampled(counts @ each.main_statistics) for each in (reference, *systems)
+    )
+    return [
+        1.0 - float(np.mean((ours - theirs) * np.sign(system.main - reference.main) > 0))
+        for system, ours in zip(systems, samples, strict=True)
+    ]
 
 
 def mcnemar_p_value(system: Floats, reference: Floats) -> float:
@@ -200,25 +187,30 @@ def compare(system: Scored, reference: Scored, counts: Floats) -> dict[str, Any]
     `counts` (R, N)."""
     out: dict[str, Any] = {}
     for metric in system.metrics:
-        name = metric.name
-        ours = metric.resampled(counts @ system.statistics[name])
-        theirs = metric.resampled(counts @ reference.statistics[name])
-        out |= {f"{name}_ci95": interval(ours)} | difference_columns(
-            name, system[name] - reference[name], ours, theirs
+        ours, theirs = (
+            metric.resampled(counts @ each.statistics[metric.name]) for each in (system, reference)
         )
-        out |= mcnemar_column(metric, system, reference)
+        out |= columns(metric, system, reference, ours, theirs)
     return out
 
 
-def difference_columns(name: str, difference: float, ours: Floats, theirs: Floats) -> dict[str, Any]:
-    """A difference in a metric with its interval and p-values, from the resampled scores (R,) of both
-    systems."""
-    return {
-        f"{name}_difference": difference,
-        f"{name}_difference_ci95": interval(ours - theirs),
-        f"{name}_p_value": p_value(ours, theirs, difference),
-        f"{name}_p_sacrebleu": sacrebleu_p_value(ours, theirs, difference),
+def columns(
+    metric: Metric, system: Scored, reference: Scored, ours: Floats, theirs: Floats
+) -> dict[str, Any]:
+    """What stands of one metric in a comparison, from the resampled scores (R,) of both systems. McNemar's p
+    only where the metric says of every line whether it is right."""
+    name = metric.name
+    difference = system[name] - reference[name]
+    found = {
+        "ci95": interval(ours),
+        "difference": difference,
+        "difference_ci95": interval(ours - theirs),
+        "p_value": p_value(ours, theirs, difference),
+        "p_sacrebleu": sacrebleu_p_value(ours, theirs, difference),
     }
+    if metric.right_or_wrong:
+        found["p_mcnemar"] = mcnemar_p_value(*(each.statistics[name][:, 0] for each in (system, reference)))
+    return {f"{name}_{column}": value for column, value in found.items()}
 
 
 def compare_many(
@@ -230,26 +222,24 @@ def compare_many(
     whose statistics differ from the reference's are summed. All sums are of whole numbers, so that the
     results equal those of `compare` to the
     last digit."""
-    name, resampled, base = reference.main_name, reference.metrics[0].resampled, reference.main_statistics
+    metric, base = reference.metrics[0], reference.main_statistics
     changes = []
     for system in systems:
         lines = np.flatnonzero((system.main_statistics != base).any(axis=1))
         changes.append((lines, (system.main_statistics[lines] - base[lines]).T))
-    theirs, ours = np.empty(resamples), np.empty((len(systems), resamples))
-    begin = 0
+    samples: list[list[Floats]] = []  # of each chunk: the reference's, then every system's
     for counts in resample_chunks(len(base), resamples, seed):
-        chunk = slice(begin, begin + len(counts))
         sums = counts @ base
-        theirs[chunk] = resampled(sums)
+        theirs = metric.resampled(sums)
         by_sentence = np.ascontiguousarray(counts.T)  # (N, chunk): a sentence's counts lie together
-        for row, (lines, change) in zip(ours, changes, strict=True):
-            row[chunk] = resampled(sums + (change @ by_sentence[lines]).T) if len(lines) else theirs[chunk]
-        begin = chunk.stop
+        ours = [
+            metric.resampled(sums + (change @ by_sentence[lines]).T) if len(lines) else theirs
+            for lines, change in changes
+        ]
+        samples.append([theirs, *ours])
+    theirs, *many = map(np.concatenate, zip(*samples, strict=True))
     return [
-        {f"{name}_ci95": interval(row)}
-        | difference_columns(name, system.main - reference.main, row, theirs)
-        | mcnemar_column(reference.metrics[0], system, reference)
-        for row, system in zip(ours, systems, strict=True)
+        columns(metric, system, reference, ours, theirs) for system, ours in zip(systems, many, strict=True)
     ]
 
 
@@ -257,6 +247,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Holm 1979: each p-value adjusted for all that were tested together, in the order given, at most 1."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
-    return [float(value) for value in adjusted]
+    adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1.0)
+    return [float(value) for value in adjusted[np.argsort(order)]]

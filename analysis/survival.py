@@ -26,10 +26,9 @@ from math import comb, prod
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from headgates.analysis.extras import Extra
-from headgates.gates import HeadMap, HeadSite
+from headgates.gates import KINDS, HeadMap, HeadSite
 from headgates.gates.headmap import check_kinds
 
 if TYPE_CHECKING:
@@ -53,21 +52,14 @@ def survivors(
     heads_open). runs: True where a head is open. roles: True where a head has the role; a site without a row
     has no such head. Raises ValueError for maps that are not bool or do not fit each other."""
     sites = common_sites(runs, kinds)
-    if NO_ROLE in roles:
-        raise ValueError(f"{NO_ROLE!r} stands for heads without a role; give that role another name")
     with_role = {role: flat_bools(role, heads, sites) for role, heads in roles.items()}  # each (N,)
-    kind_of = [site.kind for site in sites for _ in range(site.heads)]  # N
-    roles_of_head = sum(with_role.values(), torch.zeros(len(kind_of), dtype=torch.int64))  # (N,)
-    with_role[NO_ROLE] = roles_of_head == 0
-    score = 1 / roles_of_head.clamp_min(1).double()  # (N,)
-    kinds_present = [kind for kind in check_kinds(kinds) if kind in kind_of]
-    of_kind = {
-        kind: torch.tensor([kind in ("all", own) for own in kind_of]) for kind in ["all", *kinds_present]
-    }
+    number = sum(with_role.values(), np.zeros(1, dtype=int))
+    with_role[NO_ROLE] = number == 0
+    score = 1 / np.maximum(number, 1)
     is_open = {run: flat_bools(run, heads, sites) for run, heads in runs.items()}
     rows = []
-    for run, open_heads in sorted(is_open.items(), key=lambda item: -int(item[1].sum())):
-        for kind, in_kind in of_kind.items():
+    for run, open_heads in sorted(is_open.items(), key=lambda item: -item[1].sum()):
+        for kind, in_kind in by_kind(sites).items():
             for role, has_role in with_role.items():
                 left = open_heads & in_kind & has_role
                 rows.append(
@@ -78,7 +70,7 @@ def survivors(
                         "role": role,
                         "heads": int(left.sum()),
                         "at_first": int((in_kind & has_role).sum()),
-                        "score": float(score[left].sum()),
+                        "score": float((score * left).sum()),
                     }
                 )
     return rows
@@ -102,33 +94,26 @@ def survive_longer(
     if within not in get_args(Within):
         raise ValueError(f"unknown within {within!r}; known: {', '.join(get_args(Within))}")
     sites = common_sites(runs, kinds)
-    label = flat_bools("specialised", specialised, sites).numpy()  # (N,)
-    lifetime = (
-        torch.stack([flat_bools(run, heads, sites) for run, heads in runs.items()]).sum(0).numpy()
-    )  # (N,)
-    group_of = [
-        (site.kind, site.layer if within == "layer" else 0) for site in sites for _ in range(site.heads)
-    ]
-    kinds_present = [kind for kind in check_kinds(kinds) if any(kind == own for own, _ in group_of)]
+    label = flat_bools("specialised", specialised, sites)  # (N,)
+    lifetime = np.sum([flat_bools(run, heads, sites) for run, heads in runs.items()], axis=0)  # (N,)
+    group = np.array(
+        [(site.kind_order, site.layer * (within == "layer")) for site in sites for _ in range(site.heads)]
+    )
     rows = []
-    for kind in ["all", *kinds_present]:
-        groups = sorted({group for group in group_of if kind in ("all", group[0])})
-        members = [np.array([own == group for own in group_of]) for group in groups]
-        row = permutation_test([(lifetime[in_group], label[in_group]) for in_group in members])
+    for kind, in_kind in by_kind(sites).items():
+        members = [in_kind & (group == each).all(1) for each in np.unique(group[in_kind], axis=0)]
+        row = permutation_test([(lifetime[some], label[some]) for some in members])
         rows.append({"kind": kind, "within": within, "runs": len(runs), **row})
     return rows
 
 
 def any_role(roles: Mapping[str, HeadMap]) -> HeadMap:
-    """A bool map over the sites of all maps, True where a head has at least one of the roles. Raises
-    ValueError for maps of numbers."""
-    heads_with_role: dict[HeadSite, Tensor] = {}
-    for role, heads in roles.items():
+    """A bool map over the sites of all maps, True where a head has at least one of the roles."""
+    with_role: dict[HeadSite, Any] = {}
+    for heads in roles.values():
         for site, row in heads.items():
-            if row.dtype != torch.bool:
-                raise ValueError(f"role {role!r} must hold one bool for each head; {site.name} has numbers")
-            heads_with_role[site] = heads_with_role[site] | row if site in heads_with_role else row
-    return HeadMap(heads_with_role)
+            with_role[site] = with_role.get(site, False) | row
+    return HeadMap(with_role)
 
 
 def permutation_test(groups: list[tuple[NDArray[np.int64], NDArray[np.bool_]]]) -> dict[str, Any]:
@@ -139,22 +124,16 @@ def permutation_test(groups: list[tuple[NDArray[np.int64], NDArray[np.bool_]]]) 
     row |= dict.fromkeys(("lifetime_specialised", "lifetime_others", "difference", "p_value"))
     row["ways"] = prod(comb(len(labels), int(labels.sum())) for _, labels in groups)
     if row["specialised"] and row["others"]:
-        means = float(lifetime[label].mean()), float(lifetime[~label].mean())
+        row["lifetime_specialised"] = float(lifetime[label].mean())
+        row["lifetime_others"] = float(lifetime[~label].mean())
+        row["difference"] = row["lifetime_specialised"] - row["lifetime_others"]
         distribution = np.ones(1)
         for lifetimes, labels in groups:
             distribution = np.convolve(distribution, sum_distribution(lifetimes, int(labels.sum())))
-        sums = np.arange(len(distribution))
-        middle = float(distribution @ sums)
-        as_far = (
-            np.abs(sums - middle) >= abs(int(lifetime[label].sum()) - middle) - 1e-9
-        )  # the mean is rounded, the sums are not
-        p = min(1.0, float(distribution[as_far].sum()))
-        row |= {
-            "lifetime_specialised": means[0],
-            "lifetime_others": means[1],
-            "difference": means[0] - means[1],
-            "p_value": p,
-        }
+        distance = np.abs(np.arange(len(distribution)) - distribution @ np.arange(len(distribution)))
+        # the mean is rounded, the sums are not
+        as_far = distance >= distance[lifetime[label].sum()] - 1e-9
+        row["p_value"] = min(1.0, float(distribution[as_far].sum()))
     return row
 
 
@@ -171,43 +150,38 @@ def sum_distribution(values: NDArray[np.int64], size: int) -> NDArray[np.float64
     return f[size]
 
 
+def by_kind(sites: list[HeadSite]) -> dict[str, NDArray[np.bool_]]:
+    """For "all" and each kind that there is, which of the N heads are of it."""
+    kind_of = np.array([site.kind for site in sites for _ in range(site.heads)])
+    return {"all": kind_of != "", **{kind: kind_of == kind for kind in KINDS if kind in kind_of}}
+
+
 def common_sites(runs: Mapping[str, HeadMap], kinds: Iterable[str] | None) -> list[HeadSite]:
     """Return the sites of these kinds. Raises ValueError where the runs do not all have them, and without a
     run or a site."""
     if not runs:
         raise ValueError("survival is counted over runs, got none")
-    chosen = check_kinds(kinds)
     first, *others = runs
     for other in others:
-        if list(runs[other]) != list(runs[first]):
-            missing = {site.name for site in set(runs[first]) ^ set(runs[other])}
+        if differ := set(runs[first]) ^ set(runs[other]):
             raise ValueError(
                 f"the runs {first!r} and {other!r} do not have the same heads (they differ in "
-                f"{', '.join(sorted(missing))}); compare runs "
+                f"{', '.join(sorted({site.name for site in differ}))}); compare runs "
                 "on one base with the same kinds gated"
             )
-    sites = [site for site in runs[first] if site.kind in chosen]
-    if not sites:
-        raise ValueError(f"the runs have no heads of the kinds {', '.join(chosen)}")
+    if not (sites := list(runs[first].select(kinds))):
+        raise ValueError(f"the runs have no heads of the kinds {', '.join(check_kinds(kinds))}")
     return sites
 
 
-def flat_bools(name: str, heads: HeadMap, sites: list[HeadSite]) -> Tensor:
+def flat_bools(name: str, heads: HeadMap, sites: list[HeadSite]) -> NDArray[np.bool_]:
     """(N,) bool over the sites; False where the map has no row. Raises ValueError for numbers, and for the
     sites of another model."""
-    named = {site.name: site for site in heads}
-    for site in sites:
-        own = named.get(site.name)
-        if own is not None and own != site:
+    known = {site.name: site for site in sites}
+    for site, row in heads.items():
+        if site.name in known and (site != known[site.name] or row.dtype != torch.bool):
             raise ValueError(
-                f"{site.name} has {own.heads} heads in {name!r}, but {site.heads} in the runs; take the "
-                "roles of the runs' own base"
+                f"{name!r} must hold one bool for each of the {known[site.name].heads} heads of {site.name}, "
+                f"got {site.heads} of {row.dtype}; take the roles of the runs' own base, and of gates xi > 0"
             )
-        if own is not None and heads[own].dtype != torch.bool:
-            raise ValueError(
-                f"{name!r} must hold one bool for each head; {site.name} has numbers. Gates: xi.map(lambda "
-                "row: row > 0)"
-            )
-    return torch.cat(
-        [heads[site] if site in heads else torch.zeros(site.heads, dtype=torch.bool) for site in sites]
-    )
+    return np.concatenate([heads[site] if site in heads else np.zeros(site.heads, bool) for site in sites])

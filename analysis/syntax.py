@@ -23,16 +23,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, product
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch
 from headgates.analysis.extras import Extra
+from headgates.analysis.significance import resample_chunks
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.site_rule import nearest
 
@@ -98,20 +98,25 @@ def word_attention(weights: Tensor, member: Tensor) -> Tensor:
     return mean[:, None] @ weights @ member[:, None].transpose(2, 3)
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(NamedTuple):
     """The result for one label and direction. accuracy, low, high: (heads of all sites,); low and high bound
-    accuracy - baseline."""
+    accuracy - baseline. All are NaN without a query."""
 
     label: str
     direction: str
-    n: int  # queries
-    sentences: int
-    offset: int | None  # the best one, and how often it is right
-    baseline: float
-    accuracy: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    accuracy: Any
+    low: Any
+    high: Any
+    n: int = 0  # queries
+    sentences: int = 0
+    offset: int | None = None  # the best one, and how often it is right
+    baseline: float = float("nan")
+
+    @property
+    def syntactic(self) -> Any:
+        """(heads of all sites,) bool: at least MARGIN above the baseline; two shares that are 10 points apart
+        may differ by a rounding less."""
+        return self.accuracy - self.baseline >= MARGIN - 1e-9
 
 
 class Syntax:
@@ -123,54 +128,44 @@ class Syntax:
 
     def __init__(
         self,
-        trees: Sequence[Tree] | Mapping[int, Tree],
-        words: Sequence[list[int | None]] | Mapping[int, list[int | None]],
+        trees: Mapping[int, Tree],
+        words: Mapping[int, list[int | None]],
         labels: Sequence[str] = LABELS,
         *,
         samples: int = SAMPLES,
         seed: int = 0,
     ) -> None:
-        self.trees: dict[int, Tree] = dict(trees) if isinstance(trees, Mapping) else dict(enumerate(trees))
-        self.words: dict[int, list[int | None]] = (
-            dict(words) if isinstance(words, Mapping) else dict(enumerate(words))
-        )
-        assert self.trees.keys() <= self.words.keys()
+        self.trees, self.words, self.samples, self.seed = trees, words, samples, seed
         self.labels = list(dict.fromkeys(CLEAR_NAMES.get(label, label) for label in labels))
-        self.samples, self.seed = samples, seed
         self.sites: list[HeadSite] = []
         self.left_out: Counter[str] = Counter()
-        self._queries: list[
-            tuple[int, int, list[int]]
-        ] = []  # relation, pair, offsets in words of what is right
+        # relation, pair, offsets in words of what is right
+        self._queries: list[tuple[int, int, list[int]]] = []
         self._hits: list[np.ndarray] = []  # of each batch (Q, heads of all sites) bool
-        self._found: list[Relation] | None = None
-        check_labels(labels, self.trees.values())
+        self._found: list[Relation] = []
+        check_labels(labels, trees.values())
 
     def add(self, attention: AttentionBatch) -> None:
         """Count one batch. Raises ValueError where a map of words is not one of the batch's pieces."""
         sites = [site for site in attention.weights if site.kind == "enc-self"]
         if not sites:
             return
-        assert sites == (self.sites or sites)  # one model throughout
-        self.sites, self._found = sites, None
-        source, pairs = attention.batch.source.cpu(), attention.batch.index.tolist()
-        member, asked = self._prepare(source != attention.source_specials.padding, pairs)
+        self.sites, self._found = sites, []
+        real, pairs = (
+            attention.batch.source != attention.source_specials.padding,
+            attention.batch.index.tolist(),
+        )
+        member, asked = self._prepare(real, pairs)
         if not asked:
             return
         row, _, query, _ = zip(*asked, strict=True)
         gold = torch.zeros(len(asked), member.shape[1], dtype=torch.bool)  # (Q, W)
         for number, (_, _, _, words) in enumerate(asked):
             gold[number, words] = True
-        device = attention.weights[sites[0]].device
-        member, gold, at, word = (
-            member.to(device),
-            gold.to(device),
-            torch.tensor(row, device=device),
-            torch.tensor(query, device=device),
-        )
+        gold, at, word = (torch.as_tensor(each, device=real.device) for each in (gold, row, query))
         hits = []
         for site in sites:
-            most, where = word_attention(attention.weights[site].float(), member).max(3)  # (B, H, W)
+            most, where = word_attention(attention.weights[site], member).max(3)  # (B, H, W)
             # where the largest is 0, the head sees the end of the sentence alone and looks at no word; words
             # without pieces get 0
             hits.append(gold.gather(1, where[at, :, word]) & (most[at, :, word] > 0))  # (Q, H)
@@ -184,31 +179,27 @@ class Syntax:
     ) -> tuple[Tensor, list[tuple[int, int, int, list[int]]]]:
         """Return `member` (B, W, S) of a batch, and its queries: row, relation, query word, words to look at.
         real (B, S): no padding."""
-        lengths = real.sum(1).tolist()
         asked: list[tuple[int, int, int, list[int]]] = []
         cells: list[tuple[int, int, int]] = []
-        for row, pair in enumerate(pairs):
-            tree = self.trees.get(pair)
-            if tree is None:
+        for row, (pair, length) in enumerate(zip(pairs, real.sum(1).tolist(), strict=True)):
+            if pair not in self.trees:
                 self.left_out["sentences without a tree"] += 1
                 continue
             words = self.words[pair]
-            if len(words) != lengths[row] - 1:
-                sizes = f"{lengths[row] - 1} pieces and its map of words {len(words)}"
+            if len(words) != length - 1:
                 raise ValueError(
-                    f"sentence {pair} of the split has {sizes}: expected the map of the same text and "
-                    "vocabulary"
+                    f"sentence {pair} of the split has {length - 1} pieces and its map of words "
+                    f"{len(words)}: expected the map of the same text and vocabulary"
                 )
             cells += [(row, word, piece) for piece, word in enumerate(words) if word is not None]
-            there = set(words)
-            for (relation, query), others in queries(tree, self.labels).items():
-                others = [word for word in others if word in there]
-                if query in there and others:
+            for (relation, query), others in queries(self.trees[pair], self.labels).items():
+                others = [word for word in others if word in words]
+                if query in words and others:
                     asked.append((row, relation, query, others))
                 else:
                     self.left_out["queries of words without a piece"] += 1
-        widest = max((len(self.trees[pair].words) for pair in pairs if pair in self.trees), default=0)
-        member = torch.zeros(len(real), widest, real.shape[1])
+        widest = max((word for _, word, _ in cells), default=0) + 1
+        member = torch.zeros(len(real), widest, real.shape[1], device=real.device)
         if cells:
             member[tuple(torch.tensor(cells).T)] = 1.0
         return member, asked
@@ -221,74 +212,61 @@ class Syntax:
                 "syntactic heads are heads of the encoder, and no enc-self attention was observed; add "
                 "enc-self to the kinds"
             )
-        if self._found is None:
-            self._found = [
-                self._relation(number, *names)
-                for number, names in enumerate(product(self.labels, DIRECTIONS))
-            ]
+        if not self._found:
+            names = product(self.labels, DIRECTIONS)
+            self._found = [self._relation(number, *each) for number, each in enumerate(names)]
         return self._found
 
     def _relation(self, number: int, label: str, direction: str) -> Relation:
+        heads = sum(site.heads for site in self.sites)
         chosen = [query[0] == number for query in self._queries]
-        asked = [query for query in self._queries if query[0] == number]
-        if not asked:
-            nothing = np.full(sum(site.heads for site in self.sites), np.nan)
-            return Relation(label, direction, 0, 0, None, float("nan"), nothing, nothing, nothing)
+        if not any(chosen):
+            return Relation(label, direction, *np.full((3, heads), np.nan))
         hits = np.concatenate(self._hits)[chosen]
-        offsets = [row for _, _, row in asked]
+        asked = [query for query in self._queries if query[0] == number]
+        known = sorted({o for _, _, offsets in asked for o in offsets}, key=lambda o: (abs(o), o))
+        arcs = [[offsets.count(offset) for offset in known] for _, _, offsets in asked]
         # sums within sentences, in the sentences' order, so that the batches' order does not matter
         names, sentence = np.unique([pair for _, pair, _ in asked], return_inverse=True)
-        known = sorted(
-            {offset for row in offsets for offset in row}, key=lambda offset: (abs(offset), offset)
-        )
-        column = {offset: i for i, offset in enumerate(known)}
-        right = np.zeros((len(names), hits.shape[1]))
-        np.add.at(right, sentence, hits)
-        positional = np.zeros((len(names), len(known)))
-        flat = [(i, column[offset]) for i, row in zip(sentence, offsets, strict=True) for offset in row]
-        np.add.at(positional, tuple(np.array(flat).T), 1)
-        n = np.bincount(sentence)
-        totals = positional.sum(0)
-        low, high = bootstrap(right, positional, n, samples=self.samples, seed=self.seed)
+        sums = np.zeros((len(names), heads + len(known) + 1))
+        np.add.at(sums, sentence, np.concatenate([hits, arcs, np.ones((len(asked), 1))], axis=1))
+        whole = sums.sum(0)
         return Relation(
-            label=label,
-            direction=direction,
-            n=len(hits),
+            label,
+            direction,
+            whole[:heads] / whole[-1],
+            *bootstrap(sums, heads, samples=self.samples, seed=self.seed),
+            n=len(asked),
             sentences=len(names),
-            offset=known[int(totals.argmax())],
-            baseline=float(totals.max() / totals.sum()),
-            accuracy=right.sum(0) / len(hits),
-            low=low,
-            high=high,
+            offset=known[int(whole[heads:-1].argmax())],
+            baseline=float(whole[heads:-1].max() / whole[heads:-1].sum()),
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for every label, direction and head: its accuracy, the baseline with its offset, the
         95% interval of their difference, the numbers of queries (n) and sentences, and whether it is
-        syntactic. Without a query the
-        first numbers are None."""
-        table = []
-        for relation in self.relations():
-            asked = relation.n > 0
-            heads = self._map(relation.accuracy).rows()
-            for head, low, high in zip(heads, relation.low, relation.high, strict=True):
-                accuracy = head.pop("value")
-                table.append(
-                    {
-                        "label": relation.label,
-                        "direction": relation.direction,
-                        **head,
-                        "accuracy": accuracy if asked else None,
-                        "baseline": relation.baseline if asked else None,
-                        "offset": relation.offset,
-                        "gain_low": float(low) if asked else None,
-                        "gain_high": float(high) if asked else None,
-                        "n": relation.n,
-                        "sentences": relation.sentences,
-                        "syntactic": bool(above(accuracy, relation.baseline)),
-                    }
-                )
-        return table
+        syntactic. Without a query the first numbers are None."""
+        heads = [(site, head) for site in self.sites for head in range(site.heads)]
+        return [
+            {
+                "label": relation.label,
+                "direction": relation.direction,
+                "site": site.name,
+                "kind": site.kind,
+                "layer": site.layer,
+                "head": head,
+                "accuracy": float(relation.accuracy[i]) if relation.n else None,
+                "baseline": relation.baseline if relation.n else None,
+                "offset": relation.offset,
+                "gain_low": float(relation.low[i]) if relation.n else None,
+                "gain_high": float(relation.high[i]) if relation.n else None,
+                "n": relation.n,
+                "sentences": relation.sentences,
+                "syntactic": bool(relation.syntactic[i]),
+            }
+            for relation in self.relations()
+            for i, (site, head) in enumerate(heads)
+        ]
 
     def best(self) -> list[dict[str, Any]]:
         """Return the row of the most accurate head for each label and direction, as in the paper's Table
@@ -296,47 +274,28 @@ class Syntax:
         by_relation = groupby(self.rows(), key=itemgetter("label", "direction"))
         return [max(rows, key=lambda row: row["accuracy"] or 0.0) for _, rows in by_relation]
 
-    def accuracy(self, label: str, direction: str) -> HeadMap:
-        """Return the accuracy of every head in one relation; NaN where it has no query. Raises ValueError at
-        an unknown relation."""
-        name = CLEAR_NAMES.get(label, label)
-        found = [r for r in self.relations() if (r.label, r.direction) == (name, direction)]
-        if not found:
-            raise ValueError(
-                f"no relation {label!r}, {direction!r}; there are {', '.join(self.labels)}, each "
-                f"{' and '.join(DIRECTIONS)}"
-            )
-        return self._map(found[0].accuracy)
+    def accuracies(self) -> dict[str, HeadMap]:
+        """Return the accuracy of every head by the name of the relation, of those that have a query."""
+        return {f"{r.label} {r.direction}": self._map(r.accuracy) for r in self.relations() if r.n}
 
     def gain(self) -> HeadMap:
         """Each head's largest accuracy above the baseline over all relations, in [-1, 1]; NaN where none has
         a query."""
-        asked = [r.accuracy - r.baseline for r in self.relations() if r.n]
-        return self._map(np.max(asked, axis=0) if asked else self.relations()[0].accuracy)
+        return self._map(np.fmax.reduce([r.accuracy - r.baseline for r in self.relations()]))
 
     def syntactic(self) -> HeadMap:
         """True where a head is syntactic for any relation."""
-        return self._map(np.any([above(r.accuracy, r.baseline) for r in self.relations()], axis=0))
+        return self._map(np.any([r.syntactic for r in self.relations()], axis=0))
 
     def _map(self, flat: np.ndarray) -> HeadMap:
         rows = torch.as_tensor(flat).split([site.heads for site in self.sites])
         return HeadMap(dict(zip(self.sites, rows, strict=True)))
 
 
-def above(accuracy: Any, baseline: float) -> Any:
-    """Whether accuracy is at least MARGIN above the baseline; two shares that are 10 points apart may differ
-    by a rounding less."""
-    return accuracy - baseline >= MARGIN - 1e-9
-
-
 def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
     """Raises ValueError, which lists the labels that there are, at a label that no word of the trees has."""
-    pairs = {
-        (label, clear_name(label, word))
-        for tree in trees
-        for label, word in zip(tree.labels, tree.words, strict=True)
-    }
-    present, clear_names = sorted({label for label, _ in pairs}), {name for _, name in pairs}
+    pairs = {pair for tree in trees for pair in zip(tree.labels, tree.words, strict=True)}
+    present, clear_names = sorted({label for label, _ in pairs}), {clear_name(*pair) for pair in pairs}
     for label in labels:
         if CLEAR_NAMES.get(label, label) not in clear_names:
             raise ValueError(
@@ -344,24 +303,15 @@ def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
             )
 
 
-def bootstrap(
-    right: np.ndarray, positional: np.ndarray, n: np.ndarray, *, samples: int, seed: int
-) -> np.ndarray:
+def bootstrap(sums: np.ndarray, heads: int, *, samples: int, seed: int) -> np.ndarray:
     """Return the 2.5% and 97.5% quantiles (2, H) of accuracy - baseline over samples of N sentences drawn
     with replacement.
 
-    right (N, H), positional (N, O) and n (N,) are a sentence's right answers of each head, its arcs at each
-    offset and its queries. The best offset is found anew in each sample, as it was in the whole."""
-    rng = np.random.default_rng(seed)
-    sentences, heads = right.shape
-    columns = np.concatenate([right, positional, n[:, None]], axis=1)
-    step = max(1, 4_000_000 // sentences)  # samples at once
+    sums (N, H + O + 1): a sentence's right answers of each head, its arcs at each offset, its queries. The
+    best offset is found anew in each sample, as it was in the whole."""
     gains = []
-    for start in range(0, samples, step):
-        size = min(step, samples - start)
-        drawn = rng.integers(sentences, size=(size, sentences)) + sentences * np.arange(size)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=size * sentences).reshape(size, sentences)
-        sums = times @ columns  # (size, H + O + 1)
-        arcs = sums[:, heads:-1]  # (size, O)
-        gains.append(sums[:, :heads] / sums[:, -1:] - (arcs.max(axis=1) / arcs.sum(axis=1))[:, None])
+    for counts in resample_chunks(len(sums), samples, seed):
+        drawn = counts @ sums
+        arcs = drawn[:, heads:-1]
+        gains.append(drawn[:, :heads] / drawn[:, -1:] - (arcs.max(axis=1) / arcs.sum(axis=1))[:, None])
     return np.quantile(np.concatenate(gains), [0.025, 0.975], axis=0)

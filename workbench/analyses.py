@@ -145,11 +145,7 @@ def syntax(analysed: AnalysedModel) -> StartedAnalysis:
 
     def finish() -> AnalysisResult:
         maps = {"gain": observer.gain(), "syntactic": observer.syntactic()}
-        maps |= {
-            f"{r.label} {r.direction}": observer.accuracy(r.label, r.direction)
-            for r in observer.relations()
-            if r.n
-        }
+        maps |= observer.accuracies()
         absent = [name for name in LABELS if name not in observer.labels and not config.labels]
         facts = {"labels": observer.labels, "absent": absent, "left_out": dict(observer.left_out)}
         return AnalysisResult(maps, facts, {"syntax": observer.rows(), "syntax-best": observer.best()})

@@ -1,4 +1,5 @@
-"""BLEU, chrF and their bootstrap against sacreBLEU's own."""
+"""BLEU, chrF and their bootstrap against sacreBLEU's own, McNemar's test against SciPy's, Holm's adjustment
+against its definition, and levels where the truth is planted."""
 
 import math
 import random
@@ -9,24 +10,32 @@ import sacrebleu
 from sacrebleu.metrics import BLEU as SacreBLEU
 from sacrebleu.metrics import CHRF as SacreCHRF
 from sacrebleu.significance import PairedTest
+from scipy.stats import binomtest
 
-from headgates.analysis.metrics import BLEU, CHRF
+from headgates.analysis import significance
+from headgates.analysis.metrics import ACCURACY, BLEU, CHRF
 from headgates.analysis.significance import (
+    AT_ONCE,
+    SEED,
     compare,
+    compare_many,
+    half_sample_p_values,
+    holm,
     interval,
+    mcnemar_p_value,
     p_value,
+    resample_chunks,
     resample_counts,
     sacrebleu_p_value,
     score,
+    score_changed,
     scored,
 )
 
 N, R = 97, 101  # sentences, resamples
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h", "the", "of", "Hund", ","]
-
-
-def lines(rng: random.Random) -> list[str]:
-    return [" ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 11))) for _ in range(N)]
+RNG = random.Random(0)
+REFERENCES = [" ".join(RNG.choice(WORDS) for _ in range(RNG.randint(1, 11))) for _ in range(N)]
 
 
 def disturbed(references: list[str], share: float, seed: int) -> list[str]:
@@ -37,143 +46,99 @@ def disturbed(references: list[str], share: float, seed: int) -> list[str]:
     ]
 
 
-REFERENCES = lines(random.Random(0))
-NULL_COUNTS = resample_counts(N, 200)
 BASELINE, SYSTEM = disturbed(REFERENCES, 0.3, 1), disturbed(REFERENCES, 0.35, 2)
+BASE, COUNTS = score(BASELINE, REFERENCES), resample_counts(N, R)
+CHANGED = [
+    {},
+    {3: "a b c d"},
+    {i: text for i, text in enumerate(disturbed(BASELINE, 0.5, 2)) if i % 5 == 0},
+    dict(enumerate(REFERENCES)),  # better everywhere
+    dict.fromkeys(range(N), ""),  # nothing is left
+]
+OUTPUTS = [[changed.get(i, draft) for i, draft in enumerate(BASELINE)] for changed in CHANGED]
 
 
-def chosen(row: np.ndarray, values: list[str]) -> list[str]:
-    return [value for value, count in zip(values, row.astype(int), strict=True) for _ in range(count)]
+def bleu(system: list[str], lines=range(N)) -> float:
+    return sacrebleu.corpus_bleu(
+        [system[i] for i in lines], [[REFERENCES[i] for i in lines]], force=True
+    ).score
 
 
-def test_every_resample_draws_as_many_sentences_as_there_are():
-    counts = resample_counts(N, R)
-    assert counts.shape == (R, N)
-    assert (counts.sum(axis=1) == N).all()
-    assert not np.array_equal(counts[0], counts[1])
-    assert np.array_equal(counts, resample_counts(N, R))
-
-
-def test_scores_and_signatures_are_sacrebleus():
-    ours = score(SYSTEM, REFERENCES)
-    assert ours["bleu"] == sacrebleu.corpus_bleu(SYSTEM, [REFERENCES]).score
-    assert ours["chrf"] == sacrebleu.corpus_chrf(SYSTEM, [REFERENCES]).score
-    assert ours.signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert ours.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
-
-
-def test_resampled_bleu_and_chrf_equal_scoring_the_resampled_lines():
-    scored, counts = score(SYSTEM, REFERENCES), resample_counts(N, 7)
-    bleu, chrf = (
-        BLEU.resampled(counts @ scored.statistics["bleu"]),
-        CHRF.resampled(counts @ scored.statistics["chrf"]),
-    )
-    for i, row in enumerate(counts):
-        hypotheses, references = chosen(row, SYSTEM), chosen(row, REFERENCES)
-        assert bleu[i] == pytest.approx(
-            sacrebleu.corpus_bleu(hypotheses, [references], force=True).score, abs=1e-9
-        )
-        assert chrf[i] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-9)
+@pytest.mark.parametrize("at_once", [1, 7, R, 1000, None])
+def test_resamples_have_as_many_sentences_as_there_are_and_do_not_depend_on_their_chunks(at_once):
+    chunks = list(resample_chunks(N, R, at_once=at_once))
+    assert np.array_equal(np.concatenate(chunks), COUNTS)
+    assert max(map(len, chunks)) <= (at_once or AT_ONCE // N)
+    assert (COUNTS.sum(axis=1) == N).all()
+    assert not np.array_equal(COUNTS[0], COUNTS[1])
 
 
 @pytest.mark.parametrize(
-    "hypotheses",
+    ("hypotheses", "references"),
     [
-        ["", "", ""],
-        ["zzz yyy xxx www vvv", "uuu", "ttt sss"],  # no match at all
-        ["a", "b", "c"],  # no 2-grams
-        ["a b", "", "zz"],  # no 3-grams, an empty line
-        ["a zz b zz c", "b yy d", "c a"],  # 1-grams match, no 2-gram does
-        ["a b c d", "d e f g h", "a b c zz e f g"],
-        [
-            "a b c d e f g h of the , a b",
-            "d e f g h a a a a",
-            "a b c d e f g h",
-        ],  # longer than the references
+        (SYSTEM, REFERENCES),
+        *(
+            (lines, ["a b c d e", "d e f g", "a b c d e f"])
+            for lines in (
+                ["", "", ""],
+                ["zzz yyy xxx www vvv", "uuu", "ttt sss"],  # no match at all
+                ["a", "b", "c"],  # no 2-grams
+                ["a b", "", "zz"],  # no 3-grams, an empty line
+                ["a zz b zz c", "b yy d", "c a"],  # 1-grams match, no 2-gram does
+                ["a b c d e f g h of the , a b", "d e f g h a a a a", "a b c d e f g h"],  # longer
+            )
+        ),
     ],
 )
-def test_edge_cases_equal_sacrebleu(hypotheses):
-    references = ["a b c d e", "d e f g", "a b c d e f"]
-    scored = score(hypotheses, references)
-    assert BLEU.resampled(scored.statistics["bleu"].sum(0, keepdims=True))[0] == pytest.approx(
-        sacrebleu.corpus_bleu(hypotheses, [references], force=True).score, abs=1e-12
-    )
-    assert CHRF.resampled(scored.statistics["chrf"].sum(0, keepdims=True))[0] == pytest.approx(
-        sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-12
-    )
+def test_scores_of_lines_and_of_resampled_lines_are_sacrebleus(hypotheses, references):
+    ours, lines = score(hypotheses, references), np.arange(len(references))
+    assert ours["bleu"] == sacrebleu.corpus_bleu(hypotheses, [references], force=True).score
+    assert ours["chrf"] == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert ours.signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert ours.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    counts = np.concatenate([np.ones((1, len(lines))), resample_counts(len(lines), 3)])
+    for metric, theirs in ((BLEU, sacrebleu.corpus_bleu), (CHRF, sacrebleu.corpus_chrf)):
+        found = metric.resampled(counts @ ours.statistics[metric.name])
+        for value, row in zip(found, counts.astype(int), strict=True):
+            some = np.repeat(lines, row)
+            system, gold = [hypotheses[i] for i in some], [references[i] for i in some]
+            assert value == pytest.approx(theirs(system, [gold]).score, abs=1e-9)
 
 
 def test_intervals_and_sacrebleus_own_p_value_equal_its_paired_bootstrap():
     metrics = {"BLEU": SacreBLEU(references=[REFERENCES]), "chrF": SacreCHRF(references=[REFERENCES])}
     named = [("baseline", BASELINE), ("system", SYSTEM)]
     _, theirs = PairedTest(named, metrics, None, test_type="bs", n_samples=R)()
-    ours = compare(score(SYSTEM, REFERENCES), score(BASELINE, REFERENCES), resample_counts(N, R))
+    ours = compare(score(SYSTEM, REFERENCES), BASE, COUNTS)
     for name, label in (("bleu", "BLEU"), ("chrf", "chrF2")):
         result = theirs[label][1]
         assert ours[f"{name}_p_sacrebleu"] == pytest.approx(result.p_value, abs=1e-12)
         low, high = ours[f"{name}_ci95"]
         assert (high - low) / 2 == pytest.approx(result.ci, rel=1e-6)  # sacreBLEU keeps its samples in fp32
         assert ours[f"{name}_difference"] == pytest.approx(result.score - theirs[label][0].score, abs=1e-9)
-
-
-def test_a_difference_has_the_sign_of_system_minus_reference_and_lies_in_its_interval():
-    found = compare(score(SYSTEM, REFERENCES), score(BASELINE, REFERENCES), resample_counts(N, R))
-    assert found["bleu_difference"] < 0
-    low, high = found["bleu_difference_ci95"]
-    assert low <= found["bleu_difference"] <= high
-
-
-def test_identical_systems_differ_by_nothing_with_p_one():
-    found = compare(score(SYSTEM, REFERENCES), score(SYSTEM, REFERENCES), resample_counts(N, R))
-    assert found["bleu_difference"] == found["chrf_difference"] == 0
-    assert [found[f"{name}_{p}"] for name in ("bleu", "chrf") for p in ("p_value", "p_sacrebleu")] == [
-        1,
-        1,
-        1,
-        1,
-    ]
-    assert found["bleu_difference_ci95"] == [0, 0]
-
-
-def test_a_perfect_system_differs_significantly_from_a_poor_one():
-    found = compare(
-        score(REFERENCES, REFERENCES), score(disturbed(REFERENCES, 0.9, 3), REFERENCES), resample_counts(N, R)
-    )
-    assert found["bleu_p_value"] == pytest.approx(1 / (R + 1))
-
-
-def test_the_interval_holds_the_middle_95_percent():
+        low, high = ours[f"{name}_difference_ci95"]
+        assert low <= ours[f"{name}_difference"] <= high
     assert interval(np.arange(1000.0)) == [25, 974]
 
 
-def test_the_p_value_counts_the_centred_differences_on_both_sides():
+def test_the_p_values_count_centred_differences_on_both_sides_and_centred_sizes_on_one():
     system, reference = np.array([-3.0, 5.0, 2.0, 2.0, 4.0]), np.zeros(5)  # mean 2: centred -5, 3, 0, 0, 2
-    assert (
-        p_value(system, reference, 3.0)
-        == p_value(system, reference, -3.0)
-        == pytest.approx((2 + 1) / (5 + 1))
-    )
-    assert p_value(system, reference, 2.0) == pytest.approx((3 + 1) / (5 + 1))  # as large counts
-    assert p_value(system, reference, 5.1) == pytest.approx(1 / (5 + 1))
-
-
-def test_sacrebleus_p_value_counts_the_centred_sizes_on_one_side():
-    system, reference = (
-        np.array([1.0, -5.0, 2.0, 2.0]),
-        np.zeros(4),
-    )  # sizes have the mean 2.5: only 5 - 2.5 is above 2
-    assert sacrebleu_p_value(system, reference, 2.0) == pytest.approx((1 + 1) / (4 + 1))
+    for difference, larger in ((3.0, 2), (-3.0, 2), (2.0, 3), (5.1, 0)):  # as large counts
+        assert p_value(system, reference, difference) == pytest.approx((larger + 1) / (5 + 1))
+    # sizes have the mean 2.5: only 5 - 2.5 is above 2
+    assert sacrebleu_p_value(np.array([1.0, -5.0, 2.0, 2.0]), np.zeros(4), 2.0) == pytest.approx(2 / 5)
 
 
 @pytest.fixture(scope="module")
 def null_p_values() -> dict[str, np.ndarray]:
-    """Both p-values of BLEU in 1,000 comparisons of two systems that are alike: each line of each is drawn
+    """Both p-values of BLEU in 1,000 comparisons of two systems that are alike: each line of each is sampled
     from the same outputs."""
     outputs = [BLEU.statistics(disturbed(REFERENCES, 0.3, seed), REFERENCES) for seed in range(12)]
-    pool, rng, found = np.stack(outputs), np.random.default_rng(0), {"p_value": [], "p_sacrebleu": []}
+    pool, rng, counts = np.stack(outputs), np.random.default_rng(0), resample_counts(N, 200)
+    found = {"p_value": [], "p_sacrebleu": []}
     for _ in range(1000):
-        system, reference = (pool[rng.integers(len(pool), size=N), np.arange(N)] for _ in range(2))
-        compared = compare(scored({"bleu": system}, [BLEU]), scored({"bleu": reference}, [BLEU]), NULL_COUNTS)
+        alike = (pool[rng.integers(len(pool), size=N), np.arange(N)] for _ in range(2))
+        compared = compare(*(scored({"bleu": each}, [BLEU]) for each in alike), counts)
         for name, values in found.items():
             values.append(compared[f"bleu_{name}"])
     return {name: np.array(values) for name, values in found.items()}
@@ -181,10 +146,9 @@ def null_p_values() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("level", [0.01, 0.05, 0.1, 0.5])
 def test_a_true_null_is_rejected_at_the_level_of_the_test(null_p_values, level):
-    rejected = (null_p_values["p_value"] <= level).mean()
-    assert (
-        abs(rejected - level) < 3 * math.sqrt(level * (1 - level) / 1000) + 0.005
-    )  # chance, and what 200 resamples add
+    # chance, and what 200 resamples add
+    allowed = 3 * math.sqrt(level * (1 - level) / 1000) + 0.005
+    assert abs((null_p_values["p_value"] <= level).mean() - level) < allowed
 
 
 def test_sacrebleus_p_value_rejects_a_true_null_about_twice_as_often_as_it_says(null_p_values):
@@ -193,10 +157,93 @@ def test_sacrebleus_p_value_rejects_a_true_null_about_twice_as_often_as_it_says(
     assert null_p_values["p_value"].max() > 0.95
 
 
-@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
-def test_lines_that_do_not_pair_up_are_refused(hypotheses, references):
-    with pytest.raises(
-        ValueError,
-        match=f"as many hypotheses as references, at least one; got {len(hypotheses)} and {len(references)}",
-    ):
-        score(hypotheses, references)
+# --- many systems
+
+
+@pytest.mark.parametrize(("changed", "outputs"), list(zip(CHANGED, OUTPUTS, strict=True)))
+def test_scoring_the_changed_lines_alone_equals_scoring_all_and_leaves_the_base(
+    changed, outputs, monkeypatch
+):
+    before, seen = BASE.statistics["bleu"].copy(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(significance, "score", lambda lines, *rest: seen.extend(lines) or score(lines, *rest))
+        ours = score_changed(BASE, BASELINE, changed | {5: changed.get(5, BASELINE[5])}, REFERENCES)
+    assert seen == [line for line, draft in zip(outputs, BASELINE, strict=True) if line != draft]
+    theirs = score(outputs, REFERENCES)
+    assert ours.values == theirs.values
+    for name, rows in theirs.statistics.items():
+        assert np.array_equal(ours.statistics[name], rows)
+    assert np.array_equal(BASE.statistics["bleu"], before)
+
+
+@pytest.mark.parametrize("draws", [AT_ONCE, 13 * N])  # all resamples at once; 13 at a time
+def test_many_systems_give_to_the_last_digit_what_each_gives_alone(draws, monkeypatch):
+    monkeypatch.setattr(significance, "AT_ONCE", draws)
+    systems = [score(outputs, REFERENCES) for outputs in OUTPUTS]
+    many = compare_many(systems, BASE, resamples=R)
+    for system, found in zip(systems, many, strict=True):
+        alone = compare(system, BASE, COUNTS)
+        assert found == {name: value for name, value in alone.items() if name.startswith("bleu")}
+    assert [many[i]["bleu_p_value"] for i in (0, 3)] == [1, pytest.approx(1 / (R + 1))]  # alike, and perfect
+    assert many[0]["bleu_p_sacrebleu"] == 1
+    assert many[0]["bleu_difference_ci95"] == [0, 0]
+
+
+def test_the_share_of_lost_half_samples_is_that_of_a_loop():
+    systems = [score(outputs, REFERENCES) for outputs in OUTPUTS]
+    wins = np.zeros(len(systems))
+    for sampled in np.random.default_rng(SEED).choice(N, size=(50, N // 2), replace=True):
+        theirs = bleu(BASELINE, sampled)
+        for number, system in enumerate(systems):
+            sign = np.sign(system.main - BASE.main)
+            wins[number] += sign * (bleu(OUTPUTS[number], sampled) - theirs) > 0
+    assert half_sample_p_values(systems, BASE, resamples=50) == pytest.approx(1 - wins / 50)
+
+
+def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.01, 0.01, 1.0]) == pytest.approx([1.0, 0.04, 0.04, 1.0])
+    assert holm([]) == []
+    for m in (1, 7, 73):
+        p = [RNG.random() ** 3 for _ in range(m)]
+        ranked = sorted(p)
+        slow = [min(1.0, max((m - j) * ranked[j] for j in range(ranked.index(each) + 1))) for each in p]
+        assert holm(p) == pytest.approx(slow)
+
+
+# --- right or wrong lines
+
+
+@pytest.mark.parametrize("alone", [(0, 0), (0, 1), (1, 1), (3, 9), (9, 3), (20, 20), (0, 60), (1100, 1023)])
+def test_mcnemars_p_is_that_of_the_binomial_test(alone):
+    ours, theirs = (np.repeat(row, (*alone, 7, 5)) for row in ((1, 0, 1, 0), (0, 1, 1, 0)))
+    expected = binomtest(alone[0], sum(alone), 0.5).pvalue if sum(alone) else 1.0
+    assert mcnemar_p_value(ours, theirs) == pytest.approx(expected)
+
+
+def test_mcnemars_p_stands_beside_the_bootstrap_where_lines_are_right_or_wrong():
+    rng = np.random.default_rng(1)
+    right = [rng.random(N) < share for share in (0.8, 0.7, 0.8)]
+    base, *systems = (scored({"accuracy": np.c_[each, np.ones(N)]}, [ACCURACY]) for each in right)
+    for system, own in zip(systems, right[1:], strict=True):
+        found = compare(system, base, COUNTS)
+        expected = binomtest(int((own & ~right[0]).sum()), int((own != right[0]).sum())).pvalue
+        assert found["accuracy_p_mcnemar"] == pytest.approx(expected)
+    assert compare_many(systems, base, resamples=R) == [compare(system, base, COUNTS) for system in systems]
+    assert not any("mcnemar" in name for name in compare(BASE, BASE, COUNTS))
+    assert score(["yes", "no"], ["yes", "yes"], [ACCURACY]).main == 50
+
+
+def test_mcnemar_rejects_at_most_its_level_where_systems_differ_by_noise_alone():
+    rng = np.random.default_rng(2)
+    p = [mcnemar_p_value(rng.random(211) < 0.85, rng.random(211) < 0.85) for _ in range(1000)]
+    # exact, so below its level rather than at it
+    assert 0.02 < np.mean(np.array(p) < 0.05) < 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5
+
+
+def test_lines_that_do_not_pair_up_are_refused():
+    for hypotheses, references in ((["a"], ["a", "b"]), ([], [])):
+        with pytest.raises(ValueError, match="as many hypotheses as references, at least one; got"):
+            score(hypotheses, references)
+    with pytest.raises(ValueError, match=f"drafts and references of {N} lines, got {N - 1} and {N}"):
+        score_changed(BASE, BASELINE[1:], {}, REFERENCES)
