@@ -113,5 +113,5 @@ class RareWords:
             raise ValueError(
                 f"none of the {self.sentences_seen} sentences has two words and a piece outside the "
                 f"{self.rank} most frequent "
-                f"({self._different} different ones are in the training text); take a smaller --rare-rank"
+                f"({self._different} different ones are in the training text); take a smaller rare_rank"
             )

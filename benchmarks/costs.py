@@ -68,9 +68,9 @@ def gates(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"])
     from headgates.lightning_modules.precision import resolve_precision
 
     precision = resolve_precision("auto")
-    plain = product_step(copy.deepcopy(model), config.finetune, precision)
+    plain = product_step(copy.deepcopy(model), config.finetuning, precision)
     gated = gated_step(
-        model, config.finetune, config.gates, lam=config.lam, kinds=config.kinds, precision=precision
+        model, config.finetuning, config.gates, lam=config.lam, kinds=config.kinds, precision=precision
     )
     return {PLAIN: lambda: plain.block(batches), "with gates": lambda: gated.block(batches)}
 

@@ -450,7 +450,7 @@ class CTranslate2Model(LineTranslator):
                 raise ValueError(
                     f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} "
                     "positions that were exported; "
-                    "split it, or train with a larger --model.max-positions"
+                    "split it, or train with a larger model.max_positions"
                 )
 
     def ruled_out(self, ids: Sequence[int]) -> bool:

@@ -161,8 +161,8 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
             if rows != len(vocab):
                 raise ValueError(
                     f"dict.{language}.txt in {folder} has {len(vocab)} entries, the four special ones "
-                    f"counted, but the model has {rows} "
-                    f"{side} embeddings; take the dictionaries that it was trained with: --dictionaries DIR"
+                    f"counted, but the model has {rows} {side} embeddings; take the dictionaries that it was "
+                    f"trained with: fairseq:FILE,dict=DIR"
                 )
         model = converted(checkpoint, joint=source is target)
         names = {side: {name: f"vocab.{side}.{name}" for name in files[side]} for side in files}
@@ -224,8 +224,8 @@ def languages(checkpoint: Checkpoint, folder: Path, options: ForeignOptions) -> 
     if len(pairs) != 1:
         raise ValueError(
             f"{checkpoint.path} does not say its languages, and the files in {folder} do not either: give "
-            "--src-lang and --tgt-lang, for "
-            "which there must be dict.SRC.txt and dict.TGT.txt; --dictionaries names another folder"
+            "fairseq:FILE,src=SRC,tgt=TGT, for "
+            "which there must be dict.SRC.txt and dict.TGT.txt; dict=DIR names another folder"
         )
     return pairs.pop()
 

@@ -288,18 +288,19 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
     marian = type(tokenizer).__name__ == "MarianTokenizer"
     needed = ("target",) if marian else SIDES if known else ()
     for side in SIDES:
-        flag, code = f"--{side[:3].replace('sou', 'src').replace('tar', 'tgt')}-lang", given[side]
+        flag, code = {"source": "src", "target": "tgt"}[side], given[side]
         if code is None and side in needed and known:
             raise ValueError(
-                f"this model has several languages: give {flag}, one of {shortened(', '.join(sorted(known)))}"
+                f"this model has several languages: give hf:NAME,{flag}=LANGUAGE, one of "
+                f"{shortened(', '.join(sorted(known)))}"
             )
         if code is not None and (side not in needed or not known):
             raise ValueError(
-                f"{flag} {code}: this model's tokenizer has no token for a {side} language; leave it out"
+                f"{flag}={code}: this model's tokenizer has no token for a {side} language; leave it out"
             )
         if code is not None and code not in known:
             raise ValueError(
-                f"{flag} {code}{did_you_mean(code, known)}: expected one of "
+                f"{flag}={code}{did_you_mean(code, known)}: expected one of "
                 f"{shortened(', '.join(sorted(known)))}"
             )
     return {side: code for side, code in given.items() if code is not None}

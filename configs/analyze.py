@@ -52,12 +52,17 @@ class AnalyzeConfig(SourceOptions):
     )
     kinds: list[str] = setting(KINDS, "kinds of attention to look at, comma-separated", items=KINDS)
     labels: list[str] = setting(
-        [], f"syntax: relations, by CLEAR's or UD's names; default those of {', '.join(LABELS)} that occur"
+        [],
+        f"syntax: relations, by CLEAR's or UD's names; default those of {', '.join(LABELS)} that occur",
+        rare=True,
     )
     rare_rank: int = setting(
-        0, "rare: so many most frequent pieces are not rare; 0 is 500 (the paper), for toy 50", at_least=0
+        0,
+        "rare: so many most frequent pieces are not rare; 0 is 500 (the paper), for toy 50",
+        at_least=0,
+        rare=True,
     )
-    split: Literal["valid", "test"] = setting("valid", "text to look at")
+    split: Literal["valid", "test"] = setting("valid", "text to look at", rare=True)
     text: str | None = setting(
         None,
         "look at these source sentences instead, a file of lines or CoNLL-U (.conllu, .conllu.gz); no "
@@ -72,11 +77,13 @@ class AnalyzeConfig(SourceOptions):
         "gate-gradient",
         "lrp: how relevance is shared; gate-gradient takes one backward pass, the others walk step by "
         "step (ratio: paper)",
+        rare=True,
     )
     lrp_aggregation: Literal["step", "sum"] = setting(
         "step",
         "lrp: step takes shares at every generation step and then the mean (the paper); sum adds the "
         "steps first, for less time",
+        rare=True,
     )
     examples: int = setting(3, "sentences of the text whose attention the report draws", at_least=0)
     examples_from: str | None = setting(
@@ -93,10 +100,10 @@ class AnalyzeConfig(SourceOptions):
             raise ValueError("SOURCES: expected at least one run folder, got none")
         for flag, given, what in (
             ("--parses", self.parses is not None, "syntax"),
-            ("--labels", bool(self.labels), "syntax"),
-            ("--rare-rank", self.rare_rank > 0, "rare"),
-            ("--lrp-rule", self.lrp_rule != "gate-gradient", "lrp"),
-            ("--lrp-aggregation", self.lrp_aggregation != "step", "lrp"),
+            ("labels", bool(self.labels), "syntax"),
+            ("rare_rank", self.rare_rank > 0, "rare"),
+            ("lrp_rule", self.lrp_rule != "gate-gradient", "lrp"),
+            ("lrp_aggregation", self.lrp_aggregation != "step", "lrp"),
         ):
             if given and self.what and what not in self.what:
                 raise ValueError(f"{flag} is for {what}, but --what is {', '.join(self.what)}; add {what}")

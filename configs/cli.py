@@ -66,7 +66,7 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
-    flagged = {name: setting for name, setting in settings.items() if setting.help}
+    flagged = {name: setting for name, setting in settings.items() if setting.help}  # or `--set`
     flags = _positionals(words, flagged) + _flags(words, flagged)
     given = {name for name, _ in flags}
     for name in sorted(given):
@@ -147,7 +147,9 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
     if shell not in shtab.SUPPORTED_SHELLS:
         raise ConfigError(f"--completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
     return str(
-        shtab.complete(_parser([each for each in all_settings(config_class) if each.help], prog=prog), shell)
+        shtab.complete(
+            _parser([each for each in all_settings(config_class) if each.has_flag], prog=prog), shell
+        )
     )
 
 
@@ -162,7 +164,8 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
         "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; "
         "lists take commas or spaces."
     )
-    settings = [setting for setting in all_settings(config_class) if setting.help]
+    described = [setting for setting in all_settings(config_class) if setting.help]
+    settings = [setting for setting in described if setting.has_flag]
     named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
     usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
     listed = [setting for setting in settings if not setting.positional and (everything or not setting.group)]
@@ -181,7 +184,14 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
             group.title = f"{group.title}: {heading.strip().splitlines()[0].rstrip('.')}"
     # jsonargparse lists `--kinds+` (append) beside every list; `read` takes the plain form alone
     text = re.sub(r", --[\w.-]+\+ \S+", "", parser.format_help()).rstrip()
-    if everything or not headings:
+    if everything:
+        rare = [setting for setting in described if setting.rare]
+        text += "\n\nin a --config file or by --set NAME=VALUE alone:\n" if rare else ""
+        for setting in rare:
+            about = f"{setting.name}: {setting.help} (default: {json.dumps(setting.default)})"
+            text += textwrap.fill(about, 110, initial_indent="  ", subsequent_indent="      ") + "\n"
+        return text.rstrip()
+    if not headings:
         return text
     text += "\n\nin groups, explained by --help-all:\n"
     for name, heading in headings.items():
@@ -241,12 +251,24 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
             raise ConfigError(f"unexpected {word!r}: {before}settings are given as --flag VALUE")
         option, equals, text = word.partition("=")
         name = option.lstrip("-").replace("-", "_")
+        if option == "--set":
+            given = text if equals else words.pop(0) if words else "nothing"
+            name, equals, text = given.partition("=")
+            name = name.replace("-", "_")
+            if not equals or name not in settings:
+                near = _nearest(name, settings, flags=False)
+                raise ConfigError(f"--set: expected NAME=VALUE of a setting, got {given}{near}")
+            if words and re.match(r"[\w.]+=", words[0]):  # --set A=1 B=2
+                words.insert(0, "--set")
+        elif name in settings and settings[name].rare:
+            raise ConfigError(f"{option} is no flag: give it in a --config file, or by --set {name}=VALUE")
         if name == "config":
             setting = Setting("config", str, None, "", "")
         elif option.startswith("--") and name in settings:
             setting = settings[name]
         else:
-            raise ConfigError(f"unknown flag {option}{_nearest(name, [*settings, 'config'], flags=True)}")
+            flagged = [each.name for each in settings.values() if each.has_flag]
+            raise ConfigError(f"unknown flag {option}{_nearest(name, [*flagged, 'config'], flags=True)}")
         follow = [text] if equals else []
         while not equals and words and not words[0].startswith("--") and (setting.is_list or not follow):
             if setting.hint is bool and words[0].lower() not in ("true", "false"):

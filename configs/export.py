@@ -50,15 +50,16 @@ class ExportConfig(SourceOptions):
     report: Literal["speed"] | None = setting(
         None, "speed: measure the run's systems and formats instead of exporting one"
     )
-    batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once")
+    batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once", rare=True)
     lengths: list[int] = setting(
         [],
         "report: source lengths in pieces, for each the nearest sentences; default the short, middle "
         "and long third",
+        rare=True,
     )
-    beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy")
+    beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy", rare=True)
     repeats: int = setting(
-        5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1
+        5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1, rare=True
     )
     closed: float | None = setting(
         None,

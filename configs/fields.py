@@ -29,18 +29,20 @@ def setting(
     items: Iterable[str] | None = None,
     choices: Iterable[str] | None = None,
     positional: bool = False,
+    rare: bool = False,
     instead_of: str | None = None,
 ) -> Any:
     """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or
     `choices` of a name.
 
     Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a
-    list, any number; with REQUIRED as default they must be given. instead_of: another setting, whose flag may
+    list, any number; with REQUIRED as default they must be given. rare: no flag of
+    its own; a file or `--set NAME=VALUE` gives it. instead_of: another setting, whose flag may
     not stand beside this one's."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {words: limit for words, limit in limits.items() if limit is not None}
     metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
-    metadata |= {"instead_of": instead_of}
+    metadata |= {"instead_of": instead_of, "rare": rare}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -58,6 +60,8 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
             field.metadata.get("items"),
         )
         flag = prefix + SPELT.get(field.name, field.name).replace("_", "-")
+        if field.metadata.get("rare"):
+            flag = flag.removeprefix("--").replace("-", "_")
         if dataclasses.is_dataclass(value):
             check_ranges(value, f"{flag}.")
             continue
@@ -102,10 +106,15 @@ class Setting:
     required: bool = False
     known: tuple[str, ...] = ()  # names of a table that the setting takes
     instead_of: str | None = None
+    rare: bool = False
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def has_flag(self) -> bool:
+        return bool(self.help) and not self.rare
 
     @property
     def is_list(self) -> bool:
@@ -114,7 +123,7 @@ class Setting:
     @property
     def display_name(self) -> str:
         """As it is called in the terminal: --train.lr, or SOURCE for words before the flags."""
-        return self.name.upper() if self.positional else self.flag
+        return self.name if self.rare else self.name.upper() if self.positional else self.flag
 
     @property
     def may_be_none(self) -> bool:
@@ -185,6 +194,7 @@ def all_settings(config_class: type, prefix: str = "", group: str = "") -> Itera
             required,
             known,
             instead_of,
+            field.metadata.get("rare", False),
         )
 
 

@@ -17,22 +17,26 @@ class HardConcreteOptions:
     """Hard Concrete gates (Louizos et al. 2018, Voita et al. 2019)."""
 
     log_alpha: float = setting(
-        2.5, "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed"
+        2.5,
+        "starting value; from 2.4 on the test gate is exactly 1, so a converged model is not disturbed",
+        rare=True,
     )
-    beta: float = setting(0.33, "temperature of the Concrete distribution", above=0)
-    gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0)
-    zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1)
+    beta: float = setting(0.33, "temperature of the Concrete distribution", above=0, rare=True)
+    gamma: float = setting(-0.1, "left end of the stretched interval, below 0", below=0, rare=True)
+    zeta: float = setting(1.1, "right end of the stretched interval, above 1", above=1, rare=True)
 
 
 @dataclass(frozen=True)
 class SubsetOptions:
     """Exactly K heads in every draw (Li et al. 2021)."""
 
-    temperature: float = setting(1.0, "subset: temperature of the gradient at the first step", above=0)
-    final_temperature: float = setting(
-        0.1, "subset: temperature of the gradient at the end of `anneal_steps`", above=0
+    temperature: float = setting(
+        1.0, "subset: temperature of the gradient at the first step", above=0, rare=True
     )
-    anneal_steps: int = setting(100, "subset: steps over which the temperature falls", at_least=0)
+    final_temperature: float = setting(
+        0.1, "subset: temperature of the gradient at the end of `anneal_steps`", above=0, rare=True
+    )
+    anneal_steps: int = setting(100, "subset: steps over which the temperature falls", at_least=0, rare=True)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class GateMethod:
 
     @property
     def scratch(self) -> str:
-        """The row of the same open heads on random weights, with --from-scratch."""
+        """The row of the same open heads on random weights, trained as the base, then as the gates."""
         return f"{self.name}-scratch"
 
     @property

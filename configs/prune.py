@@ -46,34 +46,39 @@ class PruneConfig(SourceOptions):
         False, "one curve for each of the kinds, the others left whole (Michel et al., section 5)"
     )
     step: float = setting(0.1, "share of the heads that each step of a curve closes", above=0, at_most=1)
-    at_least: int = setting(0, "heads that stay open in every layer", at_least=0)
-    recompute: bool = setting(False, "gradient and reverse: score the open heads anew after every step")
+    at_least: int = setting(0, "heads that stay open in every layer", at_least=0, rare=True)
+    recompute: bool = setting(
+        False, "gradient and reverse: score the open heads anew after every step", rare=True
+    )
     abs: Literal["sentence", "token", "batch"] = setting(
         "sentence",
         "gradient and reverse: absolute value per sentence (the paper), per query position (its code), "
         "per batch (depends on the batches)",
+        rare=True,
     )
     normalise: Literal["l2", "none"] | None = setting(
         None,
         "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for "
         "the other orders",
+        rare=True,
     )
     sentences: int = setting(
         0,
         f"training pairs that scores read, a fixed sample where there are more; 0: {', '.join(OWN_SAMPLE)}",
         at_least=0,
     )
-    random_seeds: int = setting(5, "curves of the random order", at_least=1)
+    random_seeds: int = setting(5, "curves of the random order", at_least=1, rare=True)
     close: str = setting(
         "zero", "; ".join(f"{name}: {closing.words}" for name, closing in CLOSINGS.items()), choices=CLOSINGS
     )
     calibration_sentences: int = setting(
-        1000, "training pairs that --close is calibrated on, a fixed sample; 0 for all", at_least=0
+        1000, "training pairs that --close is calibrated on, a fixed sample; 0 for all", at_least=0, rare=True
     )
     calibration_targets: str = setting(
         "reference",
         "their target side; own: the model's greedy translations, so that the source side is enough",
         choices=TARGETS,
+        rare=True,
     )
     heads: list[int] = setting(
         [],
@@ -87,14 +92,15 @@ class PruneConfig(SourceOptions):
         None, "one: remove each head alone; all-but-one: leave each layer its best head, chosen on validation"
     )
     also: list[str] = setting(
-        [], "with --ablate one: further test sets, corpora by name or folder (also inside --data-dir)"
-    )
-    also_files: list[str] = setting(
-        [], "with --ablate one: a further test set as two files, SOURCE REFERENCE; more sets, more pairs"
+        [],
+        "with --ablate one: further test sets, corpora by name or folder (also inside --data-dir), or two "
+        "files, SOURCE:REFERENCE",
     )
     beam: int = setting(1, "beam width; 1 is greedy", at_least=1)
-    valid_sentences: int = setting(0, "validation pairs to translate, 0 for all", at_least=0)
-    test_sentences: int = setting(0, "test pairs to translate, 0 for all", at_least=0)
+    valid_sentences: int = setting(
+        0, "validation pairs to translate; 0: as --test-sentences", at_least=0, rare=True
+    )
+    test_sentences: int = setting(0, "test pairs, and validation pairs, to translate, 0 for all", at_least=0)
     seed: int = setting(1, "first seed of the random orders", at_least=0, at_most=LARGEST_SEED)
     threads: int = setting(0, "CPU threads for torch, 0 for all", at_least=0)
     fresh: bool = setting(
@@ -104,7 +110,7 @@ class PruneConfig(SourceOptions):
     def __post_init__(self) -> None:
         check_ranges(self)
         asked = ", ".join(self.orders) or "empty"
-        for flag, given in {"--recompute": self.recompute, "--abs": self.abs != "sentence"}.items():
+        for flag, given in {"recompute": self.recompute, "abs": self.abs != "sentence"}.items():
             if given and not USES_GRADIENT & set(self.orders):
                 raise ValueError(f"{flag} is for gradient scores, but --by is {asked}; add --by gradient")
         if self.sentences and not READS_PAIRS & set(self.orders):
@@ -125,19 +131,11 @@ class PruneConfig(SourceOptions):
             if given and not CLOSINGS[self.close].calibrated:
                 calibrated = ", ".join(name for name, closing in CLOSINGS.items() if closing.calibrated)
                 raise ValueError(
-                    f"--calibration-{name} is for --close {calibrated}; --close {self.close} needs no text"
+                    f"calibration_{name} is for --close {calibrated}; --close {self.close} needs no text"
                 )
         self.check_heads()
-        if (self.also or self.also_files) and self.ablate != "one":
-            raise ValueError(
-                "--also and --also-files repeat --ablate one on another test set; give --ablate one too"
-            )
-        if len(self.also_files) % 2:
-            count = len(self.also_files)
-            raise ValueError(
-                f"--also-files: expected pairs of files, SOURCE REFERENCE, got {count}: "
-                f"{', '.join(self.also_files)}"
-            )
+        if self.also and self.ablate != "one":
+            raise ValueError("--also repeats --ablate one on another test set; give --ablate one too")
 
     def check_heads(self) -> None:
         """Raises ValueError at --heads or --save that cannot be done, as far as the settings alone tell."""
@@ -158,7 +156,7 @@ class PruneConfig(SourceOptions):
         beside = {
             "--ablate": self.ablate is not None,
             "--each-kind": self.each_kind,
-            "--recompute": self.recompute,
+            "recompute": self.recompute,
             "--step": self.step != 0.1,
         }
         for flag, given in beside.items():

@@ -15,7 +15,6 @@ from headgates.configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from headgates.configs.heads_per_kind import KINDS, parse_budget
 from headgates.configs.methods import METHODS, TARGETS
 from headgates.configs.scores import score_rows
-from headgates.configs.source import ForeignOptions
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
 from headgates.configs.systems import BASES, all_systems, default_systems, learned_rows, systems_in_words
 from headgates.configs.tasks import TASKS
@@ -79,7 +78,9 @@ class ModelConfig(Architecture):
         "sinusoidal",
         f"position vectors: {', '.join(f'{name}: {about}' for name, about in POSITIONS.items())}",
     )
-    max_positions: int = setting(256, "longest sequence, in tokens (rows of the learned table)", at_least=2)
+    max_positions: int = setting(
+        256, "longest sequence, in tokens (rows of the learned table)", at_least=2, rare=True
+    )
     embeddings: Literal["tied", "tied-decoder", "separate"] = setting(
         "tied",
         "tied: source, target and output share one table (needs a joint vocabulary); tied-decoder: "
@@ -89,7 +90,7 @@ class ModelConfig(Architecture):
         0.05, "probability of dropping a residual, embedding or feed-forward unit", at_least=0, below=1
     )
     attention_dropout: float = setting(
-        0.0, "probability of dropping an attention weight", at_least=0, below=1
+        0.0, "probability of dropping an attention weight", at_least=0, below=1, rare=True
     )
 
     @property
@@ -123,6 +124,7 @@ class TextConfig:
         500_000,
         "training pairs that vocabularies are trained on, a fixed sample where there are more; 0 for all",
         at_least=0,
+        rare=True,
     )
 
 
@@ -134,8 +136,10 @@ class SearchConfig:
     length_penalty: float = setting(
         1.0, "a hypothesis of n tokens scores log p / n**length_penalty", at_least=0
     )
-    max_ratio: float = setting(2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0)
-    max_extra: int = setting(10, "see max_ratio", at_least=1)
+    max_ratio: float = setting(
+        2.0, "longest hypothesis: max_ratio * source pieces + max_extra", at_least=0, rare=True
+    )
+    max_extra: int = setting(10, "see max_ratio", at_least=1, rare=True)
     batch_tokens: int = setting(
         8000, "source pieces, padding counted, times beam, translated at once", at_least=1
     )
@@ -162,7 +166,7 @@ def check_runs(runs: str) -> None:
 
 
 @dataclass(frozen=True)
-class FitConfig(ForeignOptions):
+class FitConfig:
     """`fit.py`: train a base model, put gates on its heads, compare.
 
     python fit.py --gate l0 --lambda 0.01
@@ -176,19 +180,14 @@ class FitConfig(ForeignOptions):
 
     data: str | None = setting(
         "toy",
-        "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files, plain or "
-        ".gz, or hf:NAME (Hugging Face)",
+        "a named corpus (toy, multi30k), a folder with {train,valid,test}.{src,tgt} files or links, plain "
+        "or .gz, or hf:NAME (Hugging Face)",
     )
     data_dir: str | None = setting(
         None, "folder that holds local copies of named corpora, searched before downloading"
     )
     src: str = setting("en", "source language: the files' suffix")
     tgt: str = setting("de", "target language: the files' suffix")
-    train_files: list[str] = setting(
-        [], "explicit training files: SOURCE TARGET (then valid-files and test-files too)", instead_of="data"
-    )
-    valid_files: list[str] = setting([], "explicit validation files: SOURCE TARGET")
-    test_files: list[str] = setting([], "explicit test files: SOURCE TARGET")
     task: str = setting("translation", f"what the model is trained for: {', '.join(TASKS)}", choices=TASKS)
     encoder: str | None = setting(
         None, "classify: the Hugging Face encoder that is fine-tuned, a folder or a name on the hub"
@@ -213,20 +212,11 @@ class FitConfig(ForeignOptions):
     curve: list[int] = setting(
         [], "numbers of heads, from many to few: each starts from the smaller model of the one before"
     )
-    fewest: bool = setting(
-        False,
-        "a curve down to a sixteenth of the heads; the run's system has the fewest that lose at most "
-        "--max-drop",
-    )
-    max_drop: float = setting(
-        0.3,
-        "accepted loss on validation, in points of the metric that decides; its 95% bound may be 0.7 more",
+    max_drop: float | None = setting(
+        None,
+        "find the fewest heads that lose at most so many points on validation (its 95% bound may be 0.7 "
+        "more), over --curve or eight numbers down to a sixteenth; default with --curve: 0.3",
         at_least=0,
-    )
-    from_scratch: bool = setting(
-        False,
-        "one more row: the same open heads from random weights, trained as the base, then as long as "
-        "the gates (Voita et al. 2019)",
     )
     freeze_decoder: bool = setting(
         False, "train gates, encoder and its own embeddings only (Voita et al. 2019, section 6.2)"
@@ -273,23 +263,16 @@ class FitConfig(ForeignOptions):
         5.0, "minutes of training between checkpoints within an epoch, 0: none by time", at_least=0
     )
     checkpoint_steps: int = setting(
-        0, "optimiser steps between checkpoints within an epoch, 0: none by steps", at_least=0
+        0, "optimiser steps between checkpoints within an epoch, 0: none by steps", at_least=0, rare=True
     )
     fresh: bool = setting(False, "repeat a finished run: its folder is emptied first")
-    greedy_sentences: int = setting(
+    sentences: int = setting(
         0,
-        "training pairs that scores of post-hoc rows read, a fixed sample; 0: each score's own number, "
-        "16,000 for greedy",
+        "training pairs that scores read, a fixed sample; 0: each score's own number, all for --dynamics",
         at_least=0,
     )
     dynamics: list[int] = setting(
         [], "epochs of the base, from 1, after which 0 to 90% of its heads are pruned (curves/dynamics.csv)"
-    )
-    dynamics_sentences: int = setting(
-        0, "training pairs for the importance of --dynamics, the first so many; 0 for all", at_least=0
-    )
-    dynamics_valid_sentences: int = setting(
-        0, "validation pairs translated by --dynamics, 0 for all", at_least=0
     )
     systems: list[str] = setting(
         [],
@@ -297,7 +280,9 @@ class FitConfig(ForeignOptions):
         f"{', '.join(default_systems('l0'))}",
         items=all_systems(),
     )
-    test_sentences: int = setting(0, "evaluate on this many test sentences, 0 for all", at_least=0)
+    test_sentences: int = setting(
+        0, "translate this many test (and, for --dynamics, validation) sentences, 0 for all", at_least=0
+    )
     model: ModelConfig = field(default_factory=ModelConfig)
     text: TextConfig = field(default_factory=TextConfig)
     train: StageConfig = field(default_factory=StageConfig)
@@ -312,8 +297,6 @@ class FitConfig(ForeignOptions):
             object.__setattr__(
                 self, "systems", default_systems(self.gate)
             )  # the class is frozen for everybody else
-        if self.from_scratch and self.gate in METHODS and METHODS[self.gate].scratch not in self.systems:
-            object.__setattr__(self, "systems", [*self.systems, METHODS[self.gate].scratch])
         check_ranges(self)
         self._check_gate()
         self._check_name()
@@ -334,7 +317,7 @@ class FitConfig(ForeignOptions):
             )
         if text.max_length + 1 > model.max_positions:
             raise ValueError(
-                f"--text.max-length: expected less than --model.max-positions {model.max_positions} (the "
+                f"--text.max-length: expected less than model.max_positions {model.max_positions} (the "
                 f"end of sentence takes one), "
                 f"got {text.max_length}; lower the one or raise the other"
             )
@@ -343,12 +326,11 @@ class FitConfig(ForeignOptions):
                 "--model.embeddings tied needs --text.joint true (one vocabulary); with two take "
                 "tied-decoder or separate"
             )
-        if self.strategy == "fsdp" and "muon" in (self.train.optimizer, self.finetune.optimizer):
+        if self.strategy == "fsdp" and "muon" in (self.train.optimizer, self.finetuning.optimizer):
             raise ValueError(
                 "--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw"
             )
         self._check_dynamics()
-        self._check_files()
 
     def _check_name(self) -> None:
         if self.name is not None and (
@@ -379,19 +361,15 @@ class FitConfig(ForeignOptions):
                 f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate "
                 f"{', '.join(methods[:-1])} or {methods[-1]}"
             )
-        if self.from_scratch and (self.gate not in METHODS or self.task != "translation"):
-            raise ValueError(
-                "--from-scratch trains a translation model with the heads that gates leave open; give "
-                "--gate, or leave it out"
-            )
-
+        if self.task != "translation" and (scratch := [row for row in self.systems if "-scratch" in row]):
+            raise ValueError(f"--systems {scratch[0]} trains a translation model anew; leave it out")
         if (
             self.finetune.dropout
             and self.task == "translation"
             and not (self.model.dropout or self.model.attention_dropout)
         ):
             raise ValueError(
-                f"--finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has "
+                f"finetune.dropout {self.finetune.dropout:g}: a model made with --model.dropout 0 has "
                 f"none to change; leave it out"
             )
         if self.distill.sequences and self.task != "translation":
@@ -425,14 +403,23 @@ class FitConfig(ForeignOptions):
     @property
     def is_curve(self) -> bool:
         """Whether one run goes through many numbers of heads."""
-        return bool(self.curve or self.fewest)
+        return bool(self.curve) or self.max_drop is not None
+
+    @property
+    def drop_limit(self) -> float:
+        """Points that a number of heads may lose to be accepted."""
+        return 0.3 if self.max_drop is None else self.max_drop
+
+    @property
+    def finetuning(self) -> StageConfig:
+        """All settings of the training that starts from the base."""
+        return self.finetune.stage(self.train)
 
     def _check_curve(self) -> None:
-        flag = "--curve" if self.curve else "--fewest"
-        if self.heads is not None or self.heads_per_kind or self.from_scratch:
+        flag = "--curve" if self.curve else "--max-drop"
+        if self.heads is not None or self.heads_per_kind:
             raise ValueError(
-                f"{flag} goes through many numbers of heads; leave --heads, --heads-per-kind and "
-                f"--from-scratch out"
+                f"{flag} goes through many numbers of heads; leave --heads and --heads-per-kind out"
             )
         if self.gate not in METHODS:
             raise ValueError(f"{flag} trains gates; leave --gate {self.gate} out")
@@ -490,22 +477,4 @@ class FitConfig(ForeignOptions):
             raise ValueError(
                 f"--dynamics: expected epochs of the base's training, 1 to {self.train.epochs}, each once, "
                 f"got {got}"
-            )
-
-    def _check_files(self) -> None:
-        given = {
-            "--train-files": self.train_files,
-            "--valid-files": self.valid_files,
-            "--test-files": self.test_files,
-        }
-        for flag, files in given.items():
-            if len(files) not in (0, 2):
-                raise ValueError(
-                    f"{flag}: expected two files, SOURCE TARGET, got {len(files)}: {', '.join(files)}"
-                )
-        missing = [flag for flag, files in given.items() if not files]
-        if 0 < len(missing) < 3:
-            raise ValueError(
-                f"explicit files come together; {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} missing"
             )

@@ -1,8 +1,8 @@
-"""Settings of every script that takes a SOURCE: how a model of another library is read, and the text that it
-is used with."""
+"""What a SOURCE is (a run folder, or PREFIX:PLACE for a model of another library), and the settings of the
+text that such a model is used with."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+import re
+from dataclasses import dataclass
 
 from headgates.configs.fields import setting
 
@@ -20,22 +20,33 @@ def is_foreign(source: object) -> bool:
     return bool(colon) and prefix in SOURCES
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ForeignOptions:
-    """How a model of another library is read."""
+    """How a model of another library is read, as the end of a SOURCE says, such as
+    `hf:NAME,src=eng_Latn,tgt=deu_Latn`."""
 
-    src_lang: str | None = setting(
-        None, "language that a model of many languages reads, as the model calls it, such as eng_Latn"
-    )
-    tgt_lang: str | None = setting(None, "language that it writes")
-    dictionaries: str | None = setting(
-        None, "fairseq: folder of dict.SRC.txt, dict.TGT.txt and BPE codes; default the checkpoint's own"
-    )
+    src_lang: str | None = None  # src=: the language that it reads, as the model calls it
+    tgt_lang: str | None = None  # tgt=: that it writes
+    dictionaries: str | None = None  # dict=: fairseq's folder of dict.SRC.txt, dict.TGT.txt and BPE codes
+
+
+OPTIONS = {"src": "src_lang", "tgt": "tgt_lang", "dict": "dictionaries"}
+
+
+def split_source(source: object) -> tuple[str, str, ForeignOptions]:
+    """The prefix and the place of a foreign SOURCE, and the options that end it. Raises ValueError at one
+    that is given twice."""
+    prefix, _, rest = str(source).partition(":")
+    place, *ends = re.split(f",({'|'.join(OPTIONS)})=", rest)
+    given = {OPTIONS[name]: value for name, value in zip(ends[::2], ends[1::2], strict=True)}
+    if 2 * len(given) < len(ends):
+        raise ValueError(f"{source}: expected each of src=, tgt= and dict= once")
+    return prefix, place, ForeignOptions(**given)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions(ForeignOptions):
-    """The same, with a text: one run folder is made for each."""
+class SourceOptions:
+    """The text of a model of another library: one run folder is made for each."""
 
     data: str | None = setting(
         None, "text for a model of another library: a named corpus or a folder; runs have their own"
@@ -46,9 +57,3 @@ class SourceOptions(ForeignOptions):
     runs: str = setting(
         "runs", "folder in which the run of a model of another library is made, and found again"
     )
-
-
-def foreign_options(config: ForeignOptions) -> dict[str, Any]:
-    """The options that were given, by name."""
-    given = {field.name: getattr(config, field.name) for field in fields(ForeignOptions)}
-    return {name: value for name, value in given.items() if value is not None}

@@ -1,7 +1,7 @@
 """Settings of training: of the base, of what starts from it, of gates, and of learning from the base
 itself."""
 
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from headgates.configs.closing import LASTING
@@ -43,21 +43,33 @@ class StageConfig:
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(StageConfig):
-    """Training that starts from the base, with gates, after greedy pruning and without either alike."""
+class FinetuneConfig:
+    """Training that starts from the base, with gates, after pruning and without either alike; what is not
+    here is as in the base's training."""
 
     epochs: int = setting(3, "passes over the training data", at_least=1)
     lr: float = setting(1e-3, "peak learning rate of the model's weights", above=0)
-    muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0)
-    warmup_steps: int = setting(
-        50, "steps of linear warm-up before the inverse-square-root decay", at_least=0
-    )
+    optimizer: Literal["adamw", "muon"] | None = setting(None, "default that of --train.optimizer", rare=True)
+    muon_lr: float = setting(6e-3, "peak learning rate of Muon's matrices", above=0, rare=True)
+    warmup_steps: int = setting(50, "steps of linear warm-up", at_least=0, rare=True)
     dropout: float | None = setting(
         None,
         "dropout of the model while it trains on; default that of the base",
         at_least=0,
         below=1,
+        rare=True,
     )
+
+    def stage(self, train: StageConfig) -> StageConfig:
+        """All settings of the stage. train: those of the base."""
+        return replace(
+            train,
+            epochs=self.epochs,
+            optimizer=self.optimizer or train.optimizer,
+            lr=self.lr,
+            muon_lr=self.muon_lr,
+            warmup_steps=self.warmup_steps,
+        )
 
 
 @dataclass(frozen=True)
@@ -79,14 +91,18 @@ class GateTraining:
         0.0,
         "how far apart gates start by a score, from the middle of its order to its ends; 0: all alike",
         at_least=0,
+        rare=True,
     )
-    head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES)
+    head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES, rare=True)
     settle_when: Literal["share", "decided"] = setting(
         "share",
         "decided: as soon as no head has changed between open and closed for `patience` steps, at the "
         "latest at the share",
+        rare=True,
     )
-    patience: int = setting(60, "steps without a change after which the heads count as decided", at_least=1)
+    patience: int = setting(
+        60, "steps without a change after which the heads count as decided", at_least=1, rare=True
+    )
     close: str = setting(
         "zero",
         "once decided: zero, train on; otherwise the weights go back to where they began, closed in this way",
@@ -105,7 +121,7 @@ class DistillConfig:
         at_most=1,
     )
     temperature: float = setting(
-        1.0, "logits are divided by it, and the divergence multiplied by its square", above=0
+        1.0, "logits are divided by it, and the divergence multiplied by its square", above=0, rare=True
     )
     sequences: float = setting(
         0.0,

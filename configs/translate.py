@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgates.configs.schema import REQUIRED, check_ranges, setting
-from headgates.configs.source import ForeignOptions
 
 
 @dataclass(frozen=True)
-class TranslateConfig(ForeignOptions):
+class TranslateConfig:
     """`translate.py`: lines in, lines out, in order, from any run.
 
     echo "The old dog sleeps." | python translate.py runs/toy-en-de-l0-0.01-s1
@@ -28,7 +27,10 @@ class TranslateConfig(ForeignOptions):
         0, "source pieces, padding counted, times beam, translated at once; 0 for the run's own", at_least=0
     )
     window: int = setting(
-        1000, "lines read ahead at most, to be sorted by length; the first windows are smaller", at_least=1
+        1000,
+        "lines read ahead at most, to be sorted by length; the first windows are smaller",
+        at_least=1,
+        rare=True,
     )
     n_best: int = setting(
         0,

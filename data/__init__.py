@@ -3,13 +3,13 @@ every --help answers at once; batches are in data.batching and data.corpus, voca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
 from headgates.data.named import multi30k
-from headgates.data.parallel import Corpus, folder_files, read_files, read_folder
+from headgates.data.parallel import Corpus, folder_files, read_folder
 from headgates.data.text import DataError
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
@@ -41,27 +41,15 @@ def load_corpus(
     data_dir: str | Path | None = None,
     src: str | None = None,
     tgt: str | None = None,
-    train_files: Sequence[str] | None = None,
-    valid_files: Sequence[str] | None = None,
-    test_files: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Corpus:
-    """Return the corpus that --data and the flags about files name.
+    """Return the corpus that --data names.
 
-    Explicit files, each [SOURCE, TARGET], come first; then a name in CORPORA (write ./toy for a folder called
-    toy), or PREFIX:PLACE with a prefix in CORPUS_FILES; then a folder, as given or inside data_dir. seed: of
-    corpora that are generated; it does not follow the training seed, so that the text stays the same. Raises
-    DataError at an unknown
-    name."""
-    if train_files or valid_files or test_files:
-        return read_files(
-            train_files=train_files, valid_files=valid_files, test_files=test_files, src=src, tgt=tgt
-        )
+    A name in CORPORA comes first (write ./toy for a folder called toy), or PREFIX:PLACE with a prefix in
+    CORPUS_FILES; then a folder, as given or inside data_dir. seed: of corpora that are generated; it does not
+    follow the training seed, so that the text stays the same. Raises DataError at an unknown name."""
     if data is None:
-        raise DataError(
-            f"no text: give --data with a folder or one of {', '.join(CORPORA)}, or --train-files, "
-            "--valid-files and --test-files"
-        )
+        raise DataError(f"no text: give --data with a folder or one of {', '.join(CORPORA)}")
     if str(data) in CORPORA:
         return CORPORA[str(data)](src=src, tgt=tgt, data_dir=data_dir, seed=seed)
     prefix, colon, place = str(data).partition(":")

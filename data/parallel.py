@@ -173,40 +173,6 @@ def gathered(
     return ParallelText([source for source, _ in kept], [target for _, target in kept], skipped)
 
 
-def read_files(
-    *,
-    train_files: Sequence[str] | None,
-    valid_files: Sequence[str] | None,
-    test_files: Sequence[str] | None,
-    src: str | None,
-    tgt: str | None,
-) -> Corpus:
-    """Return the corpus of six files, two for each argument: [SOURCE, TARGET]. Raises DataError if some are
-    missing."""
-    given = {"train": train_files, "valid": valid_files, "test": test_files}
-    missing = [f"--{split}-files" for split, files in given.items() if not files]
-    if missing:
-        flags = ", ".join(f"--{split}-files" for split in given)
-        raise DataError(
-            f"explicit files need all of {flags}, each SOURCE and TARGET; missing: {', '.join(missing)}"
-        )
-    texts = {}
-    for split, files in given.items():
-        if files is None or isinstance(files, str) or len(files) != 2:
-            raise DataError(f"--{split}-files takes two files, SOURCE and TARGET; got {files!r}")
-        texts[split] = read_pairs(files[0], files[1], skip_empty=split != "test")
-    about = f"training text {' and '.join(map(str, train_files or ()))}"
-    return Corpus(
-        texts["train"],
-        texts["valid"],
-        texts["test"],
-        name="files",
-        description=about,
-        src=src or "",
-        tgt=tgt or "",
-    )
-
-
 def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corpus:
     """Return the corpus of a folder. Raises DataError as `folder_files` does, and where a file cannot be
     read."""

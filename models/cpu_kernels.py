@@ -55,7 +55,7 @@ def change_dropout(model: nn.Module, p: float) -> None:
     changed = [m for m in model.modules() if isinstance(m, Dropout | nn.Dropout) and m.p > 0]
     if p and not changed:
         raise ValueError(
-            f"--finetune.dropout {p:g}: the model was made without dropout, so there is none to change; "
+            f"finetune.dropout {p:g}: the model was made without dropout, so there is none to change; "
             "leave it out"
         )
     for module in changed:

@@ -308,7 +308,7 @@ class Transformer(nn.Module):
                 raise ValueError(
                     f"a {side} of {end} tokens is longer than the {self.config.max_positions} learned "
                     "positions; "
-                    "split it, or train with a larger --model.max-positions"
+                    "split it, or train with a larger model.max_positions"
                 )
             positions = getattr(self, f"{side}_positions").weight[start:end]
         else:

@@ -134,7 +134,7 @@ def warnings_of(rows: Sequence[ResultRow], config: dict[str, Any], reference: st
         warm_up, steps = config.get(group, {}).get("warmup_steps", 0), stage.get("steps")
         if steps is not None and warm_up >= steps:
             lines.append(
-                f"{row.system}: the learning rate never reached its peak (--{group}.warmup-steps {warm_up}, "
+                f"{row.system}: the learning rate never reached its peak ({group}.warmup_steps {warm_up}, "
                 f"and {steps} steps); lower it or train for longer"
             )
         if not row.is_base or not stage:

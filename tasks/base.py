@@ -58,28 +58,20 @@ class Task(ABC):
         there."""
 
     def other_text(self, settings: Mapping[str, Any], place: str, own: Corpus) -> tuple[str, ParallelText]:
-        """The name and the test lines of another corpus, for a run of these settings and the text `own`.
+        """The name and the test lines of another corpus, or of SOURCE:REFERENCE, two aligned files, for a run
+        of these settings and the text `own`.
         Raises ValueError where it is not there, or is not of the run's kind."""
-        files: dict[str, Any] = {"train_files": [], "valid_files": [], "test_files": []}
-        found = self.load_text({**settings, **files, "data": place})
+        source, _, reference = place.partition(":")
+        if (path := Path(source)).is_file():
+            stem = path.name.removesuffix(".gz").removesuffix(f".{settings.get('src')}")
+            return f"{path.resolve().parent.name}-{stem}", read_pairs(source, reference, skip_empty=False)
+        found = self.load_text({**settings, "data": place})
         return found.name, found.test
-
-    def other_files(
-        self, settings: Mapping[str, Any], source: str, reference: str
-    ) -> tuple[str, ParallelText]:
-        """The same for two aligned files; the name is that of the source file and its folder."""
-        path = Path(source)
-        stem = path.name.removesuffix(".gz").removesuffix(f".{settings.get('src')}")
-        return f"{path.resolve().parent.name}-{stem}", read_pairs(source, reference, skip_empty=False)
 
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         """What the names of runs begin with, such as toy-en-de, and what is done to the text, in words: en to
         de."""
-        text = (
-            "files"
-            if settings.get("train_files")
-            else Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
-        )
+        text = Path(str(settings.get("data")).removeprefix("hf:")).name.replace(":", "-")
         return (
             f"{text}-{settings.get('src')}-{settings.get('tgt')}",
             f"{settings.get('src')} to {settings.get('tgt')}",

@@ -73,14 +73,6 @@ class Classification(Task):
     def other_text(self, settings: Mapping[str, Any], place: str, own: Corpus) -> tuple[str, ParallelText]:
         return other_labelled(place, like=own.train)
 
-    def other_files(
-        self, settings: Mapping[str, Any], source: str, reference: str
-    ) -> tuple[str, ParallelText]:
-        raise ValueError(
-            "--also-files takes a text and its translation; give labelled text with --also: a file, .tsv "
-            "or .jsonl, or a folder"
-        )
-
     def run_words(self, settings: Mapping[str, Any]) -> tuple[str, str]:
         encoder = Path(str(settings.get("encoder"))).name
         name = str(settings.get("data")).removeprefix("hf:").rstrip("/").replace(":", "-")

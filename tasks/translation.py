@@ -61,9 +61,8 @@ class Translation(Task):
     searches = True
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
-        names = ("data_dir", "src", "tgt", "train_files", "valid_files", "test_files")
-        files: dict[str, Any] = {name: settings.get(name) for name in names}
-        return load_corpus(settings.get("data"), **files)
+        names = ("data_dir", "src", "tgt")
+        return load_corpus(settings.get("data"), **{name: settings.get(name) for name in names})
 
     def heads_by_kind(self, config: FitConfig) -> dict[str, int]:
         model = config.model

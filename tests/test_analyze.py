@@ -136,7 +136,7 @@ def test_the_plain_command_makes_maps_tables_cards_and_figures_and_the_second_ca
     again = json.loads((place / "cards.json").read_text())
     assert json.dumps({key: again[key] for key in again if key != "made"}) == words
     code, out, _ = analyze_here(
-        base.path, *FEW, "--what", "confidence,rare", "--rare-rank", "20"
+        base.path, *FEW, "--what", "confidence,rare", "--set", "rare_rank=20"
     )  # other settings: done anew, those alone
     assert code == 0
     assert "confidence: there already" in out
@@ -230,14 +230,22 @@ def test_the_page_draws_attention_on_sentences_of_the_reader_as_the_model_transl
 
 def test_what_cannot_be_counted_is_left_out_unless_it_was_asked_for(base, analyze_here):
     code, out, error = analyze_here(
-        base.path, "--sentences", "1", "--rare-rank", "700", "--examples", "0", "--lrp-aggregation", "sum"
+        base.path,
+        "--sentences",
+        "1",
+        "--set",
+        "rare_rank=700",
+        "--examples",
+        "0",
+        "--set",
+        "lrp_aggregation=sum",
     )
     assert code == 0, error
     assert "left out: rare: none of the 1 sentences" in out
     assert "survival is counted over runs with gates" in out
-    code, _, error = analyze_here(base.path, "--sentences", "1", "--rare-rank", "700", "--what", "rare")
+    code, _, error = analyze_here(base.path, "--sentences", "1", "--set", "rare_rank=700", "--what", "rare")
     assert code == 1
-    assert_one_line(error, "smaller --rare-rank")
+    assert_one_line(error, "smaller rare_rank")
 
 
 # ---------------------------------------------------------------- what is refused
@@ -267,7 +275,7 @@ def test_runs_of_two_bases_unfinished_runs_and_missing_runs_are_one_line_each(
     ("words", "expected"),
     [
         (
-            ["--what", "syntax", "--labels", "nsubjj"],
+            ["--what", "syntax", "--set", "labels=nsubjj"],
             ["no word of the parses has the label 'nsubjj'", "did you mean"],
         ),
         (["--what", "rare", "--kinds", "cross"], ["rare looks at enc-self attention", "add enc-self"]),
@@ -311,7 +319,7 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     )
     assert (before["curves"], [head["confidence"] for head in before["heads"]]) == ([], [None] * HEADS)
     prune_here = called(prune)
-    quick = ("--valid-sentences", "5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
+    quick = ("--set", "valid_sentences=5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
     code, out, error = prune_here(base.path, "--by", "gradient", *quick)
     assert code == 0, error
     assert f"report: {base / 'report.html'}" in out
@@ -345,7 +353,15 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
 def test_a_page_that_cannot_be_made_is_said_and_ends_nothing(base, called):
     base.write_text("analysis/base/cards.json", "{")
     code, out, error = called(prune)(
-        base.path, "--by", "weight-norm", "--test-sentences", "7", "--valid-sentences", "5", "--step", "0.5"
+        base.path,
+        "--by",
+        "weight-norm",
+        "--test-sentences",
+        "7",
+        "--set",
+        "valid_sentences=5",
+        "--step",
+        "0.5",
     )
     assert code == 0, error
     assert "no report page: " in out

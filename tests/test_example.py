@@ -142,7 +142,15 @@ def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatc
     code, out, error = called(translate)(gated(runs).path, "--input", "in.txt", "--quiet")
     assert (code, out) == (0, "Der alte Hund sieht eine Katze.\n"), error
     code, out, error = called(prune)(
-        gated(runs).path, "--by", "weight-norm", "--step", "1", "--valid-sentences", 5, "--test-sentences", 5
+        gated(runs).path,
+        "--by",
+        "weight-norm",
+        "--step",
+        "1",
+        "--set",
+        "valid_sentences=5",
+        "--test-sentences",
+        5,
     )
     assert code == 0, error
     assert list((dense_run(gated(runs)) / "curves").glob("weight-norm*.csv"))

@@ -217,7 +217,9 @@ def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
     assert "--report measures all formats" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
 
 
-@pytest.mark.parametrize("words", [["--batch-sizes", "0,4"], ["--beams", "5,5"], ["--lengths", "-1"]])
+@pytest.mark.parametrize(
+    "words", [["--set", "batch_sizes=0,4"], ["--set", "beams=5,5"], ["--set", "lengths=-1"]]
+)
 def test_a_report_of_nothing_is_refused(run, export_here, words):
     code, _, error = export_here(run.path, "--report", "speed", *words)
     assert code == 2
@@ -229,7 +231,7 @@ def test_the_report_gets_the_settings(run, export_here, monkeypatch):
 
     asked = []
     monkeypatch.setattr(speed, "report", asked.append)
-    code, _, error = export_here(run.path, "--report", "speed", "--beams", "1", "--quick")
+    code, _, error = export_here(run.path, "--report", "speed", "--set", "beams=1", "--quick")
     assert code == 0, error
     (config,) = asked
     assert (config.source, config.beams, config.quick, config.batch_sizes) == (

@@ -318,7 +318,7 @@ def test_a_new_source_becomes_a_run_that_translates_and_is_pruned(extended, tmp_
     shutil.copy(extended / "runs/plain-base/best.pt", foreign / "model.pt")
     shutil.copy(extended / "runs/plain-base/vocab.model", foreign)
     (tmp_path / "lines.txt").write_text("the dog sleeps\n", encoding="utf-8")
-    few = ("--step", "0.5", "--valid-sentences", "9", "--test-sentences", "9", "--threads", "1")
+    few = ("--step", "0.5", "--set", "valid_sentences=9", "--test-sentences", "9", "--threads", "1")
     theirs, ours, _ = call(
         extended,
         ["translate.py", f"folder:{foreign}", "--input", tmp_path / "lines.txt", "--beam", "2"],

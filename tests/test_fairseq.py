@@ -56,7 +56,7 @@ def test_translate_says_what_fairseq_generate_said(tmp_path):
 
 def test_its_heads_are_pruned_and_looked_at_and_it_goes_out_as_it_came_in(text, called, tmp_path):
     options = ["--data", text, "--threads", "1"]
-    few = ["--sentences", "11", "--valid-sentences", "5", "--test-sentences", "5"]
+    few = ["--sentences", "11", "--set", "valid_sentences=5", "--test-sentences", "5"]
     code, _, error = called(prune)(SOURCE, *options, "--by", "gradient", "--step", "0.5", *few)
     assert code == 0, error
     code, _, error = called(analyze)(

@@ -49,8 +49,6 @@ def test_a_folder_is_translated_pruned_explained_and_gated(hf_folder, text, tmp_
     few = (
         "--finetune.epochs",
         "1",
-        "--finetune.bleu-sentences",
-        "0",
         "--systems",
         "base,l0,l0-removed,greedy",
         "--name",

@@ -90,9 +90,7 @@ def flags(tiny_flags: list[str]) -> list[str]:
 def one(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the runs of one process that accumulates the batches of two."""
     runs = tmp_path_factory.mktemp("one")
-    ((code, _, error),) = launched(
-        "one", [*flags, "--train.accumulate", "2", "--finetune.accumulate", "2", "--runs", str(runs)]
-    )
+    ((code, _, error),) = launched("one", [*flags, "--train.accumulate", "2", "--runs", str(runs)])
     assert code == 0, error
     return runs
 
@@ -228,8 +226,8 @@ def test_two_processes_that_are_killed_within_an_epoch_end_as_if_they_were_not(f
         "0.1",
         "--systems",
         "base,l0",
-        "--checkpoint-steps",
-        "2",
+        "--set",
+        "checkpoint_steps=2",
         "--devices",
         "2",
         "--resume",

@@ -18,7 +18,7 @@ from headgates.workbench.folder import RunFolder
 from headgates.workbench.table import read_table
 
 ROOT = Path(__file__).parents[1]
-FEW = ["--valid-sentences", "19", "--test-sentences", "17"]
+FEW = ["--set", "valid_sentences=19", "--test-sentences", "17"]
 SUFFIX = "-v19-t17"
 HEADS = 6
 
@@ -73,7 +73,14 @@ def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here
 
 
 def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
-    words = ["--by", "gradient,ablation,random,weight-norm,reverse", "--random-seeds", "2", "--step", "0.5"]
+    words = [
+        "--by",
+        "gradient,ablation,random,weight-norm,reverse",
+        "--set",
+        "random_seeds=2",
+        "--step",
+        "0.5",
+    ]
     code, _, error = prune_here(base.path, *words, *FEW)
     assert code == 0, error
     suffix = f"-step0.5{SUFFIX}"
@@ -127,9 +134,9 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--abs", "token", "--normalise", "none"], f"gradient-token-raw-step0.5{SUFFIX}"),
-        (["--abs", "batch", "--sentences", "101"], f"gradient-batch-n101-step0.5{SUFFIX}"),
-        (["--recompute", "--at-least", "1"], f"gradient-recompute-step0.5-atleast1{SUFFIX}"),
+        (["--set", "abs=token", "--set", "normalise=none"], f"gradient-token-raw-step0.5{SUFFIX}"),
+        (["--set", "abs=batch", "--sentences", "101"], f"gradient-batch-n101-step0.5{SUFFIX}"),
+        (["--set", "recompute=true", "--set", "at_least=1"], f"gradient-recompute-step0.5-atleast1{SUFFIX}"),
         (["--kinds", "cross,enc-self", "--beam", "2"], f"gradient-step0.5-beam2{SUFFIX}-enc-self+cross"),
     ],
 )
@@ -170,7 +177,7 @@ def test_the_gated_run_is_a_point_beside_the_curve_where_it_was_measured_alike(r
 
 
 def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here, monkeypatch):
-    words = [base.path, "--by", "weight-norm,random", "--random-seeds", "1", "--step", "0.5", *FEW]
+    words = [base.path, "--by", "weight-norm,random", "--set", "random_seeds=1", "--step", "0.5", *FEW]
     code, first, _ = prune_here(*words)
     assert code == 0
     monkeypatch.setattr("headgates.models.translator.Translator.translate", None)
@@ -181,7 +188,7 @@ def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here
 
 
 def test_an_interrupted_curve_goes_on_where_it_stopped(base, prune_here):
-    words = [str(base.path), "--by", "random", "--random-seeds", "3", "--step", "0.3", *FEW]
+    words = [str(base.path), "--by", "random", "--set", "random_seeds=3", "--step", "0.3", *FEW]
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "prune.py"), *words],
         stdout=subprocess.PIPE,
@@ -266,9 +273,7 @@ def test_an_ablation_is_repeated_on_other_test_sets_and_correlated(base, prune_h
         "one",
         "--also",
         other_text,
-        "--also-files",
-        other_text / "valid.en",
-        other_text / "valid.de",
+        f"{other_text}/valid.en:{other_text}/valid.de",
         *FEW,
     ]
     code, out, error = prune_here(base.path, *words)
@@ -367,7 +372,7 @@ def test_a_corpus_that_the_vocabulary_cannot_encode_is_refused_before_anything_i
     assert code == 1
     assert_one_line(error, "cannot encode", tmp_path.name, "source pieces are unknown", "from en to de")
     code, _, error = prune_here(
-        base.path, "--ablate", "one", "--also-files", tmp_path / "test.de", tmp_path / "test.en", *FEW
+        base.path, "--ablate", "one", "--also", f"{tmp_path}/test.de:{tmp_path}/test.en", *FEW
     )
     assert code == 1
     assert_one_line(error, "cannot encode", "reference pieces are unknown")
@@ -382,7 +387,7 @@ def test_a_corpus_that_is_not_there_is_refused(base, prune_here):
 def test_files_that_do_not_pair_up_are_refused(base, prune_here, other_text):
     (other_text / "test.de").write_text("eine Zeile\n")
     code, _, error = prune_here(
-        base.path, "--ablate", "one", "--also-files", other_text / "test.en", other_text / "test.de", *FEW
+        base.path, "--ablate", "one", "--also", f"{other_text}/test.en:{other_text}/test.de", *FEW
     )
     assert code == 1
     assert_one_line(error, "13 lines", "1:")

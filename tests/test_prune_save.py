@@ -12,7 +12,7 @@ from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table
 
-FEW = ["--valid-sentences", "19", "--test-sentences", "17", "--calibration-sentences", "50"]
+FEW = ["--set", "valid_sentences=19", "--test-sentences", "17", "--set", "calibration_sentences=50"]
 HEADS = 6
 
 
@@ -129,8 +129,8 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
 
 
 def test_curves_that_close_in_another_way_have_files_and_fingerprints_of_their_own(base, prune_here):
-    words = ["--by", "weight-norm", "--step", "0.5", "--valid-sentences", "19", "--test-sentences", "17"]
-    for more in ([], ["--close", "repair", "--calibration-sentences", "50"]):
+    words = ["--by", "weight-norm", "--step", "0.5", "--set", "valid_sentences=19", "--test-sentences", "17"]
+    for more in ([], ["--close", "repair", "--set", "calibration_sentences=50"]):
         assert prune_here(base.path, *words, *more)[0] == 0
     plain, repaired = (f"weight-norm{part}-step0.5-v19-t17" for part in ("", "-repair-c50"))
     rows = {name: read_table(base, f"curves/{name}.csv") for name in (plain, repaired)}
@@ -161,7 +161,10 @@ def test_curves_that_close_in_another_way_have_files_and_fingerprints_of_their_o
         (["--heads", "2,2"], ["each once"]),
         (["--heads", "2", "--step", "0.2"], ["--step is for curves"]),
         (["--ablate", "one", "--close", "mean"], ["--ablate closes heads with zero"]),
-        (["--calibration-sentences", "9"], ["--calibration-sentences is for --close mean", "needs no text"]),
+        (
+            ["--set", "calibration_sentences=9"],
+            ["--set calibration_sentences=is for --close mean", "needs no text"],
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(base, prune_here, words, parts):
@@ -200,7 +203,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_overwritten(runs, base, 
 
 def test_few_positions_are_warned_of(base, prune_here, recwarn):
     code, _, error = prune_here(
-        base.path, "--close", "repair", *FEW[:4], "--calibration-sentences", "1", "--heads", "3"
+        base.path, "--close", "repair", *FEW[:4], "--set", "calibration_sentences=1", "--heads", "3"
     )
     assert code == 0, error
     assert (

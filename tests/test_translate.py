@@ -217,7 +217,7 @@ def test_no_more_lines_than_the_window_are_translated_at_once(run, translate_her
         "translate_n_best",
         lambda self, lines, **k: sizes.append(len(lines)) or plain(self, lines, **k),
     )
-    code, out, _ = translate_here(run, "--beam", "1", "--window", "41", text=raw(["the dog"] * 131))
+    code, out, _ = translate_here(run, "--beam", "1", "--set", "window=41", text=raw(["the dog"] * 131))
     assert (code, out.count(b"\n")) == (0, 131)
     assert sizes == [32, 41, 41, 17]
 

@@ -230,7 +230,7 @@ def obstacle(analysed: AnalysedModel, name: str) -> str | None:
             f"{','.join(analysed.config.kinds)}; add {kinds[0]}"
         )
     if name == "lrp" and analysed.config.text is not None:
-        return "lrp starts at the words of translations, and --text has none; use --split for it"
+        return "lrp starts at the words of translations, and --text has none; use --set split=test for it"
     if name == "syntax" and parses_source(analysed) is None:
         return (
             f"syntax needs dependency trees of the {analysed.split} text; give --parses spacy:MODEL or "

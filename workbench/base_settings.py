@@ -13,7 +13,7 @@ from headgates.models.progress import say
 from headgates.workbench.folder import RunFolder, closes_heads
 from headgates.workbench.source import find_run
 
-TEXT = ("data", "src", "tgt", "train_files", "valid_files", "test_files")
+TEXT = ("data", "src", "tgt")
 VOCABULARY = (
     "vocab_size",
     "joint",
@@ -24,9 +24,7 @@ def open_base(config: FitConfig) -> RunFolder:
     """The base of --base. Raises ValueError unless it is a finished run without gates."""
     path = str(config.base)
     if is_foreign(path) and all(getattr(config, name) == getattr(FitConfig(), name) for name in TEXT):
-        raise ValueError(
-            f"--base {path} has no text of its own: give --data, --src and --tgt, or explicit files"
-        )
+        raise ValueError(f"--base {path} has no text of its own: give --data, --src and --tgt")
     folder = first(lambda: find_run(path, config))  # which writes what a foreign model becomes
     folder.check_finished()
     if closes_heads(folder.config()):

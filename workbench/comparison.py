@@ -16,7 +16,7 @@ from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
 from headgates.configs.scores import SCORES, ZERO, ScoreRow
-from headgates.configs.source import ForeignOptions, foreign_options, is_foreign
+from headgates.configs.source import is_foreign
 from headgates.configs.yaml_file import load_yaml
 from headgates.gates import find_sites
 from headgates.lightning_modules.precision import resolve_precision
@@ -196,7 +196,7 @@ class Comparison:
             score = posthoc_methods()[point.method]
             seeds[score, point.seed if SCORES[score].seeded else self.config.seed] = None
         for score, seed in seeds:
-            sentences = self.shared.greedy_sentences
+            sentences = self.shared.sentences
             head_scores(
                 score, ScoreRequest(self.kept, valid=self.kept.lines("valid"), seed=seed, sentences=sentences)
             )
@@ -213,11 +213,8 @@ def shared_settings(config: CompareConfig) -> FitConfig:
     ValueError where the source is no base, or a file holds no settings of fit.py."""
     settings: dict[str, Any] = {}
     if is_foreign(config.source):
-        options = foreign_options(config)
         text = ("data", "src", "tgt")
-        settings |= options | {
-            name: getattr(config, name) for name in text if getattr(config, name) is not None
-        }
+        settings |= {name: getattr(config, name) for name in text if getattr(config, name) is not None}
     else:
         folder = RunFolder.open(config.source)
         settings |= folder.config()
@@ -226,14 +223,11 @@ def shared_settings(config: CompareConfig) -> FitConfig:
                 f"{config.source} closes heads already; a comparison starts from its base, "
                 f"{settings.get('base')}"
             )
-        if given := [name for name in ("data", "src", "tgt") if getattr(config, name) is not None] or list(
-            foreign_options(config)
-        ):
+        if given := [name for name in ("data", "src", "tgt") if getattr(config, name) is not None]:
             raise ValueError(
                 f"--{given[0].replace('_', '-')} is for models of other libraries; {config.source} is a "
                 f"run, which has its own"
             )
-        settings |= {name: None for name in ForeignOptions.__dataclass_fields__}
     if config.fit is not None:
         changes = load_yaml(config.fit)
         from_dict(FitConfig, changes, origin=config.fit)  # its errors name the file

@@ -53,7 +53,7 @@ class DenseModel:
         if isinstance(source.predictor, Translator):
             source.predictor.search = replace(source.predictor.search, beam=config.beam)
         valid, test = (
-            source.lines("valid", config.valid_sentences),
+            source.lines("valid", config.valid_sentences or config.test_sentences),
             source.lines("test", config.test_sentences),
         )
         return cls(source, valid, test, provenance(device_name(), "32", config.seed), config.test_sentences)
@@ -66,11 +66,6 @@ class DenseModel:
         there is none, or the run's vocabularies do not know its script."""
         settings = self.source.config | {"data_dir": self.source.data_dir}
         name, text = self.source.task.other_text(settings, corpus, self.source.corpus)
-        return name, self.encodable(name, text.sources, text.targets)
-
-    def other_files(self, source: str, reference: str) -> tuple[str, Lines]:
-        """The same for two aligned files."""
-        name, text = self.source.task.other_files(self.source.config, source, reference)
         return name, self.encodable(name, text.sources, text.targets)
 
     def learned(self) -> list[dict[str, Any]]:

@@ -27,9 +27,7 @@ def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:
     if config.gates.head_start and config.gate != SCORED:
         scores.append(config.gates.head_start_by)
     counts = {
-        score: config.greedy_sentences or SCORES[score].sample or 0
-        for score in scores
-        if SCORES[score].reads_pairs
+        score: config.sentences or SCORES[score].sample or 0 for score in scores if SCORES[score].reads_pairs
     }
     return {
         score: corpus.drawn(count, of=config.text.train_sentences) for score, count in sorted(counts.items())
@@ -55,9 +53,9 @@ def base_fingerprint(config: FitConfig, corpus: Corpus, precision: str) -> dict[
         **task_named(config.task).made_of(config),
         "model": to_dict(config.model),
         "train": to_dict(config.train),
-        "dynamics": sorted(config.dynamics),
-        "dynamics_sentences": config.dynamics_sentences,
-        "dynamics_valid_sentences": config.dynamics_valid_sentences,
+        "dynamics": [sorted(config.dynamics), config.sentences, config.test_sentences]
+        if config.dynamics
+        else [],
     }
 
 
@@ -77,7 +75,7 @@ def stage_fingerprint(
         **shared_fingerprint(config, corpus, precision),
         "base_hash": base_hash,
         "gate": gate,
-        "finetune": to_dict(config.finetune),
+        "finetune": to_dict(config.finetuning) | {"dropout": config.finetune.dropout},
         "freeze_decoder": config.freeze_decoder,
         "distill": to_dict(config.distill),
         "distill_search": to_dict(config.search) if config.distill.sequences else None,
@@ -89,7 +87,7 @@ def stage_fingerprint(
         "test_digest": digest_lines(*test),
         "kinds": config.kinds,
         "systems": config.systems,
-        "greedy_sentences": config.greedy_sentences,
+        "sentences": config.sentences,
         "score_samples": score_samples(config, corpus),
         "heads": config.heads,
         "heads_per_kind": parse_budget(config.heads_per_kind),
@@ -117,5 +115,4 @@ def as_one_process(config: FitConfig) -> FitConfig:
     all."""
     ranks = config.devices * config.num_nodes
     train = replace(config.train, accumulate=config.train.accumulate * ranks)
-    finetune = replace(config.finetune, accumulate=config.finetune.accumulate * ranks)
-    return replace(config, devices=1, num_nodes=1, train=train, finetune=finetune)
+    return replace(config, devices=1, num_nodes=1, train=train)

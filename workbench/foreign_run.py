@@ -25,7 +25,8 @@ def foreign_run(
     """The run folder in `root` that a foreign model became: a finished base, made now or by an earlier
     command.
 
-    options: how it was read; text: the settings that name its text, none for a model that only translates."""
+    options: how it was read, by their names in a SOURCE; text: the
+    settings that name its text, none for a model that only translates."""
     run_hash = files_hash(
         prefix, foreign.files, {**options, **{name: text[name] for name in text if name != "data_dir"}}
     )
@@ -42,10 +43,9 @@ def foreign_run(
         write_run(
             RunFolder(draft),
             folder.path.name,
-            f"{prefix}:{foreign.name}",
+            f"{prefix}:{foreign.name}" + "".join(f",{name}{value}" for name, value in options.items()),
             foreign.convert(),
             run_hash,
-            options,
             text,
         )
     print(
@@ -60,7 +60,6 @@ def write_run(
     origin: str,
     converted: Converted,
     run_hash: str,
-    options: Mapping[str, Any],
     text: Mapping[str, Any],
 ) -> None:
     """Fill an own folder with weights, tokenizer, settings and origin."""
@@ -84,7 +83,7 @@ def write_run(
         "model": architecture(model)["model"],
         "data": None,
     }
-    settings |= converted.settings | dict(options) | dict(text)
+    settings |= converted.settings | dict(text)
     settings["text"] = limits | converted.settings.get("text", {})
     folder.write_text("config.yaml", to_yaml(from_dict(FitConfig, settings), run_hash=run_hash))
     facts = {"origin": origin, **provenance(device_name(), "32", 0)}

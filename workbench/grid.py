@@ -48,7 +48,7 @@ SLURM_POLL = 2.0  # seconds between looks at jobs
 LINE = "run, or last line"
 WIDTH = 140  # of the table in a log file
 # settings that decide which text is read
-TEXT = ("data", "data_dir", "src", "tgt", "train_files", "valid_files", "test_files", "test_sentences")
+TEXT = ("data", "data_dir", "src", "tgt", "test_sentences")
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""One run, many numbers of heads (`fit.py --curve`, `--fewest`): each count starts from the smaller model of
-the count before, and the fewest heads at an accepted drop are found on validation and confirmed once on the
-test set.
+"""One run, many numbers of heads (`fit.py --curve`, `--max-drop`): each count starts from the smaller model
+of the count before, and the fewest heads at an accepted drop are found on validation and confirmed once on
+the test set.
 
 Files: `K-heads.pt`, the model with K heads; `K-stage.json`, how it was trained; `hypotheses/valid-K.txt`;
 `curve.csv`, a row for each count; `knee.json`, what was accepted and what was found; `heads-curve.png` and
@@ -38,12 +38,12 @@ KNEE = "knee.json"
 
 
 def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFolder:
-    """The run of a configuration with `curve` or `fewest`. The knee of a finished one is found again where
+    """The run of a configuration with `curve` or `max_drop`. The knee of a finished one is found again where
     another drop is accepted.
 
     Raises ValueError at counts that the model does not have."""
     config = lab.config
-    words = f"{'fewest' if config.fewest else 'curve'}{lab.kinds_words}"
+    words = f"{'curve' if config.curve else 'fewest'}{lab.kinds_words}"
     name = config.name or f"{lab.text.prefix}-{config.gate}-{words}-s{config.seed}"
     counts = counts_of(lab.text.load(base), config)
     with lab.run(
@@ -54,7 +54,7 @@ def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
         strict=not config.unique,
         curve=config.curve or "fewest",
     ) as run:
-        if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.max_drop:
+        if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.drop_limit:
             HeadCurve(run).make(continued, counts)
     return run.folder
 
@@ -97,7 +97,7 @@ class HeadCurve:
             rows.append(self.row(count, predictor, scored, drops[-1]))
             write_table(self.folder, "curve.csv", rows)
             self.say_point(rows[-1])
-        found = knee(drops, self.config.max_drop)
+        found = knee(drops, self.config.drop_limit)
         shown = found.heads_open if found is not None else drops[0].heads_open
         name, weights = f"{self.method.name}-{shown}", self.folder / f"{shown}-heads.pt"
         wait()  # for the first rank to have written it
@@ -174,7 +174,7 @@ class HeadCurve:
             "drop": found.mean,
             "drop_bound": found.bound,
             "detectable": found.detectable,
-            "acceptable": found.acceptable(self.config.max_drop),
+            "acceptable": found.acceptable(self.config.drop_limit),
             "parameters": sum(parameter.numel() for parameter in predictor.model.parameters()),
         }
 
@@ -191,7 +191,7 @@ class HeadCurve:
 
     def write_knee(self, found: Drop | None, reference: str, tested: dict[str, Drop]) -> None:
         """knee.json, and the same in words."""
-        limit, first = self.config.max_drop, self.task.metrics[0]
+        limit, first = self.config.drop_limit, self.task.metrics[0]
         content: dict[str, Any] = {
             "max_drop": limit,
             "largest_bound": limit + SLACK,

@@ -153,9 +153,8 @@ class Lab:
                 systems=config.systems,
                 heads=None,
                 heads_per_kind=[],
-                from_scratch=False,
                 curve=[],
-                fewest=False,
+                max_drop=None,
             )
         folder, done = first(
             lambda: claim_run(
@@ -208,7 +207,7 @@ class Lab:
         return [*names, method.scratch, f"{method.scratch}, on"] if method and scratch else names
 
     def score_request(self, source: Source) -> ScoreRequest:
-        sentences = self.config.greedy_sentences
+        sentences = self.config.sentences
         return ScoreRequest(source, valid=source.lines("valid"), seed=self.config.seed, sentences=sentences)
 
 
@@ -267,7 +266,7 @@ class Run:
             data = distilled_data(self.text, self.folder, self.base)
         data.accumulate = stage.accumulate
         data.seed = seed  # a new order of batches: the seed of the stage, not of the base again
-        stages = self.lab.stages  # those of --fewest are known once the model's heads are counted
+        stages = self.lab.stages  # those of --max-drop are known once the model's heads are counted
         result = run_stage(
             name,
             module,
@@ -312,7 +311,7 @@ class Run:
         return self.train(
             name,
             predictor,
-            config.finetune,
+            config.finetuning,
             prefix=prefix,
             seeded_as=seeded_as,
             distilled=True,

@@ -63,7 +63,5 @@ def check_fit(config: FitConfig) -> None:
     check_data_dir(config.data_dir)
     if config.base is not None:
         check_run(config.base)
-    if config.task == "translation":
-        check_files(*config.train_files, *config.valid_files, *config.test_files)
-        if config.data is not None and not config.train_files:
-            check_text(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)
+    if config.task == "translation" and config.data is not None:
+        check_text(config.data, data_dir=config.data_dir, src=config.src, tgt=config.tgt)

@@ -75,4 +75,4 @@ def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Repo
 def is_curve(config: dict[str, Any]) -> bool:
     """Whether a run went through many numbers of heads, each a smaller model, so that it has no gates of its
     own to read."""
-    return bool(config.get("curve") or config.get("fewest"))
+    return bool(config.get("curve")) or config.get("max_drop") is not None

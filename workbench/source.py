@@ -20,7 +20,8 @@ import torch
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
-from headgates.configs.source import SOURCES, ForeignOptions, SourceOptions, foreign_options, is_foreign
+from headgates.configs.schema import FitConfig
+from headgates.configs.source import OPTIONS, SOURCES, SourceOptions, is_foreign, split_source
 from headgates.data import Corpus
 from headgates.data.batch import Batch
 from headgates.data.corpus import TranslationData
@@ -109,7 +110,7 @@ def open_source(
     dense: bool = False,
     finished: bool = False,
     device: str | None = None,
-    options: ForeignOptions | None = None,
+    options: SourceOptions | FitConfig | None = None,
 ) -> Source:
     """Open a trained model.
 
@@ -144,18 +145,19 @@ def open_source(
     )
 
 
-def find_run(source: str | Path, options: ForeignOptions | None = None) -> RunFolder:
+def find_run(source: str | Path, options: SourceOptions | FitConfig | None = None) -> RunFolder:
     """The run folder of a SOURCE; what a foreign model became lies in the options' `runs`. Raises ValueError
     if there is none, naming the nearest, or if a run is given options that are for other libraries'
     models."""
     options = options or SourceOptions()
-    given, text = foreign_options(options), text_settings(options)
-    prefix, _, location = str(source).partition(":")
+    text = text_settings(options)
     if is_foreign(source):
-        foreign = imported(SOURCES[prefix])(location, options)
-        return foreign_run(prefix, foreign, getattr(options, "runs", "runs"), given, text)
-    if given or (text and isinstance(options, SourceOptions)):
-        flag = f"--{next(iter(given or text)).replace('_', '-')}"
+        prefix, place, reading = split_source(source)
+        foreign = imported(SOURCES[prefix])(place, reading)
+        given = {f"{name}=": value for name, option in OPTIONS.items() if (value := getattr(reading, option))}
+        return foreign_run(prefix, foreign, options.runs, given, text)
+    if text and isinstance(options, SourceOptions):
+        flag = f"--{next(iter(text)).replace('_', '-')}"
         raise ValueError(
             f"{flag} is for models of other libraries ({', '.join(SOURCES)}); {source} is a run, which has "
             f"its own: leave it out"
@@ -163,11 +165,11 @@ def find_run(source: str | Path, options: ForeignOptions | None = None) -> RunFo
     return RunFolder.open(source)
 
 
-def text_settings(options: ForeignOptions) -> dict[str, Any]:
+def text_settings(options: SourceOptions | FitConfig) -> dict[str, Any]:
     """The settings that name the text of a model of another library; none where it is given none."""
-    names = ("data", "src", "tgt", "train_files", "valid_files", "test_files", "data_dir")
-    given = {name: value for name in names if (value := getattr(options, name, None))}
-    return given if given.keys() & {"data", "train_files"} else {}
+    names = ("data", "src", "tgt", "data_dir")
+    given = {name: value for name in names if (value := getattr(options, name))}
+    return given if "data" in given else {}
 
 
 def prediction_settings(source: Source) -> dict[str, Any]:

@@ -95,10 +95,8 @@ def dynamics(run: Run) -> list[Dynamics]:
     config, text = run.config, run.text
     if not config.dynamics:
         return []
-    data = run.task.data(
-        run.folder.path, text.corpus, text.settings, train_sentences=config.dynamics_sentences
-    )
-    validated = data.split("valid").numbers[: config.dynamics_valid_sentences or None]
+    data = run.task.data(run.folder.path, text.corpus, text.settings, train_sentences=config.sentences)
+    validated = data.split("valid").numbers[: config.test_sentences or None]
     valid = (
         [text.corpus.valid.sources[number] for number in validated],
         [text.corpus.valid.targets[number] for number in validated],

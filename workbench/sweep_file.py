@@ -71,8 +71,9 @@ def trials(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[str]]
     words = words_after_program(content.get("command", [*STARTS[:2], "${program}", FLAGS[0]]))
     for point in itertools.islice(itertools.product(*values.values()), cap):
         trial = dict(zip(values, point, strict=True))
-        flags = [f"--{name}={value}" for name, value in trial.items()]
-        command = [part for word in words for part in (flags if word in FLAGS else [word])]
+        bare = [f"{name}={value}" for name, value in trial.items()]
+        flags = {word: [f"--{each}" for each in bare] for word in FLAGS} | {"${args_no_hyphens}": bare}
+        command = [part for word in words for part in flags.get(word, [word])]
         yield {name: value for name, value in trial.items() if len(values[name]) > 1}, command
 
 

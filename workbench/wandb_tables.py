@@ -13,7 +13,7 @@ from headgates.workbench.row import ResultRow
 from headgates.workbench.source import Lines
 
 # settings that may be paths
-PATHS = ("data", "data_dir", "train_files", "valid_files", "test_files", "base", "runs", "encoder")
+PATHS = ("data", "data_dir", "base", "runs", "encoder")
 RECORDED = ("commit", "device", "versions")  # facts of the process that trained the run
 NUMBERS = ("log_alpha", "open_prob", "open")  # of a head
 SENTENCES = 50  # number of test sentences in the table of translations

@@ -72,7 +72,7 @@ def draw_figures(run: "Run") -> None:
 
         reference = folder.read_json("result.json")["reference"]
         title = f"{folder.path.name}: {metric.title} lost on validation against {reference}"
-        limit, rows = run.config.max_drop, read_table(folder, "curve.csv")
+        limit, rows = run.config.drop_limit, read_table(folder, "curve.csv")
         draw_knee(rows, folder / "heads-curve", metric=metric, limit=limit, title=title)
 
 

@@ -34,13 +34,12 @@ def run() -> None:
 def prune(config: "PruneConfig") -> None:
     """Draw the curves and make the ablations that the configuration asks for, and bring the report pages up
     to date."""
-    from headgates.workbench.named_paths import check_data_dir, check_files, check_run, new_run
+    from headgates.workbench.named_paths import check_data_dir, check_run, new_run
     from headgates.workbench.processes import join
 
     join()
     check_run(config.source)
     check_data_dir(config.data_dir)
-    check_files(*config.also_files)
     new_run(config)
     # only now: these take seconds to import, and --help, a mistyped flag and a wrong path need none of them
     from headgates.report.fill import update_pages
@@ -49,9 +48,6 @@ def prune(config: "PruneConfig") -> None:
     dense = DenseModel.open(config)
     print(f"{dense.folder.path}: the model without gates; results are written there", flush=True)
     others = [dense.other(corpus) for corpus in config.also]
-    others += [
-        dense.other_files(*pair) for pair in zip(config.also_files[::2], config.also_files[1::2], strict=True)
-    ]
     if config.heads:
         points(dense, config)
     elif config.orders:

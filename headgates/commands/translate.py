@@ -150,7 +150,7 @@ def load(config: "TranslateConfig") -> tuple[LineTranslator, int, str]:
                     f"--device {config.device}: {str(error).strip().splitlines()[0]}; take cpu, or leave "
                     f"it out"
                 ) from None
-        source = open_source(config.source, config.system, device=config.device, options=config)
+        source = open_source(config.source, config.system, device=config.device)
         plain = (
             config.n_best <= 1
             and not config.scores

@@ -103,7 +103,7 @@ def test_no_rare_sentence_says_how_many_pieces_there_are():
         ValueError, match=r"none of the 1 sentences .* outside the 500 most frequent \(7 different ones"
     ):
         rare.rarest()
-    with pytest.raises(ValueError, match="smaller --rare-rank"):
+    with pytest.raises(ValueError, match="smaller rare_rank"):
         rare.chance()
 
 

@@ -207,7 +207,7 @@ def test_languages_come_from_the_flags_the_checkpoint_the_text_or_the_sizes(tmp_
     random_checkpoint(path, source_lang=None, target_lang=None)  # its German dictionary is smaller
     assert read(str(path), ForeignOptions()).convert().settings["src"] == "en"
     random_checkpoint(path, source_lang=None, target_lang=None, share_all_embeddings=True)
-    with pytest.raises(ValueError, match="give --src-lang and --tgt-lang"):
+    with pytest.raises(ValueError, match="give fairseq:FILE,src=SRC,tgt=TGT"):
         opened(path)
     assert read(str(path), ForeignOptions(src_lang="de", tgt_lang="en")).convert().settings["tgt"] == "en"
     (tmp_path / "bin").mkdir()

@@ -355,23 +355,31 @@ def test_weights_of_torch_s_own_kind_are_read(hf_folder, tmp_path, converted):
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("nllb", ForeignOptions(src_lang="eng_Latn"), "several languages: give --tgt-lang, one of "),
-        ("nllb", ForeignOptions(tgt_lang="deu_Latn"), "several languages: give --src-lang, one of "),
-        ("mbart", ForeignOptions(src_lang="en", tgt_lang="de_DE"), "--src-lang en"),
+        (
+            "nllb",
+            ForeignOptions(src_lang="eng_Latn"),
+            "several languages: give hf:NAME,tgt=LANGUAGE, one of ",
+        ),
+        (
+            "nllb",
+            ForeignOptions(tgt_lang="deu_Latn"),
+            "several languages: give hf:NAME,src=LANGUAGE, one of ",
+        ),
+        ("mbart", ForeignOptions(src_lang="en", tgt_lang="de_DE"), "src=en"),
         (
             "m2m_100",
             ForeignOptions(src_lang="en", tgt_lang="deu"),
-            r"--tgt-lang deu \(did you mean 'de'\?\): expected one of",
+            r"tgt=deu \(did you mean 'de'\?\): expected one of",
         ),
         (
             "marian",
             ForeignOptions(tgt_lang="fra"),
-            "--tgt-lang fra: this model's tokenizer has no token for a target language",
+            "tgt=fra: this model's tokenizer has no token for a target language",
         ),
         (
             "marian-languages",
             ForeignOptions(src_lang="eng", tgt_lang="fra"),
-            "--src-lang eng: .* no token for a source language",
+            "src=eng: .* no token for a source language",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from headgates.configs.cli import ConfigError, config_hash, from_dict, parse, re
 from headgates.configs.export import ExportConfig
 from headgates.configs.fields import all_settings
 from headgates.configs.prune import PruneConfig
-from headgates.configs.schema import Architecture, FitConfig, ModelConfig
+from headgates.configs.schema import FitConfig, ModelConfig
 from headgates.configs.sweep import ParetoConfig, SweepConfig
 from headgates.configs.translate import TranslateConfig
 
@@ -31,11 +31,10 @@ def test_no_flags_give_the_defaults_of_the_dataclass():
     assert read(FitConfig, []) == FitConfig()
 
 
-FLAGS = [setting for setting in all_settings(FitConfig) if setting.help]
+FLAGS = [setting for setting in all_settings(FitConfig) if setting.has_flag]
 
 
 def test_what_imported_models_alone_have_is_no_flag_but_is_read_from_a_file():
-    assert len(FLAGS) == len(list(all_settings(FitConfig))) - len(dataclasses.fields(Architecture))
     with pytest.raises(ConfigError, match=r"unknown flag --model\.activation"):
         read(FitConfig, ["--model.activation", "gelu"])
     assert from_dict(FitConfig, {"model": {"activation": "gelu"}}).model.activation == "gelu"
@@ -44,6 +43,16 @@ def test_what_imported_models_alone_have_is_no_flag_but_is_read_from_a_file():
 @pytest.mark.parametrize("flag", ["--model.d-model=56", "--model.d_model=56", "--model.d-model 56"])
 def test_dashes_and_underscores_are_the_same_in_names(flag):
     assert read(FitConfig, flag.split()).model.d_model == 56
+
+
+def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
+    for words in (
+        ["--set", "gates.beta=0.5"],
+        ["--config", write(tmp_path / "a.yaml", "gates: {beta: 0.5}")],
+    ):
+        assert read(FitConfig, words).gates.beta == 0.5
+    assert read(FitConfig, ["--set", "seed=3", "gates.beta=0.5", "--src", "x"]).gates.beta == 0.5
+    assert read(FitConfig, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
 
 
 def test_underscores_in_values_are_kept():
@@ -64,16 +73,6 @@ def test_lam_is_spelt_lambda(text, value):
 )
 def test_lists_take_commas_spaces_and_brackets(words):
     assert read(FitConfig, ["--kinds", *words.split(" "), "--seed", "3"]).kinds == ["enc-self", "cross"]
-
-
-def test_explicit_files_are_lists_of_two():
-    argv = ["--train-files", "a.en", "a.de", "--valid-files", "b.en,b.de", "--test-files=c.en,c.de"]
-    config = read(FitConfig, argv)
-    assert (config.train_files, config.valid_files, config.test_files) == (
-        ["a.en", "a.de"],
-        ["b.en", "b.de"],
-        ["c.en", "c.de"],
-    )
 
 
 @pytest.mark.parametrize(
@@ -189,12 +188,16 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--model.dropout 1", ["--model.dropout: expected a number at least 0 and below 1, got 1"]),
         ("--train.epochs 0", ["--train.epochs: expected a number at least 1, got 0"]),
         ("--text.max-tokens 0", ["--text.max-tokens: expected a number at least 1, got 0"]),
-        ("--gates.gamma 0", ["--gates.gamma: expected a number below 0, got 0"]),
-        ("--gates.zeta 1", ["--gates.zeta: expected a number above 1, got 1"]),
+        ("--set gates.gamma=0", ["gates.gamma: expected a number below 0, got 0"]),
+        ("--set gates.zeta=1", ["gates.zeta: expected a number above 1, got 1"]),
         ("--text.joint false", ["--model.embeddings tied needs --text.joint true"]),
-        ("--text.max-length 256", ["--text.max-length", "--model.max-positions 256"]),
-        ("--train-files a.en", ["--train-files: expected two files, SOURCE TARGET, got 1: a.en"]),
-        ("--train-files a.en a.de", ["--valid-files and --test-files are missing"]),
+        ("--text.max-length 256", ["--text.max-length", "model.max_positions 256"]),
+        ("--gates.beta 1", ["--gates.beta is no flag", "--set gates.beta=VALUE"]),
+        (
+            "--set gates.bta=1",
+            ["--set: expected NAME=VALUE of a setting, got gates.bta=1; did you mean gates.beta?"],
+        ),
+        ("--set gates.beta", ["--set: expected NAME=VALUE"]),
         ("--config no/such.yaml", ["no/such.yaml: No such file"]),
     ],
 )
@@ -335,7 +338,7 @@ def test_a_shell_that_nobody_completes_for_is_refused(capsys):
     [
         ("--resume maybe", "--resume: expected true or false, got 'maybe'"),
         ("--seed 4294967296", "--seed: expected a number at least 0 and at most 4294967295, got 4294967296"),
-        ("--data multi30k --train-files a b", "--train-files and --data both say the same; give one of them"),
+        ("--heads 9 --lambda 1", "--lambda and --heads both say the same; give one of them"),
     ],
 )
 def test_values_that_were_once_unclear_or_accepted_are_refused_in_words(argv, error):

@@ -124,12 +124,9 @@ def test_numbers_by_kind_that_do_not_fit_are_refused(words, message):
         read(FitConfig, ["--gate", "subset", "--heads-per-kind", "enc-self=4,dec-self=8,cross=12", *words])
 
 
-def test_from_scratch_asks_for_one_more_row_and_for_gates():
-    assert read(FitConfig, ["--from-scratch", "true"]).systems == [*default_systems("l0"), "l0-scratch"]
-    with pytest.raises(
-        ConfigError, match="--from-scratch trains a translation model with the heads that gates leave open"
-    ):
-        read(FitConfig, ["--from-scratch", "true", "--gate", "none"])
+def test_a_row_from_scratch_needs_a_translation_model():
+    with pytest.raises(ConfigError, match="--systems l0-scratch trains a translation model anew"):
+        read(FitConfig, ["--systems", "base,l0-scratch", "--task", "classify"])
 
 
 def test_an_unknown_method_is_answered_with_the_nearest():

@@ -196,30 +196,6 @@ def test_a_folder_without_text_says_what_it_should_hold(tmp_path):
         load_corpus(tmp_path, src="en", tgt="de")
 
 
-def test_explicit_files_are_read_source_first(tmp_path):
-    write_folder(tmp_path)
-    files = {
-        f"{split}_files": [str(tmp_path / f"{split}.en"), str(tmp_path / f"{split}.de")] for split in WRITTEN
-    }
-    corpus = load_corpus(None, **files)
-    assert (corpus.train.sources, corpus.valid.targets, corpus.test.sources) == (
-        ["a", "b", "c"],
-        ["v"],
-        ["e", "", "f"],
-    )
-
-
-def test_explicit_files_that_are_missing_are_named():
-    with pytest.raises(DataError, match=r"missing: --valid-files, --test-files$"):
-        load_corpus(None, train_files=["a", "b"])
-
-
-@pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], "ab"])
-def test_explicit_files_come_in_twos(files):
-    with pytest.raises(DataError, match="--train-files takes two files, SOURCE and TARGET"):
-        load_corpus(None, train_files=files, valid_files=["a", "b"], test_files=["a", "b"])
-
-
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(
         DataError, match=r"no corpus named 'multi30' \(did you mean 'multi30k'\?\).*toy, multi30k"

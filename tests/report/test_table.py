@@ -75,7 +75,7 @@ def test_a_wide_table_breaks_into_parts_that_each_repeat_the_words():
         (
             [row("l0", 37.0, stage=DONE), BASE],
             {"finetune": {"warmup_steps": 500}},
-            ["--finetune.warmup-steps 500"],
+            ["finetune.warmup_steps 500"],
         ),
         ([row("base", 37.0, stage=DONE)], {}, []),
         ([row("base", 37.0, stage=LONG)], {}, ["not converged"]),

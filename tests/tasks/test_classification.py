@@ -56,10 +56,8 @@ FLAGS = [
         "3",
         "--finetune.lr",
         "0.001",
-        "--finetune.warmup-steps",
-        "5",
-        "--finetune.label-smoothing",
-        "0",
+        "--set",
+        "finetune.warmup_steps=5",
     ),
     *(
         "--gates.lr",
@@ -280,7 +278,7 @@ def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy
     other = write_tsv(tmp_path / "other" / "books.tsv", labelled_sentences(31, 9))
     orders = "gradient,random,weight-norm,obs,fisher,fluctuation,confidence,lrp"
     code, said, wrong = called(prune)(
-        base.path, "--by", orders, "--random-seeds", 1, "--step", 0.5, "--threads", 1
+        base.path, "--by", orders, "--set", "random_seeds=1", "--step", 0.5, "--threads", 1
     )
     assert code == 0, wrong
     drawn = {
@@ -321,7 +319,7 @@ def test_analyze_py_looks_at_attention_and_relevance(copy, called):
     shares = json.loads((base / "analysis/base/lrp.json").read_text())["head_maps"]["share"]
     for row in shares.values():
         assert sum(row) == pytest.approx(1, abs=1e-4)
-    code, _, wrong = called(analyze)(base.path, "--what", "lrp", "--lrp-rule", "ratio", "--threads", 1)
+    code, _, wrong = called(analyze)(base.path, "--what", "lrp", "--set", "lrp_rule=ratio", "--threads", 1)
     assert (code, wrong.count("\n")) == (1, 1)
     assert "walks through a Transformer of ours" in wrong
 
@@ -344,7 +342,18 @@ def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, call
         lambda spec, work: peaks | {"peaks": [3 + i for i in range(len(work))]},
     )
     base = base_of(copy)
-    words = ("--report", "speed", "--closed", 0.5, "--batch-sizes", "1,4", "--repeats", 1, "--threads", 1)
+    words = (
+        "--report",
+        "speed",
+        "--closed",
+        0.5,
+        "--set",
+        "batch_sizes=1,4",
+        "--set",
+        "repeats=1",
+        "--threads",
+        1,
+    )
     code, _, wrong = called(export)(base.path, *words)
     assert code == 0, wrong
     report = json.loads((base / "speed/report.json").read_text())

@@ -54,11 +54,11 @@ def test_the_same_settings_given_again_are_no_contradiction(base, capsys):
 
 def test_pairs_are_as_short_as_the_positions_of_the_base_unless_a_length_is_given(tmp_path):
     folder = RunFolder(tmp_path / "short")
-    short = read(FitConfig, ["--model.max-positions", "37", "--text.max-length", "36", "--gate", "none"])
+    short = read(FitConfig, ["--set", "model.max_positions=37", "--text.max-length", "36", "--gate", "none"])
     folder.write_text("config.yaml", to_yaml(short, run_hash="b" * 12))
     assert with_base_settings(FitConfig(), folder).text.max_length == 36
     assert with_base_settings(read(FitConfig, ["--text.max-length", "5"]), folder).text.max_length == 5
-    with pytest.raises(ValueError, match=r"--text\.max-length: expected less than --model\.max-positions 37"):
+    with pytest.raises(ValueError, match=r"--text\.max-length: expected less than model\.max_positions 37"):
         with_base_settings(read(FitConfig, ["--text.max-length", "90"]), folder)
 
 

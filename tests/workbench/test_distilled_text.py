@@ -134,9 +134,9 @@ def test_dropout_of_a_model_without_any_is_refused_before_anything_is_trained(ti
                 *tiny_flags,
                 "--model.dropout",
                 "0",
-                "--model.attention-dropout",
-                "0",
-                "--finetune.dropout",
-                "0.1",
+                "--set",
+                "model.attention_dropout=0",
+                "--set",
+                "finetune.dropout=0.1",
             ],
         )

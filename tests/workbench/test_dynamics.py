@@ -226,7 +226,7 @@ def test_a_base_with_dynamics_is_another_base_and_the_order_of_epochs_is_none(co
 
 
 def test_a_base_is_pruned_while_it_trains(configure, corpus, capsys):
-    sentences = ("--dynamics-sentences", "29", "--dynamics-valid-sentences", "5")
+    sentences = ("--sentences", "29", "--test-sentences", "5")
     flags = ("--gate", "none", "--train.epochs", "2", "--dynamics", "1,2", *sentences)
     folder = make_runs(configure(*flags))
     found = [(row["epoch"], row["heads_closed"]) for row in read_rows(folder)]

@@ -140,9 +140,7 @@ def test_the_text_the_seed_the_precision_and_the_devices_are_part_of_both():
 def test_a_run_by_many_processes_is_that_of_one_that_accumulates_the_batches_of_all():
     config = FitConfig()
     many = replace(config, devices=3, num_nodes=2, train=replace(config.train, accumulate=2))
-    one = replace(
-        config, train=replace(config.train, accumulate=12), finetune=replace(config.finetune, accumulate=6)
-    )
+    one = replace(config, train=replace(config.train, accumulate=12))
     assert base_fingerprint(many, CORPUS, "32") == base_fingerprint(one, CORPUS, "32")
     assert of(many) == of(one) != of(config)
 
@@ -170,7 +168,7 @@ def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
     """16,000 pairs are enough for importance: a run on no more has read them all."""
     assert samples(FitConfig(), pairs(16_000)) == {"gradient": 0}
     assert samples(FitConfig(), pairs(16_001)) == {"gradient": 16_000}
-    assert samples(FitConfig(greedy_sentences=5), pairs(16_001)) == {"gradient": 5}
+    assert samples(FitConfig(sentences=5), pairs(16_001)) == {"gradient": 5}
     assert samples(FitConfig(systems=["base", "l0", "obs"]), pairs(1001)) == {"obs": 1000}
     config = FitConfig(systems=["base", "l0"])
     assert samples(config, pairs(16_001)) == {}

@@ -24,19 +24,7 @@ WRONG = [
     ),
     (["fit.py", "--runs", "LICENSE"], "--runs: expected the folder of all runs, got the file LICENSE"),
     (["fit.py", "--runs", "LICENSE/runs"], "--runs: expected the folder of all runs, got the file LICENSE"),
-    (
-        [
-            "fit.py",
-            *(
-                word
-                for split in ("train", "valid", "test")
-                for word in (f"--{split}-files", "LICENSE", "LICENCE")
-            ),
-        ],
-        "did you mean",
-    ),
     (["prune.py", "nowhere"], "no run at nowhere"),
-    (["prune.py", RUN, "--ablate", "one", "--also-files", "LICENSE", "nofile"], "no file nofile"),
     (["analyze.py", RUN, "nowhere"], "no run at nowhere"),
     (["analyze.py", RUN, "--text", "nofile"], "no file nofile"),
     (["analyze.py", RUN, "--examples-from", "docs"], "expected a file, got the folder docs"),

@@ -53,18 +53,18 @@ def test_a_stage_that_begins_again_differs_and_is_found_again(finished, tiny_fla
         "subset",
         "--heads",
         "9",
-        "--gates.settle-when",
-        "decided",
-        "--gates.patience",
-        "2",
+        "--set",
+        "gates.settle_when=decided",
+        "--set",
+        "gates.patience=2",
     ]
     flags += [
         "--systems",
         "base,base-continued,subset",
-        "--gates.head-start",
-        "1",
-        "--gates.anneal-steps",
-        "2",
+        "--set",
+        "gates.head_start=1",
+        "--set",
+        "gates.anneal_steps=2",
     ]
     plain, repaired, again = (
         make_runs(read(FitConfig, [*flags, *more]))
@@ -81,7 +81,7 @@ def test_a_stage_that_begins_again_differs_and_is_found_again(finished, tiny_fla
 
 @pytest.mark.parametrize(
     "flags",
-    [["--gates.close", "resample"], ["--gates.close", "repare"], ["--gates.head-start-by", "gradiant"]],
+    [["--gates.close", "resample"], ["--gates.close", "repare"], ["--set", "gates.head_start_by=gradiant"]],
 )
 def test_what_training_cannot_start_from_is_refused(flags):
     with pytest.raises(ConfigError, match=r"expected|choose|one of|did you mean"):

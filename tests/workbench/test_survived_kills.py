@@ -12,12 +12,11 @@ from tests.worlds.killed import PLANNED, Fork, left_of
 RUNS = {
     "distilled": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --systems "
     "base,base-continued,l0-soft,l0,greedy,greedy-finetuned",
-    "decided": "--heads 9 --finetune.epochs 4 --gates.settle-when decided --gates.patience 3 --gates.close "
-    "repair --gates.head-start 2"
+    "decided": "--heads 9 --finetune.epochs 4 --set gates.settle_when=decided --set gates.patience=3 "
+    "--gates.close repair --set gates.head_start=2"
     " --systems base,l0",
     "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
-    "from scratch": "--lambda 0.1 --from-scratch --train.optimizer muon --train.accumulate 3 "
-    "--finetune.accumulate 2 --systems base,l0",
+    "from scratch": "--lambda 0.1 --train.optimizer muon --train.accumulate 3 --systems base,l0,l0-scratch",
 }
 KILLS = 6
 
@@ -36,8 +35,8 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(name, fork, tin
         *tiny_flags[price + 2 :],
         *RUNS[name].split(),
         "--resume",
-        "--checkpoint-steps",
-        "2",
+        "--set",
+        "checkpoint_steps=2",
     ]
     code, moments = fork.fit([*flags, "--runs", str(tmp_path / "whole")])
     assert code == 0

@@ -58,11 +58,13 @@ def test_a_run_keeps_the_number_by_kind_and_the_scores_beside_it_too(configure, 
         "subset",
         "--heads-per-kind",
         "enc-self=1,dec-self=4,cross=3",
-        "--gates.head-start",
-        "2",
+        "--set",
+        "gates.head_start=2",
     )
     run = make_runs(
-        configure(*FEW, *told, "--systems", "base,subset,subset-removed,greedy", "--gates.anneal-steps", "3")
+        configure(
+            *FEW, *told, "--systems", "base,subset,subset-removed,greedy", "--set", "gates.anneal_steps=3"
+        )
     )
     assert run.path.name == f"{text_folder.name}-xx-yy-subset-8-enc-self=1+dec-self=4+cross=3-s1"
     for system in ("subset", "subset-removed", "greedy"):
@@ -86,12 +88,10 @@ def test_a_priced_run_keeps_the_number_learns_from_its_base_and_trains_the_heads
         "9",
         "--distill.weight",
         "0.5",
-        "--distill.temperature",
-        "2",
-        "--from-scratch",
-        "true",
+        "--set",
+        "distill.temperature=2",
     )
-    run = make_runs(configure(*FEW, *told, "--systems", "base,base-continued,l0,greedy-finetuned"))
+    run = make_runs(configure(*FEW, *told, "--systems", "base,base-continued,l0,greedy-finetuned,l0-scratch"))
     assert run.path.name == f"{text_folder.name}-xx-yy-l0-target-9-s1"
     assert stages == [
         "base",

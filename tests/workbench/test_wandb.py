@@ -48,8 +48,6 @@ TRAIN = [
     "3",
     "--finetune.epochs",
     "3",
-    "--finetune.bleu-sentences",
-    "3",
     "--logger",
     "wandb",
 ]

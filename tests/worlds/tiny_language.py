@@ -64,16 +64,16 @@ def tiny_flags(text_folder: Path) -> list[str]:
         "train.warmup-steps": 5,
         "train.bleu-sentences": 3,
         "finetune.epochs": 2,
-        "finetune.optimizer": "adamw",
         "finetune.lr": 0.003,
-        "finetune.warmup-steps": 3,
-        "finetune.bleu-sentences": 0,
         "gates.lr": 0.3,
         "gates.lambda-warmup": 2,
         "lambda": 0.1,
         "search.beam": 2,
     }
-    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))] + [
+        "--set",
+        "finetune.warmup_steps=3",
+    ]
 
 
 @pytest.fixture
