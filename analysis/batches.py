@@ -74,34 +74,34 @@ def query_tokens(model: Any, site: HeadSite, batch: Any) -> Tensor:
         if site.kind == "enc-self":
             return batch.source != model.source_specials.padding
         return batch.target_out != model.target_specials.padding
-    if site.kind != "enc-self" and is_encoder_decoder(model):
-        mask, ids = batch.get("decoder_attention_mask"), batch.get("decoder_input_ids", batch.get("labels"))
-        if mask is None and "decoder_input_ids" not in batch and ids is not None:
-            return ids != IGNORED
-    else:
-        mask, ids = batch.get("attention_mask"), next((batch[name] for name in INPUTS if name in batch), None)
-    if mask is not None:
+    of = "decoder_" if site.kind != "enc-self" and is_encoder_decoder(model) else ""
+    if (mask := batch.get(f"{of}attention_mask")) is not None:
         return mask.bool()
-    if ids is None:
-        raise ValueError(
-            f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
-            "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
-        )
-    return torch.ones(ids.shape[:2], dtype=torch.bool, device=ids.device)
+    for name in ("input_ids", "inputs_embeds"):
+        if of + name in batch:
+            ids = batch[of + name]
+            return torch.ones(ids.shape[:2], dtype=torch.bool, device=ids.device)
+    if of and "labels" in batch:
+        return batch["labels"] != IGNORED
+    raise ValueError(
+        f"the batch has {sorted(batch)}, so the positions of {site.name} are not known; expected "
+        "attention_mask or input_ids, or give queries=, a function (model, site, batch) -> (B, L) bool"
+    )
 
 
-INPUTS = ("input_ids", "inputs_embeds")
+def passed(model: Any, batch: Any) -> Any:
+    """What the model gives for the batch."""
+    return model(**batch) if isinstance(batch, Mapping) else model(batch.source, batch.target_in)
 
 
 def batch_loss(model: Any, batch: Any) -> Tensor:
     """-log p of the batch's targets, summed over all that have a loss."""
+    output = passed(model, batch)
     if not isinstance(batch, Mapping):
-        logits = model(batch.source, batch.target_in)
         padding = model.target_specials.padding
         return F.cross_entropy(
-            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
+            output.flatten(0, 1), batch.target_out.flatten(), ignore_index=padding, reduction="sum"
         )
-    output = model(**batch)
     loss = getattr(output, "loss", None)
     if loss is None:
         raise ValueError(
@@ -129,17 +129,16 @@ def is_causal(model: Any) -> bool:
 @torch.no_grad()
 def sampled_targets(model: Any, batch: Any, generator: torch.Generator) -> Any:
     """The batch with each target sampled from what the model says after the given ones before it."""
+    output = passed(model, batch)
     if not isinstance(batch, Mapping):
         padding = model.target_specials.padding
-        logits = model(batch.source, batch.target_in)
-        logits[..., padding] = -torch.inf
-        return replace(
-            batch, target_out=batch.target_out.where(batch.target_out == padding, sampled(logits, generator))
-        )
-    labels, own = batch["labels"], sampled(model(**batch).logits, generator)
+        output[..., padding] = -torch.inf
+        own = sampled(output, generator)
+        return replace(batch, target_out=own.where(batch.target_out != padding, batch.target_out))
+    labels, own = batch["labels"], sampled(output.logits, generator)
     if labels.dim() > 1 and is_causal(model):
         own = own.roll(1, 1)
-    return {**batch, "labels": labels.where(labels == IGNORED, own)}
+    return {**batch, "labels": own.where(labels != IGNORED, labels)}
 
 
 def sampled(logits: Tensor, generator: torch.Generator) -> Tensor:
@@ -150,14 +149,14 @@ def sampled(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 def top_logits(model: Any, batch: Any) -> tuple[Tensor, Tensor]:
     """The largest logit of every target position, 0 at padding, and (B, T) bool: which there are."""
-    if not isinstance(batch, Mapping):
-        logits, real = model(batch.source, batch.target_in), batch.target_out != model.target_specials.padding
-    else:
-        logits = model(**batch).logits
+    logits, decoder = passed(model, batch), is_encoder_decoder(model)
+    if isinstance(batch, Mapping):
+        logits = logits.logits
         if logits.dim() == 2:  # a class for a sentence
             logits = logits[:, None]
-        kind = "dec-self" if is_encoder_decoder(model) else "enc-self"
-        site = next(iter(find_sites(model)))
-        real = query_tokens(model, HeadSite.at(kind, 0, site.heads), batch)
-        real = real if logits.shape[1] == real.shape[1] else real.new_ones(logits.shape[:2])
+    else:
+        decoder = True
+    site = HeadSite.at("dec-self" if decoder else "enc-self", 0, 1)
+    real = query_tokens(model, site, batch)
+    real = real if logits.shape[1] == real.shape[1] else real.new_ones(logits.shape[:2])
     return logits.max(-1).values * real, real

@@ -45,26 +45,28 @@ class Metric:
 # ---------------------------------------------------------------- BLEU and chrF
 
 
-def sacre_bleu() -> Any:
-    return extra("sacrebleu.metrics.bleu").BLEU(force=True)
+def sacre_metric(name: str, title: str, resampled: Callable[[Floats], Floats], **options: Any) -> Metric:
+    """the metric of sacreBLEU of this name, made with the options."""
 
+    def sacre() -> Any:
+        return getattr(extra(f"sacrebleu.metrics.{name}"), name.upper())(**options)
 
-def sacre_chrf() -> Any:
-    return extra("sacrebleu.metrics.chrf").CHRF()
+    def statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
+        """Of BLEU (N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams. Of chrF
+        (N, 18): hypothesis, reference and matching n-grams, 6 orders."""
+        return np.array(
+            sacre()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
+        )
 
+    def score(sums: Sequence[int]) -> float:
+        return float(sacre()._compute_score_from_stats(list(sums)).score)
 
-def bleu_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    """(N, 10): lengths of hypothesis and reference, matches and totals of 1- to 4-grams."""
-    return np.array(
-        sacre_bleu()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
-    )
+    def signature() -> str:
+        metric = sacre()
+        metric.corpus_score(["a"], [["a"]])  # the number of references is known once something was scored
+        return str(metric.get_signature())
 
-
-def chrf_statistics(outputs: Sequence[str], references: Sequence[str]) -> Floats:
-    """(N, 18): hypothesis, reference and matching n-grams, 6 orders."""
-    return np.array(
-        sacre_chrf()._extract_corpus_statistics(list(outputs), [list(references)]), dtype=np.float64
-    )
+    return Metric(name, title, statistics, score, resampled, signature)
 
 
 def resampled_bleu(stats: Floats) -> Floats:
@@ -92,28 +94,8 @@ def resampled_chrf(stats: Floats) -> Floats:
     return 100 * 5 * precision * recall / np.maximum(4 * precision + recall, 1e-300)
 
 
-def signature(metric: Any) -> str:
-    """sacreBLEU's signature; the number of references is known once something was scored."""
-    metric.corpus_score(["a"], [["a"]])
-    return str(metric.get_signature())
-
-
-BLEU = Metric(
-    "bleu",
-    "BLEU",
-    bleu_statistics,
-    lambda sums: float(sacre_bleu()._compute_score_from_stats(list(sums)).score),
-    resampled_bleu,
-    lambda: signature(sacre_bleu()),
-)
-CHRF = Metric(
-    "chrf",
-    "chrF",
-    chrf_statistics,
-    lambda sums: float(sacre_chrf()._compute_score_from_stats(list(sums)).score),
-    resampled_chrf,
-    lambda: signature(sacre_chrf()),
-)
+BLEU = sacre_metric("bleu", "BLEU", resampled_bleu, force=True)
+CHRF = sacre_metric("chrf", "chrF", resampled_chrf)
 
 
 # ---------------------------------------------------------------- accuracy

@@ -13,7 +13,8 @@ A head may have several roles. The first three are from Voita et al. 2019, secti
 paper does not give are ours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 from headgates.analysis.positions import THRESHOLD
@@ -22,6 +23,8 @@ from headgates.analysis.syntax import MARGIN
 from headgates.gates import HeadMap, HeadSite
 
 FAMILIES = ("positional", "syntactic", "rare words", "aligned")
+# the analysis and head map of each family
+WHERE = ("positions", "share"), ("syntax", "gain"), ("rare", "two_rarest"), ("alignment", "agreement")
 RARE_SHARE = 0.5  # the paper names none; its heads have 83% (OpenSubtitles) and over 50% (WMT)
 
 
@@ -99,13 +102,11 @@ def positional(result: AnalysisResult) -> list[Role]:
     roles = []
     for site, head, share in head_values(result.head_maps["share"]):
         offset = int(result.head_maps["offset"][site][head])
-        baseline = sum(shares[site.kind, offset]) / len(shares[site.kind, offset])
-        position = {-1: "the token before", 0: "the same place", 1: "the token after"}.get(
-            offset, f"offset {offset:+d}"
-        )
+        baseline = mean(shares[site.kind, offset])
+        names = {-1: "the token before", 0: "the same place", 1: "the token after"}
         words = (
-            f"{share:.0%} of its largest weights are at {position}; {site.kind} heads have "
-            f"{baseline:.0%} there on average"
+            f"{share:.0%} of its largest weights are at {names.get(offset, f'offset {offset:+d}')}; "
+            f"{site.kind} heads have {baseline:.0%} there on average"
         )
         role = f"position {offset:+d}" if offset else "position 0"
         roles.append(Role(site, head, "positional", role, share, baseline, THRESHOLD, words))
@@ -116,55 +117,44 @@ def syntactic(result: AnalysisResult) -> list[Role]:
     sites = {site.name: site for site in result.head_maps["gain"]}
     roles = []
     for row in result.tables["syntax"]:
-        score, baseline = row["accuracy"], row["baseline"]
-        if score is None:
+        if (score := row["accuracy"]) is None:
             continue
+        baseline, name = row["baseline"], f"{row['label']} {row['direction']}"
         query, key = row["direction"].split("->")
         words = (
             f"from the {query} of {row['label']} it looks at the {key} {score:.0%} of the time; the best "
-            f"fixed offset ({row['offset']:+d}) "
-            f"is right {baseline:.0%} of the time, on {row['n']:,} words"
+            f"fixed offset ({row['offset']:+d}) is right {baseline:.0%} of the time, on {row['n']:,} words"
         )
-        name = f"{row['label']} {row['direction']}"
-        roles.append(
-            Role(
-                sites[row["site"]], row["head"], "syntactic", name, score, baseline, baseline + MARGIN, words
-            )
-        )
+        at = sites[row["site"]], row["head"]
+        roles.append(Role(*at, "syntactic", name, score, baseline, baseline + MARGIN, words))
     return roles
 
 
 def rare(result: AnalysisResult) -> list[Role]:
-    chance = result.facts["chance_two_rarest"]
-    words = (
-        "of its largest weights are on one of the two rarest tokens of the sentence; "
-        f"picked blindly {chance:.0%} would be"
-    )
-    roles = share_roles(
-        "rare words", result.head_maps["two_rarest"], chance, max(RARE_SHARE, chance + MARGIN), words
-    )
-    rarest = (share for _, _, share in head_values(result.head_maps["rarest"]))
-    ends = (f"; {share:.0%} are on the rarest itself (the paper's head: 66%)" for share in rarest)
-    return [replace(role, words=role.words + end) for role, end in zip(roles, ends, strict=True)]
+    chance, rarest = result.facts["chance_two_rarest"], result.head_maps["rarest"]
+    needed = max(RARE_SHARE, chance + MARGIN)
+    return [
+        Role(
+            *(site, head, "rare words", "rare words", share, chance, needed),
+            f"{share:.0%} of its largest weights are on one of the two rarest tokens of the sentence; picked "
+            f"blindly {chance:.0%} would be; {rarest[site][head]:.0%} are on the rarest itself (the paper's "
+            "head: 66%)",
+        )
+        for site, head, share in head_values(result.head_maps["two_rarest"])
+    ]
 
 
 def aligned(result: AnalysisResult) -> list[Role]:
     if "agreement" not in result.head_maps:
         return []
     baseline, offset = result.facts["baseline"], result.facts["baseline_offset"]
-    words = (
-        "of its largest weights are on a word aligned to the one produced; "
-        f"the best fixed offset ({offset:+d}) has {baseline:.0%}"
-    )
-    return share_roles("aligned", result.head_maps["agreement"], baseline, baseline + MARGIN, words)
-
-
-def share_roles(family: str, shares: HeadMap, baseline: float, needed: float, words: str) -> list[Role]:
-    """Return the one role of a family for every head. words: what follows the head's share in the
-    sentence."""
     return [
-        Role(site, head, family, family, share, baseline, needed, f"{share:.0%} {words}")
-        for site, head, share in head_values(shares)
+        Role(
+            *(site, head, "aligned", "aligned", share, baseline, baseline + MARGIN),
+            f"{share:.0%} of its largest weights are on a word aligned to the one produced; the best fixed "
+            f"offset ({offset:+d}) has {baseline:.0%}",
+        )
+        for site, head, share in head_values(result.head_maps["agreement"])
     ]
 
 
@@ -177,12 +167,9 @@ def families(
 ) -> dict[str, HeadMap]:
     """For each family that was looked for, a bool map over all `sites`: True where a head has a role of the
     family."""
-    analysis_of = {"positional": "positions", "syntactic": "syntax", "rare words": "rare"}
-    names = [family for family, analysis in analysis_of.items() if analysis in results]
-    if head_map_of(results, "alignment", "agreement") is not None:
-        names.append("aligned")
     have = {(role.family, role.site, role.head) for role in roles}
     return {
         name: HeadMap({site: [(name, site, head) in have for head in range(site.heads)] for site in sites})
-        for name in names
+        for name, where in zip(FAMILIES, WHERE, strict=True)
+        if head_map_of(results, *where) is not None
     }

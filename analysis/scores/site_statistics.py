@@ -10,14 +10,14 @@ All sums are float64. Letters: H heads, K head width, D model width, N positions
 positions.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headgates.analysis.batches import Loss, Queries, frozen, on_device, query_tokens, sites_of
+from headgates.analysis.batches import Loss, Queries, frozen, on_device, passed, query_tokens, sites_of
 from headgates.gates import HeadSite
 from headgates.gates.rules import rule_of
 from headgates.gates.site_rule import plain_projection
@@ -94,7 +94,7 @@ def site_statistics(
         with frozen(model), torch.set_grad_enabled(loss is not None):
             for batch in batches:
                 batch = on_device(batch, device)
-                value = (loss or forward or loss_free)(model, batch)
+                value = (loss or forward or passed)(model, batch)
                 if missing := [site.name for site in modules if site not in seen]:
                     raise ValueError(
                         f"{missing[0]}: its forward does not call its output projection, so what that reads "
@@ -116,8 +116,3 @@ def site_statistics(
     if not all(each.count for each in sums.values()):
         raise ValueError("statistics of attention outputs need at least one batch of sentences, got none")
     return sums
-
-
-def loss_free(model: Any, batch: Any) -> Any:
-    """A pass through the model for a batch of either kind that batches.py knows."""
-    return model(**batch) if isinstance(batch, Mapping) else model(batch.source, batch.target_in)

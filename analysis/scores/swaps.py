@@ -7,8 +7,7 @@ round, then with the swaps that these losses put first, each kept where the loss
 head width, D model width, S the heads that stay.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,8 +21,9 @@ from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.gates.outputs import Output, outputs_of
 
 SWAPS = 8  # tried at most; another round over all heads gained a tenth of the first (LOG.md)
-EVERY = 3  # one batch of so many tells the loss, the others make the statistics
+EVERY = 3  # one batch of so many gives the loss, the others make the statistics
 Head = tuple[HeadSite, int]
+Unpruned = tuple[Tensor, Tensor | None]  # W_O (D, HK) and its bias
 
 
 @torch.no_grad()
@@ -43,37 +43,44 @@ def swapped(
     was. It runs once for each head. Raises ValueError without any batch."""
     device = next(model.parameters()).device
     text = [on_device(batch, device) for batch in batches]
-    told = text[EVERY - 1 :: EVERY] or text  # longest first, so both parts have sentences of all lengths
+    held_out = text[EVERY - 1 :: EVERY] or text  # longest first: both parts have sentences of all lengths
     fitted = [batch for number, batch in enumerate(text) if (number + 1) % EVERY] or text
     statistics = site_statistics(model, fitted, forward=loss, kinds={site.kind for site in closed})
-    choice = {site: closed[site].clone() for site in closed if site.heads}
+    choice = {site: row.clone() for site, row in closed.items() if site.heads}
+    outputs = outputs_of(model, closed)
+    unpruned: dict[HeadSite, Unpruned] = {
+        site: (output.weight.clone(), None if output.bias is None else output.bias.clone())
+        for site, output in outputs.items()
+    }
 
     def turn(*heads: Head) -> None:
         """Have these heads the other way round, in `choice` and in the refitted model."""
         for site, head in heads:
             choice[site][head] = ~choice[site][head]
-        for site in dict.fromkeys(site for site, _ in heads):
-            refit(outputs[site], dense[site], statistics[site], choice[site])
+            refit(outputs[site], unpruned[site], statistics[site], choice[site])
 
     def turned(*heads: Head) -> float:
         """The loss with these heads the other way round, as they stay."""
         turn(*heads)
-        return sum(float(loss(model, batch)) for batch in told)
+        return sum(float(loss(model, batch)) for batch in held_out)
 
-    with evaluation_mode(model), kept_weights(outputs_of(model, closed)) as (outputs, dense):
-        for site, row in choice.items():
-            refit(outputs[site], dense[site], statistics[site], row)
-        best = turned()
-        alone = {}
-        for head in [(site, head) for site in choice for head in range(site.heads)]:
-            alone[head] = turned(head)
-            turn(head)
-        for pair in promising(alone, choice, by_kind=by_kind):
-            after = turned(*pair)
-            if after < best:
-                best = after
-            else:
-                turn(*pair)
+    try:
+        with evaluation_mode(model):
+            for site, row in choice.items():
+                refit(outputs[site], unpruned[site], statistics[site], row)
+            best = turned()
+            alone = {}
+            for head in [(site, head) for site in choice for head in range(site.heads)]:
+                alone[head] = turned(head)
+                turn(head)
+            for pair in promising(alone, choice, by_kind=by_kind):
+                if (after := turned(*pair)) < best:
+                    best = after
+                else:
+                    turn(*pair)
+    finally:
+        for site in choice:
+            refit(outputs[site], unpruned[site], statistics[site], torch.zeros(site.heads, dtype=torch.bool))
     return HeadMap({site: choice.get(site, row) for site, row in closed.items()})
 
 
@@ -83,52 +90,28 @@ def promising(
     """(closed head, open head) pairs to try: the one that helps most when opened with the one that is missed
     least, and so on."""
     pairs: list[tuple[Head, Head]] = []
-    kinds = sorted({site.kind for site in choice}) if by_kind else [None]
-    for kind in kinds:
-        ranked = sorted((head for head in alone if kind in (None, head[0].kind)), key=alone.__getitem__)
+    ranked = sorted(alone, key=alone.__getitem__)
+    for kind in sorted({site.kind if by_kind else "" for site in choice}):
         to_open, to_close = (
-            [head for head in ranked if bool(choice[head[0]][head[1]]) is shut] for shut in (True, False)
+            [(s, h) for s, h in ranked if kind in ("", s.kind) and bool(choice[s][h]) is shut]
+            for shut in (True, False)
         )
-        pairs += list(zip(to_open, to_close, strict=False))[:SWAPS]
+        pairs += zip(to_open[:SWAPS], to_close, strict=False)
     return sorted(pairs, key=lambda pair: alone[pair[0]] + alone[pair[1]])[:SWAPS]
 
 
-@contextmanager
-def kept_weights(
-    outputs: dict[HeadSite, Output],
-) -> Iterator[tuple[dict[HeadSite, Output], dict[HeadSite, list[Tensor]]]]:
-    """The output projections and copies of their weights, which they have again afterwards."""
-    copies = {
-        site: [each.detach().clone() for each in output.out.parameters()] for site, output in outputs.items()
-    }
-    dense = {
-        site: [output.weight.clone(), *([] if output.bias is None else [output.bias.clone()])]
-        for site, output in outputs.items()
-    }
-    try:
-        yield outputs, dense
-    finally:
-        for site, output in outputs.items():
-            for parameter, copy in zip(output.out.parameters(), copies[site], strict=True):
-                parameter.detach().copy_(copy)
-
-
-def refit(output: Output, dense: list[Tensor], statistics: SiteStatistics, closed: Tensor) -> None:
-    """W_O and its bias of least error towards the dense output, without the closed heads (H,); W_O as it was
-    where none is closed."""
-    if not closed.any():
-        new = dense
-    else:
+def refit(output: Output, unpruned: Unpruned, statistics: SiteStatistics, closed: Tensor) -> None:
+    """W_O and its bias of least error towards the unpruned output, without the closed heads (H,); W_O as it
+    was where none is closed."""
+    W, bias = unpruned
+    if closed.any():
         columns = (~closed).repeat_interleave(len(statistics.mean) // statistics.heads)  # (HK,)
-        G = damped(statistics.gram if len(dense) == 1 else statistics.covariance)
-        W = torch.zeros_like(statistics.weight)  # (D, HK)
-        if columns.any():
-            W[:, columns] = torch.linalg.solve(
-                G[columns][:, columns], (statistics.weight @ G)[:, columns].T
-            ).T
-        new = [W]
-        if len(dense) == 2:  # the means of both outputs are the same
-            new.append(dense[1].double().cpu() + (statistics.weight - W) @ statistics.mean)
-    output.weight.copy_(new[0])
-    if output.bias is not None:
-        output.bias.copy_(new[1])
+        G = damped(statistics.gram if bias is None else statistics.covariance)
+        Y = statistics.weight @ G
+        W = torch.zeros_like(Y)  # (D, HK)
+        W[:, columns] = torch.linalg.solve(G[columns][:, columns], Y[:, columns].T).T
+        if bias is not None:  # the means of both outputs are the same
+            bias = bias.double().cpu() + (statistics.weight - W) @ statistics.mean
+    output.weight.copy_(W)
+    if bias is not None:
+        output.bias.copy_(bias)
