@@ -3,30 +3,18 @@ every --help answers at once; batches are in data.batching and data.corpus, voca
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.registry import imported
-from headgates.data.named import multi30k
 from headgates.data.parallel import Corpus, folder_files, read_folder
 from headgates.data.text import DataError
 
 __all__ = ["CORPORA", "Corpus", "DataError", "load_corpus"]
 
-
-def _toy(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
-    from headgates.data.toy import (
-        toy_corpus,  # here, because the grammar takes time to load and --help does not need it
-    )
-
-    return toy_corpus(src=src, tgt=tgt, data_dir=data_dir, seed=seed)
-
-
-# name -> loader(src=, tgt=, data_dir=, seed=) -> Corpus. src and tgt may be None for the corpus' own default;
-# a loader ignores what it has
-# no use for.
-CORPORA: dict[str, Callable[..., Corpus]] = {"toy": _toy, "multi30k": multi30k}
+# name -> "module:loader(src=, tgt=, data_dir=, seed=) -> Corpus", imported when it is used. src and tgt may
+# be None for the corpus' own default; a loader ignores what it has no use for.
+CORPORA = {"toy": "headgates.data.toy:toy_corpus", "multi30k": "headgates.data.named:multi30k"}
 # prefix -> "module:loader(place, src=, tgt=) -> Corpus" of other programs' files: --data PREFIX:PLACE
 CORPUS_FILES = {
     "fairseq": "headgates.bridges.fairseq_data:read_binarised",
@@ -51,7 +39,7 @@ def load_corpus(
     if data is None:
         raise DataError(f"no text: give --data with a folder or one of {', '.join(CORPORA)}")
     if str(data) in CORPORA:
-        return CORPORA[str(data)](src=src, tgt=tgt, data_dir=data_dir, seed=seed)
+        return imported(CORPORA[str(data)])(src=src, tgt=tgt, data_dir=data_dir, seed=seed)
     prefix, colon, place = str(data).partition(":")
     if colon and prefix in CORPUS_FILES:
         return imported(CORPUS_FILES[prefix])(place, src=src, tgt=tgt)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,8 +26,7 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
     is removed, not followed. A writer that needs a path can use `file.name`. previous: the name under which
     the file that `path` was is kept; a kill between the two renames leaves that one alone. Of several ranks
     the first alone writes; what the others write is dropped. Raises OSError, naming `path`, if the file
-    cannot be made or the disk is
-    full."""
+    cannot be made or the disk is full."""
     if not is_first():
         with tempfile.NamedTemporaryFile() as nowhere:
             yield cast(BinaryIO, nowhere)
@@ -46,18 +44,15 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
     try:
         with file:
             yield file
-        with temporary.open(
-            "rb+"
-        ) as whole:  # opened again: a writer that took the name may have put another file there
+        # opened again: a writer that took the name may have put another file there
+        with temporary.open("rb+") as whole:
             os.fsync(whole.fileno())
         if previous is not None:
             with suppress(FileNotFoundError):  # the first of its name
                 os.replace(path, previous)
         os.replace(temporary, path)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # torch hides the OSError of a file's `write` behind a RuntimeError
+    except (OSError, RuntimeError) as error:
+        # torch hides the OSError of a file's `write` behind a RuntimeError
         cause = error if isinstance(error, OSError) else error.__context__
         if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             raise OSError(
@@ -70,23 +65,29 @@ def atomic_file(path: str | Path, *, previous: str | Path | None = None) -> Iter
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files, of one file or of all in a folder, whose process was killed before it
-    could. Files of other users and of processes that still run stay, and so do links."""
-    if os.name != "posix":  # elsewhere nothing says harmlessly whether a process runs
-        return
-    pattern = re.compile(rf"{'.+' if name is None else re.escape(name)}\.([0-9]{{1,9}})\.part", re.DOTALL)
-    for path in folder.iterdir() if folder.is_dir() else ():
+    could."""
+    for path in left_behind(folder, rf"{'.+' if name is None else re.escape(name)}\.([0-9]{{1,9}})\.part"):
         with suppress(OSError):  # gone in the meantime, or not to be removed
-            if (match := pattern.fullmatch(path.name)) and not is_running(int(match[1])):
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
-                    path.unlink()
+            path.unlink()
+
+
+def left_behind(folder: Path, pattern: str) -> Iterator[Path]:
+    """What has such a name in a folder, of a process that no longer runs, the number of which is the
+    pattern's
+    group. What is another user's is left out, and so are links."""
+    if os.name != "posix" or not folder.is_dir():  # elsewhere nothing says harmlessly whether a process runs
+        return
+    for path in folder.iterdir():
+        match = re.fullmatch(pattern, path.name, re.DOTALL)
+        if match and not path.is_symlink() and not is_running(int(match[1])):
+            with suppress(OSError):  # gone in the meantime
+                if path.lstat().st_uid == os.getuid():
+                    yield path
 
 
 def is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # another user's may not be asked
     return True

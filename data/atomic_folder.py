@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from headgates.data.atomic_file import is_running
+from headgates.data.atomic_file import left_behind
 
 
 @contextmanager
@@ -20,10 +20,11 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     After any exception the hidden folder is removed, with the folders above it that were made for it, and
     `folder` is as it was. The hidden name holds the number of the process; those that a killed process left
     are removed first. Raises OSError where none can be made."""
-    draft = folder.with_name(
-        f".{folder.name}.{os.getpid()}"
-    )  # beside it: a rename stays within the file system
-    remove_left_drafts(folder)
+    # beside it: a rename stays within the file system
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    for left in left_behind(folder.parent, rf"\.{re.escape(folder.name)}\.([0-9]{{1,9}})"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
     made = [parent for parent in draft.parents if not parent.exists()]
     draft.mkdir(parents=True)
     try:
@@ -39,20 +40,3 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         raise
-
-
-def remove_left_drafts(folder: Path) -> None:
-    """Remove the drafts of `folder` whose process was killed before it could; links, and what is another
-    user's, stay."""
-    pattern = re.compile(rf"\.{re.escape(folder.name)}\.([0-9]{{1,9}})")
-    for path in folder.parent.iterdir() if os.name == "posix" and folder.parent.is_dir() else ():
-        with suppress(OSError):  # gone in the meantime
-            match = pattern.fullmatch(path.name)
-            own = (
-                match is not None
-                and path.is_dir()
-                and not path.is_symlink()
-                and path.lstat().st_uid == os.getuid()
-            )
-            if match and own and not is_running(int(match[1])):
-                shutil.rmtree(path, ignore_errors=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import torch
@@ -27,9 +26,8 @@ class Batch:
     target_out: Tensor  # (B, T) int64: pieces, end; padding where target_in has it
     index: Tensor  # (B,) int64
     step_tokens: int
-    target_tokens: (
-        int  # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
-    )
+    # of this batch alone; a number and not a sum of a tensor, for which a GPU would have to wait
+    target_tokens: int
 
     def __len__(self) -> int:
         """B, the number of pairs."""
@@ -64,12 +62,8 @@ def pad(
     out = np.full((len(sentences), begin + width + end), specials.padding, dtype=np.int64)  # (B, L)
     # One masked write for all sentences: row-major order of the mask is the order of the concatenated pieces.
     inside = np.arange(width) < lengths[:, None]
-    if len(sentences) and isinstance(sentences[0], np.ndarray):
-        out[:, begin : begin + width][inside] = np.concatenate(sentences)
-    else:
-        out[:, begin : begin + width][inside] = np.fromiter(
-            chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum())
-        )
+    flat = np.concatenate([np.zeros(0, np.int64), *sentences], dtype=np.int64, casting="unsafe")
+    out[:, begin : begin + width][inside] = flat
     if begin:
         out[:, 0] = specials.beginning
     if end:

@@ -1,7 +1,6 @@
 """Dependency trees, and their reader from CoNLL-U files (universaldependencies.org/format.html): ten columns
 a word, an empty line after each sentence. The words are numbered 1, 2, ...; of a contraction (`1-2 don't`) a
-tree has the parts; empty
-nodes (8.1) are left out."""
+tree has the parts; empty nodes (8.1) are left out."""
 
 from __future__ import annotations
 
@@ -10,23 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgates.configs.fields import shortened
 from headgates.data.parallel import read_lines
-from headgates.data.text import DataError
+from headgates.data.text import DataError, line_error
 
 COLUMNS = 10
 ID, FORM, HEAD, LABEL, MISC = 0, 1, 6, 7, 9
 _NUMBER = re.compile(r"(\d+)(?:([-.])(\d+))?")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tree:
     """The dependency tree of a sentence. heads: for each word its head's number, from 1, or 0 for a root;
     text: as written.
 
     written: the characters of the text that belong to each word; by default the word itself. They differ for
     a contraction that is not its parts side by side: of French `du` (de + le) the first part has all
-    characters and the second has
-    ''."""
+    characters and the second has ''."""
 
     words: tuple[str, ...]
     heads: tuple[int, ...]
@@ -35,8 +34,7 @@ class Tree:
     written: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.written:
-            object.__setattr__(self, "written", self.words)
+        self.written = self.written or self.words
         assert len(self.words) == len(self.heads) == len(self.labels) == len(self.written)
 
     def __len__(self) -> int:
@@ -49,30 +47,20 @@ def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 
     White space is ignored, and the words must cover the rest of the text. Raises DataError at the first word
     that does not follow."""
-    spans, at = [], 0
+    places = [i for i, character in enumerate(text) if not character.isspace()]
+    spans, at, end = [], 0, 0
     for number, word in enumerate(words, start=1):
-        begin = None
-        for character in word:
-            if character.isspace():
-                continue
-            while text[at : at + 1].isspace():
-                at += 1
-            if text[at : at + 1] != character:
-                rest = text[at if begin is None else begin :].strip()
-                raise DataError(
-                    f"word {number}, {word!r}, is not what the text goes on with: {shorten(rest)!r}"
-                )
-            begin = at if begin is None else begin
-            at += 1
-        spans.append((at, at) if begin is None else (begin, at))
-    if rest := text[at:].strip():
-        raise DataError(f"the text goes on after the last of its {len(words)} words: {shorten(rest)!r}")
+        letters = "".join(word.split())
+        own = places[at : at + len(letters)]
+        if "".join(text[i] for i in own) != letters:
+            rest = "".join(text[i:].strip() for i in own[:1])
+            raise DataError(f"word {number}, {word!r}, is not what the text goes on with: {shortened(rest)}")
+        at, end = at + len(own), own[-1] + 1 if own else end
+        spans.append((own[0] if own else end, end))
+    if at < len(places):
+        rest = text[places[at] :].strip()
+        raise DataError(f"the text goes on after the last of its {len(words)} words: {shortened(rest)}")
     return spans
-
-
-def shorten(text: str, width: int = 60) -> str:
-    """Return the text, cut to `width` characters, the last three of them dots, if it is longer."""
-    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
 def read_conllu(path: str | Path) -> list[Tree]:
@@ -83,9 +71,8 @@ def read_conllu(path: str | Path) -> list[Tree]:
     trees: list[Tree] = []
     rows: list[tuple[int, list[str]]] = []
     text: str | None = None
-    for number, line in enumerate(
-        [*read_lines(path), ""], start=1
-    ):  # the last sentence may lack its empty line
+    lines = [*read_lines(path), ""]  # the last sentence may lack its empty line
+    for number, line in enumerate(lines, start=1):
         if line.startswith("#"):
             name, equals, value = line[1:].partition("=")
             if equals and name.strip() == "text":
@@ -110,54 +97,52 @@ def _tree(path: str | Path, rows: list[tuple[int, list[str]]], text: str | None)
     contraction_end = 0  # the number of the last word of the current contraction
     for line, columns in rows:
         if len(columns) != COLUMNS:
-            raise _error(path, line, f"expected {COLUMNS} columns with tabs between them, got {len(columns)}")
-        form, space = columns[FORM], "SpaceAfter=No" not in columns[MISC].split("|")
-        match = _NUMBER.fullmatch(columns[ID])
-        if not match:
-            raise _error(
-                path,
-                line,
-                f"expected a word's number such as 3, 3-4 or 3.1 in the first column, got {columns[ID]!r}",
+            raise line_error(
+                path, line, f"expected {COLUMNS} columns with tabs between them, got {len(columns)}"
             )
-        if match[2] == ".":
+        form, head, match = columns[FORM], columns[HEAD], _NUMBER.fullmatch(columns[ID])
+        if match and match[2] == ".":
             continue
-        first, next_word = int(match[1]), len(nodes) + 1
-        if first != next_word or (match[2] and (int(match[3]) < first or contraction_end >= next_word)):
-            raise _error(
+        number, end = len(nodes) + 1, int(match[3] or 0) if match else 0
+        if not match or int(match[1]) != number or (match[2] and (end < number or contraction_end >= number)):
+            raise line_error(
                 path,
                 line,
-                f"expected word {next_word}, got {columns[ID]!r}; words are numbered from 1 in each sentence",
+                f"expected word {number}, got {columns[ID]!r}; words are numbered from 1 in each sentence, "
+                "as 3, 3-4 or 3.1",
             )
+        if match[2] or number > contraction_end:
+            tokens.append((number, form, "SpaceAfter=No" not in columns[MISC].split("|")))
         if match[2]:
-            contraction_end = int(match[3])
-            tokens.append((next_word, form, space))
+            contraction_end = end
             continue
-        if next_word > contraction_end:
-            tokens.append((next_word, form, space))
-        if not columns[HEAD].isdecimal():
-            raise _error(
+        if not head.isdecimal():
+            raise line_error(
+                path, line, f"expected the number of the head of {form!r} in column 7 (0: root), got {head!r}"
+            )
+        nodes.append((form, int(head), columns[LABEL], line))
+    for number, (_, head_number, _, line) in enumerate(nodes, start=1):
+        if head_number == number or head_number > len(nodes):
+            raise line_error(
                 path,
                 line,
-                f"expected the number of the head of {form!r} in column 7 (0 for the root), got "
-                f"{columns[HEAD]!r}",
+                f"the head of word {number} is {head_number}; expected another of the {len(nodes)} words, or "
+                "0",
             )
-        nodes.append((form, int(columns[HEAD]), columns[LABEL], line))
-    for number, (_, head, _, line) in enumerate(nodes, start=1):
-        if head == number or head > len(nodes):
-            raise _error(
-                path,
-                line,
-                f"the head of word {number} is {head}; expected another of the {len(nodes)} words, or 0",
-            )
-    last, sentence = rows[-1][0], "".join(form + " " * space for _, form, space in tokens).strip()
     if contraction_end > len(nodes) or not nodes:
-        raise _error(path, last, f"the sentence ends after word {len(nodes)}; expected word {len(nodes) + 1}")
+        words_there = len(nodes)
+        raise line_error(
+            path, rows[-1][0], f"the sentence ends after word {words_there}; expected word {words_there + 1}"
+        )
     words, heads, labels, _ = zip(*nodes, strict=True)
+    sentence = "".join(form + " " * space for _, form, space in tokens).strip()
     tree = Tree(words, heads, labels, sentence if text is None else text, _written(words, tokens))
     try:
         word_spans(tree.text, tree.written)
     except DataError as error:
-        raise _error(path, rows[0][0], f"the words of this sentence are not its `# text`: {error}") from None
+        raise line_error(
+            path, rows[0][0], f"the words of this sentence are not its `# text`: {error}"
+        ) from None
     return tree
 
 
@@ -170,7 +155,3 @@ def _written(words: tuple[str, ...], tokens: list[tuple[int, str, bool]]) -> tup
         parts = words[first - 1 : end - 1]
         written += parts if "".join(parts) == form else [form, *[""] * (len(parts) - 1)]
     return tuple(written)
-
-
-def _error(path: str | Path, line: int, message: str) -> DataError:
-    return DataError(f"{path}, line {line}: {message}")

@@ -31,30 +31,18 @@ def make_vocabs(
     and vocab.tgt.model.
 
     pairs: how many training pairs are drawn for it where there are more, 0 for all."""
-    folder = Path(folder)
+
+    def loaded_or_trained(name: str, lines: Callable[[ParallelText], Sequence[str]]) -> Vocab:
+        path = Path(folder) / name
+        if path.exists():
+            return Vocab.load(path)
+        return Vocab.train(lines(corpus.train.sample(pairs)), size=size, path=path)
+
     if joint:
-        both = _load_or_train(
-            folder / "vocab.model",
-            corpus.train,
-            lambda text: [*text.sources, *text.targets],
-            size=size,
-            pairs=pairs,
-        )
+        both = loaded_or_trained("vocab.model", lambda text: [*text.sources, *text.targets])
         return both, both
-    return (
-        _load_or_train(
-            folder / "vocab.src.model", corpus.train, lambda text: text.sources, size=size, pairs=pairs
-        ),
-        _load_or_train(
-            folder / "vocab.tgt.model", corpus.train, lambda text: text.targets, size=size, pairs=pairs
-        ),
-    )
-
-
-def _load_or_train(
-    path: Path, text: ParallelText, lines: Callable[[ParallelText], Sequence[str]], *, size: int, pairs: int
-) -> Vocab:
-    return Vocab.load(path) if path.exists() else Vocab.train(lines(text.sample(pairs)), size=size, path=path)
+    source = loaded_or_trained("vocab.src.model", lambda text: text.sources)
+    return source, loaded_or_trained("vocab.tgt.model", lambda text: text.targets)
 
 
 @dataclass(eq=False)  # a Dataset is hashable
@@ -75,11 +63,8 @@ class EncodedSplit(Dataset[Batch]):
         """The batch that TokenBatches asks for; for an empty one a pair that counts for nothing, its target
         tokens 0."""
         chosen, step_tokens = item
-        return (
-            self.collated(chosen, step_tokens)
-            if chosen
-            else replace(self.collated([0], step_tokens), target_tokens=0)
-        )
+        batch = self.collated(chosen or [0], step_tokens)
+        return batch if chosen else replace(batch, target_tokens=0)
 
     def collated(self, chosen: list[int], step_tokens: int) -> Batch:
         """These pairs as a batch."""
@@ -129,21 +114,12 @@ class TranslationData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.corpus, self.source_vocab, self.target_vocab = corpus, source_vocab, target_vocab
-        self.max_tokens, self.max_length, self.accumulate, self.seed = (
-            max_tokens,
-            max_length,
-            accumulate,
-            seed,
-        )
-        texts = {
-            "train": (corpus.train.first(train_sentences), "training"),
-            "valid": (corpus.valid, "validation"),
-        }
+        self.max_tokens, self.max_length, self.seed = max_tokens, max_length, seed
+        self.accumulate = accumulate
+        texts = {"train": corpus.train.first(train_sentences), "valid": corpus.valid}
         # a corpus may lack a split; who asks for it is told
         self._splits = {
-            name: self._encode(text, words, skip_long=True)
-            for name, (text, words) in texts.items()
-            if len(text)
+            name: self._encode(text, name, skip_long=True) for name, text in texts.items() if len(text)
         }
 
     @property
@@ -155,14 +131,12 @@ class TranslationData(pl.LightningDataModule):
     def report(self) -> dict[str, Any]:
         """What result.json says of the text: pairs, skipped pairs, pieces and unknown pieces, and the sizes
         of the vocabularies."""
+        sizes = {"source": len(self.source_vocab), "target": len(self.target_vocab)}
         return {
-            **{name: _count(self.split(name)) for name in ("train", "valid")},
+            "train": _count(self.split("train")),
+            "valid": _count(self.split("valid")),
             "test": {"pairs": len(self.corpus.test), "skipped": dict(self.corpus.test.skipped)},
-            "vocabulary": {
-                "source": len(self.source_vocab),
-                "target": len(self.target_vocab),
-                "normalization": NORMALIZATION,
-            },
+            "vocabulary": {**sizes, "normalization": NORMALIZATION},
         }
 
     def split(self, name: str) -> EncodedSplit:
@@ -173,8 +147,13 @@ class TranslationData(pl.LightningDataModule):
 
     def sampler(self, *, world: int = 1, rank: int = 0) -> TokenBatches:
         """The training batches' sampler; its `steps` is the number of optimiser steps in an epoch."""
-        options = {"max_tokens": self.max_tokens, "seed": self.seed, "accumulate": self.accumulate}
-        return self.split("train").sampler(**options, world=world, rank=rank)
+        return self.split("train").sampler(
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            accumulate=self.accumulate,
+            world=world,
+            rank=rank,
+        )
 
     def train_dataloader(self) -> DataLoader[Batch]:
         world, rank = self._world()
@@ -210,8 +189,7 @@ class TranslationData(pl.LightningDataModule):
             if not short.any():
                 raise DataError(
                     f"no {name} pair is left: all {len(pairs):,} have more than {self.max_length} pieces on "
-                    "a side; allow longer ones "
-                    f"(max_length), use a larger vocabulary, or cut the text into sentences"
+                    "a side; allow longer ones (max_length), or cut the text into sentences"
                 )
             if not short.all():
                 skipped[f"longer than {self.max_length} pieces"] = int((~short).sum())
@@ -224,16 +202,13 @@ class TranslationData(pl.LightningDataModule):
 
 def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:
     # The sampler's item is a whole batch (batch_size=None), and as the DataLoader's `sampler` it is told each
-    # epoch by Lightning.
-    # No worker processes: padding a batch takes well under a millisecond.
-    return DataLoader(
-        split,
-        sampler=sampler,
-        batch_size=None,
-        collate_fn=lambda batch: batch,
-        num_workers=0,
-        pin_memory=torch.cuda.is_available(),
-    )
+    # epoch by Lightning. No worker processes: padding a batch takes well under a millisecond.
+    pinned = torch.cuda.is_available()
+    return DataLoader(split, sampler=sampler, batch_size=None, collate_fn=_same, pin_memory=pinned)
+
+
+def _same(batch: Batch) -> Batch:
+    return batch
 
 
 def _count(split: EncodedSplit) -> dict[str, Any]:

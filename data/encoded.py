@@ -4,7 +4,7 @@ mapped from its store, page by page as batches ask for them."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -45,11 +45,7 @@ class EncodedPairs(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @overload
-    def __getitem__(self, item: int) -> Pair: ...
-    @overload
-    def __getitem__(self, item: slice) -> list[Pair]: ...
-    def __getitem__(self, item: int | slice) -> Pair | list[Pair]:
+    def __getitem__(self, item: Any) -> Any:
         if isinstance(item, slice):
             return [self[i] for i in range(*item.indices(len(self)))]
         source, target = self.arrays(item)
@@ -69,13 +65,8 @@ class EncodedPairs(Sequence[Pair]):
     def lengths(self, side: Side) -> np.ndarray:
         """(N,) ids of each sentence, in as few bytes as hold one more than the longest."""
         every = [np.diff(begins) for begins, _ in self._sides[side]]
-        most = max((int(each.max(initial=0)) for each in every), default=0)
-        narrow = (
-            np.concatenate([each.astype(np.min_scalar_type(most + 1)) for each in every])
-            if every
-            else np.zeros(0, np.uint8)
-        )
-        return narrow if len(self) == self.total else narrow[self.numbers]
+        kind = np.min_scalar_type(max((int(each.max(initial=0)) for each in every), default=0) + 1)
+        return np.concatenate([np.zeros(0, kind), *(each.astype(kind) for each in every)])[self.numbers]
 
     def occurrences(self, side: Side, piece: int) -> int:
         """How often the id occurs on a side of these pairs."""

@@ -11,20 +11,19 @@ label."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from headgates.configs.fields import shortened
-from headgates.data.hub import HUB, HUB_SPLITS, hub_name, load_hub
-from headgates.data.parallel import SPLIT_NAMES, Corpus, read_lines
-from headgates.data.text import DataError, ParallelText
+from headgates.data.hub import HUB, hub_name, load_hub
+from headgates.data.parallel import SPLIT_NAMES, Corpus, json_lines, named_split, read_lines
+from headgates.data.text import DataError, ParallelText, line_error
 
 LABEL = "label"
 NUMBERS = ("idx", "index", "id")  # fields that only number the examples
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz")
-Example = tuple[str, str]  # source line, label
+Row = tuple[str, Mapping[str, Any]]  # where it stands, and its fields
 
 
 def labelled_corpus(place: str | None) -> Corpus:
@@ -33,23 +32,20 @@ def labelled_corpus(place: str | None) -> Corpus:
 
     Raises DataError where a split is missing, an example is not as above, or validation or test have a label
     that training lacks."""
-    if place is not None and place.startswith(HUB):
-        texts, name = hub_texts(place.removeprefix(HUB)), hub_name(place.removeprefix(HUB))
-    elif place is not None and Path(place).is_dir():
-        texts, name = folder_texts(Path(place)), Path(place).resolve().name
-    else:
+    train = split_text(place, "train", like=None)
+    valid, test = (split_text(place, split, like=train) for split in ("valid", "test"))
+    if len(labels := labels_of(train)) < 2:
         raise DataError(
-            f"no labelled text at {place}: --task classify needs --data with a folder of train, valid and "
-            "test as .tsv (label TAB "
-            f"sentence) or .jsonl, plain or .gz, or {HUB}NAME for the package datasets"
-        )
-    corpus = Corpus(texts["train"], texts["valid"], texts["test"], name, f"labelled sentences of {name}")
-    if len(labels := labels_of(corpus.train)) < 2:
-        raise DataError(
-            f"the training text of {name} has {len(labels)} label, {labels[0]!r}; expected at least two to "
+            f"the training text of {place} has {len(labels)} label, {labels[0]!r}; expected at least two to "
             "tell apart"
         )
-    return corpus
+    name = place_name(str(place))
+    return Corpus(train, valid, test, name, f"labelled sentences of {name}")
+
+
+def place_name(place: str) -> str:
+    """What a text is called in the names of files and runs."""
+    return hub_name(place.removeprefix(HUB)) if place.startswith(HUB) else Path(place).resolve().name
 
 
 def labels_of(text: ParallelText) -> list[str]:
@@ -60,26 +56,27 @@ def labels_of(text: ParallelText) -> list[str]:
     )
 
 
-def folder_texts(folder: Path) -> dict[str, ParallelText]:
-    texts: dict[str, ParallelText] = {}
-    for split in SPLIT_NAMES:
-        texts[split] = folder_text(folder, split, like=texts.get("train"))
-    return texts
-
-
-def folder_text(folder: Path, split: str, *, like: ParallelText | None) -> ParallelText:
-    """One split of a folder. Raises DataError as `labelled_corpus` does."""
-    names = SPLIT_NAMES[split]
-    path = next(
-        (path for name in names for ending in ENDINGS if (path := folder / f"{name}{ending}").is_file()), None
-    )
-    if path is None:
-        present = ", ".join(sorted(file.name for file in folder.iterdir())[:12]) or "nothing"
-        expected = " or ".join(f"{name}.tsv" for name in names)
+def split_text(place: str | None, split: str, *, like: ParallelText | None) -> ParallelText:
+    """One split of a folder, or of hf:NAME or hf:NAME:SUBSET, read by the package `datasets`. Raises
+    DataError
+    as `labelled_corpus` does, and where that package is not installed or cannot read it."""
+    if place is not None and place.startswith(HUB):
+        name, _, subset = place.removeprefix(HUB).partition(":")
+        rows, where = named_split(load_hub(name, subset), split, place), f"{place}, {split}"
+        return checked(hub_rows(rows, where), like, where)
+    if place is None or not Path(place).is_dir():
         raise DataError(
-            f"{folder} has no {split} text: expected {expected}, or .jsonl, plain or .gz; found {present}"
+            f"no labelled text at {place}: expected a folder of train, valid and test as .tsv (label TAB "
+            f"sentence) or .jsonl, plain or .gz, or {HUB}NAME for the package datasets"
         )
-    return read_labelled(path, like=like)
+    files = {
+        name: path
+        for names in SPLIT_NAMES.values()
+        for name in names
+        for ending in reversed(ENDINGS)
+        if (path := Path(place) / f"{name}{ending}").is_file()
+    }
+    return read_labelled(named_split(files, split, place), like=like)
 
 
 def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText]:
@@ -89,20 +86,9 @@ def other_labelled(place: str, *, like: ParallelText) -> tuple[str, ParallelText
     Raises DataError where there is none, or its labels or its number of sentences an example are not those of
     `like`."""
     path = Path(place)
-    if place.startswith(HUB):
-        found = labelled_corpus(place)
-        examples = zip(found.test.sources, found.test.targets, strict=True)
-        numbered = ((f"{place}, test, example {i}", example) for i, example in enumerate(examples))
-        return found.name, checked(numbered, like, place, 0)
     if place.endswith(ENDINGS):
         return f"{path.resolve().parent.name}-{path.name.split('.')[0]}", read_labelled(path, like=like)
-    if path.is_dir():
-        return path.resolve().name, folder_text(path, "test", like=like)
-    raise DataError(
-        f"no labelled text at {place}: expected a file of label TAB sentence (.tsv) or .jsonl, plain or .gz, "
-        "a folder with test.tsv or "
-        f"test.jsonl, or {HUB}NAME for the package datasets"
-    )
+    return place_name(place), split_text(place, "test", like=like)
 
 
 def read_labelled(path: str | Path, *, like: ParallelText | None = None) -> ParallelText:
@@ -115,137 +101,70 @@ def read_labelled(path: str | Path, *, like: ParallelText | None = None) -> Para
     lines = read_lines(path)
     if not path.name.endswith(ENDINGS):
         raise DataError(f"{path}: expected a file whose name ends in {', '.join(ENDINGS)}")
-    examples = json_examples(path, lines) if ".jsonl" in path.name else tab_examples(path, lines)
-    return checked(
-        ((f"{path}, line {number}", example) for number, example in examples),
-        like,
-        str(path),
-        lines.count(""),
-    )
+    rows = json_lines(path) if ".jsonl" in path.name else tab_lines(path, lines)
+    where = ((f"{path}, line {number}", row) for number, row in rows)
+    return checked(where, like, str(path), empty=lines.count(""))
 
 
-def tab_examples(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Example]]:
-    """(number, example) of every line that is not empty."""
-    header = lines[0].split("\t") if lines else []
-    columns = header if LABEL in header else None
-    for number, line in enumerate(lines, start=1):
-        if not line or (columns and number == 1):
-            continue
-        fields = line.split("\t")
-        if columns is not None:
-            if len(fields) != len(columns):
-                raise DataError(
-                    f"{path}, line {number}: expected {len(columns)} columns, as line 1 names, got "
-                    f"{len(fields)}"
-                )
-            yield number, example_of(dict(zip(columns, fields, strict=True)), f"{path}, line {number}")
-        elif len(fields) not in (2, 3):
+def tab_lines(path: Path, lines: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line number, fields) of every line that is not empty."""
+    rows = [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
+    columns = rows[0][1] if rows else []
+    if LABEL in columns:
+        del rows[0]
+    else:
+        columns = [LABEL, "first", "second"][: len(columns)]
+    for number, fields in rows:
+        if len(fields) != len(columns):
+            expected, came = " TAB ".join(columns), f"{len(fields)} columns: {shortened(fields)}"
+            raise line_error(path, number, f"expected {expected}, as in the first line; got {came}")
+        yield number, dict(zip(columns, fields, strict=True))
+
+
+def hub_rows(rows: Any, place: str) -> Iterator[Row]:
+    """The rows of a split of a data set, with the names of labels that it numbers."""
+    names = getattr(rows.features.get(LABEL), "names", None)
+    for number, row in enumerate(rows):
+        where, label = f"{place}, example {number}", row.get(LABEL)
+        if label == -1:
             raise DataError(
-                f"{path}, line {number}: expected label TAB sentence, or label TAB sentence TAB sentence, "
-                f"got {len(fields)} "
-                f"column{'s' * (len(fields) > 1)}: {shortened(line)}"
+                f"{where}: its labels are hidden (-1); give a folder of files whose test set has labels"
             )
-        else:
-            yield (
-                number,
-                example_of(
-                    dict(zip((LABEL, "first", "second"), fields, strict=False)), f"{path}, line {number}"
-                ),
-            )
+        yield where, {**row, LABEL: names[label] if names and isinstance(label, int) else label}
 
 
-def json_examples(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, Example]]:
-    for number, line in enumerate(lines, start=1):
-        if line:
-            try:
-                content = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(
-                    f"{path}, line {number}: not JSON ({error}); expected an object a line"
-                ) from None
-            if not isinstance(content, dict):
-                raise DataError(
-                    f'{path}, line {number}: expected an object such as {{"label": 1, "sentence": "..."}}, '
-                    f"got {shortened(content)}"
-                )
-            yield number, example_of(content, f"{path}, line {number}")
-
-
-def example_of(fields: Mapping[str, Any], where: str) -> Example:
-    """The source line and the label of named fields. Raises DataError unless there is a label, and one or two
-    sentences."""
-    label, sentences = (
-        fields.get(LABEL),
-        [value for name, value in fields.items() if name not in (LABEL, *NUMBERS)],
-    )
-    if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
-        raise DataError(
-            f"{where}: expected a `label`, a name or a whole number, got {shortened(label)}; the fields are "
-            f"{', '.join(fields)}"
-        )
-    if len(sentences) not in (1, 2) or not all(
-        isinstance(sentence, str) and sentence.strip() for sentence in sentences
-    ):
-        names = ", ".join(name for name in fields if name != LABEL) or "none"
-        raise DataError(
-            f"{where}: expected one or two sentences beside the label, none of them empty; got the fields "
-            f"{names}"
-        )
-    return "\t".join(" ".join(sentence.split()) for sentence in sentences), str(label).strip()
-
-
-def checked(
-    examples: Iterable[tuple[str, Example]], like: ParallelText | None, name: str, empty: int
-) -> ParallelText:
-    """The examples, each with where it stands, as a text."""
+def checked(rows: Iterable[Row], like: ParallelText | None, place: str, empty: int = 0) -> ParallelText:
+    """The examples as a text: source lines and labels. Raises DataError unless each has a label, of those of
+    `like`, and as many sentences as the first."""
     known = None if like is None else set(like.targets)
+    first = None if like is None else like.sources[0].count("\t")
     sources: list[str] = []
     labels: list[str] = []
-    for where, (source, label) in examples:
-        if known is not None and label not in known:
+    for where, fields in rows:
+        label = fields.get(LABEL)
+        sentences = [value for name, value in fields.items() if name not in (LABEL, *NUMBERS)]
+        if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
+            raise DataError(
+                f"{where}: expected a `label`, a name or a whole number, got {shortened(label)}; the fields "
+                f"are {', '.join(fields)}"
+            )
+        if len(sentences) not in (1, 2) or not all(
+            isinstance(each, str) and each.strip() for each in sentences
+        ):
+            raise DataError(
+                f"{where}: expected one or two sentences beside the label, none of them empty; got the "
+                f"fields {', '.join(fields)}"
+            )
+        first = len(sentences) - 1 if first is None else first
+        if len(sentences) - 1 != first:
+            raise DataError(f"{where}: has {len(sentences)} sentence(s), other examples have {first + 1}")
+        if known is not None and str(label).strip() not in known:
             raise DataError(
                 f"{where}: the label {label!r} is none of the training text, which has "
                 f"{', '.join(sorted(known)[:12])}"
             )
-        first = sources[0] if sources else source if like is None else like.sources[0]
-        if ("\t" in source) != ("\t" in first):
-            others = "the first example" if sources else "the training text"
-            raise DataError(
-                f"{where}: has {source.count(chr(9)) + 1} sentence(s), {others} has {first.count(chr(9)) + 1}"
-            )
-        sources.append(source)
-        labels.append(label)
+        sources.append("\t".join(" ".join(sentence.split()) for sentence in sentences))
+        labels.append(str(label).strip())
     if not sources:
-        raise DataError(f"{name} has no examples; expected a label and a sentence a line")
+        raise DataError(f"{place} has no examples; expected a label and a sentence a line")
     return ParallelText(sources, labels, {"empty": empty} if empty else {})
-
-
-def hub_texts(name: str) -> dict[str, ParallelText]:
-    """The splits of NAME or NAME:SUBSET, read by the package `datasets`. Raises DataError where it is not
-    installed or cannot read them."""
-    place, _, subset = name.partition(":")
-    found = load_hub(place, subset)
-    texts: dict[str, ParallelText] = {}
-    for split, names in HUB_SPLITS.items():
-        own = next((each for each in names if each in found), None)
-        if own is None:
-            raise DataError(f"{HUB}{name} has no split {' or '.join(names)}; it has {', '.join(found)}")
-        words = getattr(found[own].features.get(LABEL), "names", None)  # of numbered labels
-        examples = []
-        for number, row in enumerate(found[own]):
-            where = f"{HUB}{name}, {own}, example {number}"
-            label = row.get(LABEL)
-            if label == -1:
-                raise DataError(
-                    f"{where}: its labels are hidden (-1); give a folder of files whose test set has labels"
-                )
-            examples.append(
-                (
-                    where,
-                    example_of(
-                        {**row, LABEL: words[label] if words and isinstance(label, int) else label}, where
-                    ),
-                )
-            )
-        texts[split] = checked(examples, texts.get("train"), f"{HUB}{name}, {own}", 0)
-    return texts

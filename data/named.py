@@ -11,25 +11,20 @@ import hashlib
 import http.client
 import os
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import BinaryIO
 
-from headgates.configs.did_you_mean import did_you_mean
 from headgates.data.atomic_file import atomic_file
 from headgates.data.cache import cache_folder
 from headgates.data.file_digest import file_digest
-from headgates.data.parallel import Corpus, read_pairs
+from headgates.data.parallel import Corpus, read_pairs, two_languages
 from headgates.data.text import DataError, ParallelText
 
 MULTI30K_HOME = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
-MULTI30K_BROKEN_GERMAN = (
-    16510,
-    16664,
-)  # lines of train.de, from 1: '.' and '@@' against whole English sentences
+# lines of train.de, from 1: '.' and '@@' against whole English sentences
+MULTI30K_BROKEN_GERMAN = (16510, 16664)
 MULTI30K_SHA256 = {
     "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
     "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
@@ -44,10 +39,7 @@ MULTI30K_SHA256 = {
     "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
     "test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
 }
-LARGEST, PATIENCE = (
-    2**25,
-    600.0,
-)  # bytes and seconds of one download; the largest published file has less than a megabyte
+LARGEST = 2**25  # bytes of one download; the largest published file has less than a megabyte
 
 
 def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
@@ -57,28 +49,17 @@ def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, s
     Pairs with German lose the two training pairs whose German is broken. `seed` chooses nothing here: the
     text is fixed."""
     del seed
-    src, tgt = src or "en", tgt or "de"
-    for language in (src, tgt):
-        if language not in MULTI30K_LANGUAGES:
-            raise DataError(
-                f"multi30k has no language {language!r}{did_you_mean(language, MULTI30K_LANGUAGES)}; it has "
-                f"{', '.join(MULTI30K_LANGUAGES)}"
-            )
-    if src == tgt:
-        raise DataError(f"--src and --tgt are both {src!r}; multi30k has {', '.join(MULTI30K_LANGUAGES)}")
+    src, tgt = two_languages(src or "en", tgt or "de", MULTI30K_LANGUAGES, "multi30k")
 
     def pairs(split: str, *, skip_empty: bool) -> ParallelText:
         files = [_obtain(f"{split}.{language}.gz", data_dir) for language in (src, tgt)]
         return read_pairs(*files, skip_empty=skip_empty)
 
-    train = pairs(
-        "train", skip_empty=False
-    )  # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
+    # the SHA-256 vouches for no empty lines, and line numbers must hold for the next step
+    train = pairs("train", skip_empty=False)
     if "de" in (src, tgt):
-        train = train.only(
-            [i for i in range(len(train)) if i + 1 not in MULTI30K_BROKEN_GERMAN],
-            reason="broken in the original",
-        )
+        whole = [i for i in range(len(train)) if i + 1 not in MULTI30K_BROKEN_GERMAN]
+        train = train.only(whole, reason="broken in the original")
     return Corpus(
         train=train,
         valid=pairs("val", skip_empty=True),
@@ -116,66 +97,24 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
             return path
     mirror = os.environ.get("HEADGATES_MIRROR")
     home = f"{mirror.rstrip('/')}/multi30k" if mirror else MULTI30K_HOME
-    _download(f"{home}/{file}", target, sha256=sha256, label=f"multi30k: {file}")
-    return target
-
-
-def _download(url: str, target: Path, *, sha256: str, label: str) -> None:
-    """Download a file to `target` and check it; raise DataError, and leave no file, if that fails."""
-    cure = f"get the files yourself, put them in DIR/{target.parent.name}, and say --data-dir DIR"
+    url, cure = f"{home}/{file}", "get the files yourself, put them in DIR/multi30k, and say --data-dir DIR"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(target) as file:
-            found = _stream(url, file, label=label)
+        with atomic_file(target) as part, urllib.request.urlopen(url, timeout=30) as reply:
+            content = reply.read(LARGEST)
+            found = hashlib.sha256(content).hexdigest()
             if found != sha256:
-                raise DataError(
-                    f"{url} is not the published file: its SHA-256 is {found[:12]}..., expected "
-                    f"{sha256[:12]}...; nothing was kept; "
-                    f"try again later, or {cure}"
+                raise OSError(
+                    f"its {len(content):,} bytes have the SHA-256 {found[:12]}..., expected {sha256[:12]}..."
                 )
+            part.write(content)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        reason = (
-            getattr(error, "reason", None) or error
-        )  # URLError and HTTPError carry the plain words in .reason
+        # URLError and HTTPError carry the plain words in .reason
+        reason = getattr(error, "reason", None) or error
         code = f" (HTTP {error.code})" if isinstance(error, urllib.error.HTTPError) else ""
         raise DataError(
             f"could not download {url} to {target.parent}: {reason}{code}; files already there are kept: run "
             f"again, or {cure}"
         ) from error
-
-
-def _stream(url: str, file: BinaryIO, *, label: str) -> str:
-    """Copy the bytes of a URL to `file` and return their SHA-256; standard error shows how far it is. Raises
-    OSError if they break off."""
-    sha, until = hashlib.sha256(), time.monotonic() + PATIENCE
-    with urllib.request.urlopen(url, timeout=30) as reply:
-        expected = int(reply.headers.get("Content-Length") or 0)
-        received = 0
-        while block := reply.read1(
-            1 << 16
-        ):  # what there is: `read` waits for all of it, however slowly it comes
-            file.write(block)
-            sha.update(block)
-            received += len(block)
-            if received > LARGEST:
-                raise OSError(f"it sends more than {LARGEST / 1e6:.0f} MB, which no published file has")
-            if time.monotonic() > until:
-                raise OSError(
-                    f"it has sent {received:,} bytes in {PATIENCE / 60:.0f} minutes, which is too slow"
-                )
-            if sys.stderr.isatty():
-                print(
-                    f"\rdownloading {label}: {received / 1e6:.2f} of {expected / 1e6:.2f} MB",
-                    end="",
-                    file=sys.stderr,
-                    flush=True,
-                )
-    if expected and received < expected:
-        raise OSError(f"the connection broke off after {received:,} of {expected:,} bytes")
-    print(
-        f"{chr(13) if sys.stderr.isatty() else ''}downloaded {label}, {received / 1e6:.2f} MB" + " " * 12,
-        file=sys.stderr,
-    )
-    return sha.hexdigest()
+    print(f"downloaded multi30k: {file}, {len(content) / 1e6:.2f} MB", file=sys.stderr)
+    return target

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +16,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from headgates.configs.did_you_mean import did_you_mean
+from headgates.configs.fields import shortened
 from headgates.data.atomic_file import atomic_file
-from headgates.data.text import DataError, ParallelText, digest_lines, without_empty
+from headgates.data.text import DataError, ParallelText, digest_lines, line_error, without_empty
 
+T = TypeVar("T")
 # names that a folder may use; the first one found wins
-SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
+SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev", "validation"), "test": ("test",)}
 IN_MEMORY = 2**24  # bytes of two aligned files; larger text lies in a store (data/store.py)
-# bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
-SMALL, LARGEST_RATIO = 2**26, 100
 
 
 @dataclass
@@ -45,20 +46,15 @@ class Corpus:
         """Return the split train, valid or test, or the extra test set of this name. Raises DataError at any
         other name, or where the text has no such split."""
         splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
-        if name not in splits:
+        there = {split: text for split, text in splits.items() if len(text)}
+        if name not in there:
             raise DataError(
-                f"{self.name} has no split {name!r}{did_you_mean(name, list(splits))}; it has "
-                f"{', '.join(splits)}"
+                f"{self.name} has no {name!r} text{did_you_mean(name, there)}; it has {', '.join(there)}"
             )
-        if not len(splits[name]):
-            raise DataError(
-                f"{self.name} has no {name} text, which is needed here; it has "
-                f"{', '.join(s for s in splits if len(splits[s]))}"
-            )
-        return splits[name]
+        return there[name]
 
-    def drawn(self, count: int, *, of: int) -> int:
-        """Return how many training pairs a sample of so many draws of the first `of` (0: of all); 0 where it
+    def sampled(self, count: int, *, of: int) -> int:
+        """Return how many training pairs a sample of so many takes of the first `of` (0: of all); 0 where it
         has them all, or is of 0."""
         return count if count < min(len(self.train), of or len(self.train)) else 0
 
@@ -107,12 +103,25 @@ def decode_line(line: bytes, number: int, name: str, cure: str = "") -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        convert = "or convert the text if it is in another encoding: iconv -f ITS-ENCODING -t UTF-8"
+        cure = cure or "correct that line, or convert the text: iconv -f ITS-ENCODING -t UTF-8"
         byte = error.object[error.start]
-        raise DataError(
-            f"{name}, line {number}: byte {error.start + 1} (0x{byte:02x}) is not UTF-8; "
-            f"{cure or f'correct that line, {convert}'}"
+        raise line_error(
+            name, number, f"byte {error.start + 1} (0x{byte:02x}) is not UTF-8; {cure}"
         ) from None
+
+
+def json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line of a .jsonl file that is not empty. Raises DataError, naming the
+    line, at anything but an object."""
+    for number, line in enumerate(lines_of(path), start=1):
+        if line:
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise line_error(path, number, f"not JSON ({error}); expected an object a line") from None
+            if not isinstance(content, dict):
+                raise line_error(path, number, f"expected a JSON object, got {shortened(content)}")
+            yield number, content
 
 
 def read_pairs(source: str | Path, target: str | Path, *, skip_empty: bool) -> ParallelText:
@@ -152,22 +161,19 @@ def gathered(
     pairs: Callable[[], Iterable[tuple[str, str]]],
     *,
     skip_empty: bool,
-    made_of: Sequence[str] = (),
+    key: Sequence[str] = (),
 ) -> ParallelText:
     """Return the pairs that the files hold: in memory, or, where the files are large, in a store that is made
     once.
 
     skip_empty: as `read_pairs` has it. pairs: reads them, if they are not in a store yet; its errors are this
-    function's. made_of: what else the pairs depend on."""
-    sizes = [
-        Path(file).stat().st_size if Path(file).is_file() else 0 for file in files
-    ]  # who reads says what is missing
-    if sum(sizes) > IN_MEMORY:
-        from headgates.data.store import (
-            stored_text,  # here, because pyarrow takes time to load and --help does not need it
-        )
+    function's. key: what else the pairs depend on."""
+    # who reads says what is missing
+    if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > IN_MEMORY:
+        # here, because pyarrow takes time to load and --help does not need it
+        from headgates.data.store import stored_text
 
-        return stored_text(files, pairs, skip_empty=skip_empty, made_of=made_of)
+        return stored_text(files, pairs, skip_empty=skip_empty, key=key)
     skipped: dict[str, int] = {}
     kept = list(without_empty(pairs(), skipped) if skip_empty else pairs())
     return ParallelText([source for source, _ in kept], [target for _, target in kept], skipped)
@@ -176,73 +182,53 @@ def gathered(
 def read_folder(folder: str | Path, *, src: str | None, tgt: str | None) -> Corpus:
     """Return the corpus of a folder. Raises DataError as `folder_files` does, and where a file cannot be
     read."""
-    folder = Path(folder)
-    files = folder_files(folder, src=src, tgt=tgt)
-    texts = {split: read_pairs(*files[split], skip_empty=split != "test") for split in SPLIT_NAMES}
-    about = f"parallel text in {folder}, {src} to {tgt}"
-    name = folder.resolve().name
-    return Corpus(
-        texts["train"],
-        texts["valid"],
-        texts["test"],
-        name=name,
-        description=about,
-        src=src or "",
-        tgt=tgt or "",
-    )
+    files = folder_files(Path(folder), src=src, tgt=tgt)
+    train, valid, test = (read_pairs(*files[split], skip_empty=split != "test") for split in SPLIT_NAMES)
+    name, about = Path(folder).resolve().name, f"parallel text in {folder}, {src} to {tgt}"
+    return Corpus(train, valid, test, name, about, src or "", tgt or "")
 
 
 def folder_files(folder: Path, *, src: str | None, tgt: str | None) -> dict[str, tuple[Path, Path]]:
     """Return the source and the target file of every split of a folder with {train,valid,test}.{src,tgt},
-    plain or .gz; the validation files may also be called val or dev.
+    plain or .gz; the validation files may also be called val, dev or validation.
 
     Raises DataError, which lists what the folder has, if a language or a split is missing."""
-    found = _files_by_split(folder)
-    languages = sorted(set().union(*(by_language.keys() for by_language in found.values())))
+    found: dict[str, dict[str, Path]] = {}  # split's name -> language -> file
+    names = {name for names in SPLIT_NAMES.values() for name in names}
+    for path in sorted(folder.iterdir()):  # 'train.en' sorts before 'train.en.gz' and is taken
+        name, _, language = path.name.removesuffix(".gz").partition(".")
+        if name in names and language and path.is_file():
+            found.setdefault(name, {}).setdefault(language, path)
+    languages = sorted(set().union(*found.values()))
     if not languages:
         raise DataError(
             f"{folder} has no parallel text: expected files such as train.en and train.de, valid.*, test.*, "
             "plain or .gz"
         )
-    if src is None or tgt is None:
+    source, target = two_languages(src, tgt, languages, str(folder))
+    both = {name: (of[source], of[target]) for name, of in found.items() if {source, target} <= of.keys()}
+    return {split: named_split(both, split, f"{folder}, {source}-{target},") for split in SPLIT_NAMES}
+
+
+def two_languages(src: str | None, tgt: str | None, known: Sequence[str], place: str) -> tuple[str, str]:
+    """The languages that --src and --tgt name. Raises DataError unless these are two of those known."""
+    if src is None or tgt is None or src == tgt or not {src, tgt} <= set(known):
         raise DataError(
-            f"say which language to translate from and to: --src and --tgt; {folder} has "
-            f"{', '.join(languages)}"
+            f"expected two languages for --src and --tgt, of those in {place}: {', '.join(known)}; got {src} "
+            f"and {tgt}"
         )
-    if src == tgt:
-        raise DataError(f"--src and --tgt are both {src!r}; {folder} has {', '.join(languages)}")
-    for language in (src, tgt):
-        if language not in languages:
-            hint = did_you_mean(language, languages)
-            raise DataError(
-                f"{folder} has no file for language {language!r}{hint}; it has {', '.join(languages)}"
-            )
-    files = {}
-    for split, names in SPLIT_NAMES.items():
-        name = next((n for n in names if {src, tgt} <= found.get(n, {}).keys()), None)
-        if name is None:
-            present = (
-                ", ".join(sorted(path.name for n in names for path in found.get(n, {}).values())) or "none"
-            )
-            expected = " or ".join(f"{n}.{src} and {n}.{tgt}" for n in names)
-            raise DataError(
-                f"{folder} has no {split} text for {src}-{tgt}: expected {expected}, plain or .gz; found "
-                f"{present}"
-            )
-        files[split] = found[name][src], found[name][tgt]
-    return files
+    return src, tgt
 
 
-def _files_by_split(folder: Path) -> Mapping[str, Mapping[str, Path]]:
-    """split name -> language -> file. What follows the first dot is the language; a plain file goes before
-    its .gz."""
-    names = {name for names in SPLIT_NAMES.values() for name in names}
-    found: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()):  # 'train.en' sorts before 'train.en.gz'
-        split, _, language = path.name.removesuffix(".gz").partition(".")
-        if split in names and language and path.is_file():
-            found.setdefault(split, {}).setdefault(language, path)
-    return found
+def named_split(there: Mapping[str, T], split: str, place: str) -> T:
+    """What is there of a split, by the first of its names. Raises DataError where there is nothing."""
+    for name in SPLIT_NAMES[split]:
+        if name in there:
+            return there[name]
+    names = " or ".join(SPLIT_NAMES[split])
+    raise DataError(
+        f"{place} has no {split} text: expected {names}; found {', '.join(sorted(there)) or 'none'}"
+    )
 
 
 def no_file(path: Path) -> DataError:
@@ -262,43 +248,13 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     damaged."""
     try:
         with path.open("rb") as file:
-            if not file.peek(2).startswith(b"\x1f\x8b"):
-                yield file
-                return
-            try:
-                yield io.BufferedReader(_Unpacked(file, path), 2**20)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise DataError(
-                    f"{path} is a damaged gzip file ({error}); copy or download it again"
-                ) from error
+            packed = file.peek(2).startswith(b"\x1f\x8b")
+            yield io.BufferedReader(gzip.GzipFile(fileobj=file), 2**20) if packed else file
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is a damaged gzip file ({error}); copy or download it again") from error
     except OSError as error:
         raise DataError(
             f"cannot read {path}: {error.strerror}; expected a text file, plain or .gz"
         ) from error
-
-
-class _Unpacked(io.RawIOBase):
-    """The content of a gzip file. Raises DataError where it grows beyond what text does: memory or the disk
-    would end first."""
-
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self.path, self.packed, self.size = path, path.stat().st_size, 0
-        self.most = max(SMALL, LARGEST_RATIO * self.packed)
-        self.file = gzip.GzipFile(fileobj=file)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self.file.read1(len(buffer))
-        buffer[: len(block)] = block
-        self.size += len(block)
-        if self.size > self.most:
-            raise DataError(
-                f"{self.path} has {self.packed:,} bytes and unpacks to more than {self.most / 2**20:,.0f} "
-                "MiB; expected text, which grows "
-                "tenfold at most; if this is right, unpack it (gunzip --keep) and give the plain file"
-            )
-        return len(block)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.data.conllu import Tree, read_conllu, shorten
+from headgates.configs.fields import shortened
+from headgates.data.conllu import Tree, read_conllu
 from headgates.data.parallel import DataError
 
 NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textcat", "textcat_multilabel")
@@ -57,23 +58,16 @@ def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[T
     missing: list[int] = []
     for i, line in enumerate(lines):
         text = _plain(line)
-        same = of_text.get(text) or ([] if text else [Tree((), (), (), line)])
-        if same:
+        if same := of_text.get(text) or ([] if text else [Tree((), (), (), line)]):
             found.append(same[min(times[text], len(same) - 1)])
             times[text] += 1
         else:
             missing.append(i)
     if missing:
         i = missing[0]
-        there = (
-            f"tree {i + 1} there is of {shorten(trees[i].text)!r}"
-            if i < len(trees)
-            else f"it has {len(trees):,} trees"
-        )
         raise DataError(
-            f"{origin} has no tree for line {i + 1}, {shorten(lines[i])!r} ({there}); {len(missing):,} of "
-            f"{len(lines):,} lines have none; "
-            "expected parses of these very sentences"
+            f"{origin} has no tree for line {i + 1}, {shortened(lines[i])}; {len(missing):,} of "
+            f"{len(lines):,} lines have none; expected parses of these very sentences"
         )
     return found
 
@@ -111,24 +105,17 @@ def load_pipeline(model: str) -> Any:
     folder = Path(model).expanduser()
     try:
         return spacy.load(folder if folder.is_dir() else model)
-    except OSError as error:
-        if folder.is_dir():
-            raise DataError(
-                f"{model} is not the folder of a spaCy pipeline, which has config.cfg and meta.json: "
-                f"{_line(error)}"
-            ) from error
-        cure = (
-            f"python -m spacy download {model}"
-            if model.isidentifier()
-            else "check the path; it is the folder that has config.cfg"
-        )
-        raise DataError(f"spaCy has no pipeline {model!r}: {cure}") from error
-    except (ImportError, ValueError) as error:  # a part of the pipeline that this installation cannot build
-        raise DataError(f"spaCy cannot load the pipeline {model!r}: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return shorten(_plain(str(error)), 160)
+    except (
+        OSError,
+        ImportError,
+        ValueError,
+    ) as error:  # not there, or built of parts that this machine lacks
+        cure = "check the path; it is the folder that has config.cfg"
+        if model.isidentifier():
+            cure = f"python -m spacy download {model}"
+        raise DataError(
+            f"spaCy cannot load the pipeline {model!r} ({_plain(str(error))[:160]}): {cure}"
+        ) from error
 
 
 def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 mapped into memory.
 
     CACHE/text/KEY/pairs.arrow          the pairs as text: `source`, `target`; KEY: of the files' bytes
-    CACHE/text/KEY/about.json           what was left out, and the size of pairs.arrow
+    CACHE/text/KEY/about.json           what was left out
     CACHE/text/KEY/ids-VOCABULARY.arrow the same pairs as ids of pieces; VOCABULARY: of the tokenizer's files
 
 Each appears whole or not at all; a process that finds another at work waits for it. What is torn all the
@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from itertools import islice
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -35,6 +35,7 @@ from headgates.data.text import DataError, ParallelText, without_empty
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.data.vocab import Vocabulary
 
+T = TypeVar("T")
 VERSION = 1  # of what is in a store; another one is another key
 ROWS = 2**14  # pairs of a record batch: what a process holds at once
 FEW = 4  # record batches that are tokenised sooner than processes start
@@ -47,25 +48,43 @@ class StoredLines(Sequence[str]):
     """One side of a stored text; a slice of it is a list."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch], side: str) -> None:
-        self._columns = [batch.column(side) for batch in batches]
-        self._length = sum(map(len, self._columns))
+        self._lines = pa.chunked_array([batch.column(side) for batch in batches], pa.large_string())
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._lines)
 
-    @overload
-    def __getitem__(self, item: int) -> str: ...
-    @overload
-    def __getitem__(self, item: slice) -> list[str]: ...
-    def __getitem__(self, item: int | slice) -> str | list[str]:
-        if isinstance(item, slice):
-            return [self[i] for i in range(*item.indices(len(self)))]
-        number, row = divmod(range(len(self))[item], ROWS)  # range: for negative numbers and the IndexError
-        return str(self._columns[number][row])
+    def __getitem__(self, item: Any) -> Any:
+        found = self._lines[item]
+        return found.to_pylist() if isinstance(item, slice) else found.as_py()
 
     def __iter__(self) -> Iterator[str]:
-        for column in self._columns:
-            yield from column.to_pylist()
+        for chunk in self._lines.chunks:
+            yield from chunk.to_pylist()
+
+
+def made_once(path: Path, opened: Callable[[Path], T | None], make: Callable[[], None], doing: str) -> T:
+    """What `opened` finds at `path`, made first where it finds nothing; a process that finds another at work
+    waits for it. Raises DataError where it cannot be made."""
+    found = opened(path)
+    if found is None:
+        with locked(f"text-{path.parent.name}-{path.stem}"):
+            found = opened(path)  # made by another process in the meantime
+            if found is None:
+                print(f"{doing} into {path}, once", file=sys.stderr, flush=True)
+                try:
+                    make()
+                except OSError as error:
+                    raise DataError(
+                        f"cannot write {path}: {error.strerror or error}; large text needs room for a copy "
+                        "and for its pieces: free some space, or set HEADGATES_CACHE to another folder"
+                    ) from error
+                found = opened(path)
+    if found is None:
+        raise DataError(
+            f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk "
+            "is sound"
+        )
+    return found
 
 
 # ---------------------------------------------------------------- text
@@ -76,41 +95,23 @@ def stored_text(
     pairs: Callable[[], Iterable[tuple[str, str]]],
     *,
     skip_empty: bool,
-    made_of: Sequence[str] = (),
+    key: Sequence[str] = (),
 ) -> ParallelText:
     """Return the text of these files from its store, which is made now unless it is there.
 
-    pairs: reads the files; skip_empty: leave out and count pairs with an empty side; made_of: what else the
-    pairs depend on. Raises DataError where `pairs` does, or the store cannot be written."""
+    pairs: reads the files; skip_empty: leave out and count pairs with an empty side; key: what else the pairs
+    depend on. Raises DataError where `pairs` does, or the store cannot be written."""
     with ThreadPoolExecutor() as threads:  # hashing leaves other threads free to run
-        known = [VERSION, skip_empty, *made_of, *threads.map(file_digest, files)]
+        known = [VERSION, skip_empty, *key, *threads.map(file_digest, files)]
     folder = cache_folder() / "text" / hashlib.sha256(json.dumps(known).encode()).hexdigest()[:20]
-    text = open_text(folder)
-    if text is None:
-        with locked(f"text-{folder.name}"):
-            text = open_text(folder)  # made by another process in the meantime
-            if text is None:
-                print(
-                    f"reading {' and '.join(map(str, files))} into {folder}, once",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                write_text(folder, pairs(), skip_empty=skip_empty)
-                text = open_text(folder)
-    if text is None:
-        raise DataError(
-            f"{folder} cannot be read, though it was written a moment ago; remove it, and see whether the "
-            "disk is sound"
-        )
-    return text
+    doing = f"reading {' and '.join(map(str, files))}"
+    return made_once(folder, open_text, lambda: write_text(folder, pairs(), skip_empty=skip_empty), doing)
 
 
 def open_text(folder: Path) -> ParallelText | None:
     """The text of a store; None where there is none, or it is torn."""
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        if (folder / PAIRS).stat().st_size != about["bytes"]:
-            return None
         batches = mapped(folder / PAIRS)
         if batches is None:
             return None
@@ -121,28 +122,15 @@ def open_text(folder: Path) -> ParallelText | None:
 
 
 def write_text(folder: Path, pairs: Iterable[tuple[str, str]], *, skip_empty: bool) -> None:
-    """Write a store. Raises DataError where the disk refuses."""
+    """Write a store."""
     skipped: dict[str, int] = {}
     kept = without_empty(pairs, skipped) if skip_empty else iter(pairs)
-    try:
-        with atomic_folder(folder) as draft:
-            with pa.OSFile(str(draft / PAIRS), "wb") as file, pa.ipc.new_file(file, TEXT) as writer:
-                while some := list(islice(kept, ROWS)):
-                    writer.write_batch(
-                        pa.record_batch([[pair[i] for pair in some] for i in range(len(SIDES))], schema=TEXT)
-                    )
-            about = {"bytes": (draft / PAIRS).stat().st_size, "skipped": skipped}
-            (draft / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise refused(folder, error) from error
-
-
-def refused(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"cannot write {path}: {error.strerror or error}; large text needs room for a copy and for its "
-        "pieces: free some space, or set "
-        "HEADGATES_CACHE to another folder"
-    )
+    with atomic_folder(folder) as draft:
+        with pa.OSFile(str(draft / PAIRS), "wb") as file, pa.ipc.new_file(file, TEXT) as writer:
+            while some := list(islice(kept, ROWS)):
+                sides = [[pair[i] for pair in some] for i in range(len(SIDES))]
+                writer.write_batch(pa.record_batch(sides, schema=TEXT))
+        (draft / ABOUT).write_text(json.dumps({"skipped": skipped}) + "\n", encoding="utf-8")
 
 
 def mapped(path: Path) -> list[pa.RecordBatch] | None:
@@ -166,29 +154,18 @@ def encoded(text: ParallelText, source_vocab: Vocabulary, target_vocab: Vocabula
         ids = source_vocab.encode(text.sources), target_vocab.encode(text.targets)
         largest = max((max(sentence) for side in ids for sentence in side if sentence), default=0)
         return EncodedPairs([record_batch(*ids, ids_type(largest))])
-    path = text.store / f"ids-{vocabulary_key(source_vocab, target_vocab)}.arrow"
-    found = open_ids(path, len(text))
-    if found is None:
-        with locked(f"text-{text.store.name}-{path.stem}"):
-            found = open_ids(path, len(text))
-            if found is None:
-                print(f"tokenising {len(text):,} pairs into {path}, once", file=sys.stderr, flush=True)
-                write_ids(path, text.store / PAIRS, source_vocab, target_vocab)
-                found = open_ids(path, len(text))
-    if found is None:
-        raise DataError(
-            f"{path} cannot be read, though it was written a moment ago; remove it, and see whether the disk "
-            "is sound"
-        )
-    return found
+    store, total = text.store, len(text)
+    path = store / f"ids-{vocabulary_key(source_vocab, target_vocab)}.arrow"
 
+    def opened(path: Path) -> EncodedPairs | None:
+        batches = mapped(path)
+        whole = batches is not None and sum(batch.num_rows for batch in batches) == total
+        return EncodedPairs(batches) if batches is not None and whole else None
 
-def open_ids(path: Path, pairs: int) -> EncodedPairs | None:
-    """The pairs of a file of ids; None where there is none, or it is torn."""
-    batches = mapped(path)
-    if batches is None or sum(batch.num_rows for batch in batches) != pairs:
-        return None
-    return EncodedPairs(batches)
+    def make() -> None:
+        write_ids(path, store / PAIRS, source_vocab, target_vocab)
+
+    return made_once(path, opened, make, f"tokenising {total:,} pairs")
 
 
 def vocabulary_key(*vocabs: Vocabulary) -> str:
@@ -211,9 +188,8 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
     work = (str(text), source_vocab, target_vocab, ids)
     try:
         with ExitStack() as stack:
-            writer = stack.enter_context(
-                pa.ipc.new_file(stack.enter_context(atomic_file(path)), record_batch([], [], ids).schema)
-            )
+            file = stack.enter_context(atomic_file(path))
+            writer = stack.enter_context(pa.ipc.new_file(file, record_batch([], [], ids).schema))
             if count > FEW:
                 workers = stack.enter_context(pool(min(processor_cores(), PROCESSES, count), work))
                 batches: Iterable[pa.RecordBatch] = workers.map(encode_batch, range(count))
@@ -222,8 +198,6 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
                 batches = map(encode_batch, range(count))
             for batch in batches:
                 writer.write_batch(batch)
-    except OSError as error:
-        raise refused(path, error) from error
     except BrokenExecutor as error:
         raise DataError(
             f"a process that tokenised {text} was killed; was there too little memory? repeat the command"
@@ -241,18 +215,16 @@ def pool(processes: int, work: tuple[Any, ...]) -> Executor:
     )
 
 
-_work: tuple[
-    Any, ...
-] = ()  # of a process that tokenises: the record batches of text, both vocabularies, the type of ids
+# of a process that tokenises: the record batches of text, both vocabularies, the type of ids
+_work: tuple[Any, ...] = ()
 
 
 def start(text: str, source_vocab: Vocabulary, target_vocab: Vocabulary, ids: pa.DataType) -> None:
     """What a process has to know before its first batch."""
     global _work
     _work = (mapped(Path(text)), source_vocab, target_vocab, ids)
-    if (
-        parent := multiprocessing.parent_process()
-    ) is not None:  # where it is killed nobody else would end this process
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # where it is killed nobody else would end this process
         threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 

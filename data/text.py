@@ -16,6 +16,11 @@ class DataError(ValueError):
     """The user's text has a fault; the message says what was expected, what came, and what to do."""
 
 
+def line_error(path: str | Path, number: int, message: str) -> DataError:
+    """The error at a line of a file, numbered from 1."""
+    return DataError(f"{path}, line {number}: {message}")
+
+
 @dataclass
 class ParallelText:
     """Sentence pairs: targets[i] translates sources[i].

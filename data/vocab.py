@@ -9,7 +9,6 @@ characters go. Everything else comes back from `decode` as it went in."""
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -104,7 +103,10 @@ class Vocab:
                     minloglevel=2,
                 )
         except RuntimeError as error:
-            raise DataError(_why_not(str(error), size)) from error
+            raise DataError(
+                f"SentencePiece could not train a vocabulary of {size} pieces on this text: {error}; where "
+                "it names required_chars, use a size of at least the second number, better some thousands"
+            ) from error
         vocab = cls.load(path)
         if len(vocab) < size:
             warnings.warn(
@@ -230,14 +232,3 @@ def read_about(path: Path) -> dict[str, Any]:
             f"{', '.join(VOCABULARIES) or 'none'}"
         )
     return about
-
-
-def _why_not(message: str, size: int) -> str:
-    """SentencePiece's reason for not training, in words that say what to do."""
-    if counts := re.search(r"required_chars\. (\d+) vs (\d+)", message):
-        return (
-            f"a vocabulary of {size} pieces is too small: the text's characters and the special pieces need "
-            f"{counts[2]} on their own; "
-            f"use a size of at least {counts[2]}, better some thousands"
-        )
-    return f"SentencePiece could not train a vocabulary of {size} pieces on this text: {message}"

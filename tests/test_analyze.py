@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from headgates.commands import analyze, prune
-from headgates.data.toy import to_conllu, toy_pairs
+from headgates.data.toy import toy_pairs
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table, write_table
+from tests.worlds.tiny_language import conllu_of
 
 ROOT = Path(__file__).parents[1]
 FEW = ["--sentences", "29"]
@@ -179,7 +180,7 @@ def test_closed_heads_of_the_system_have_no_role_and_relevance_is_not_silent(
 
 def test_sentences_of_a_file_are_looked_at_without_translations(base, analyze_here, tmp_path):
     trees = tmp_path / "trees.conllu"
-    trees.write_text("".join(to_conllu(pair) for pair in toy_pairs("test")[:23]))
+    trees.write_text("".join(conllu_of(pair) for pair in toy_pairs("test")[:23]))
     code, out, error = analyze_here(base.path, "--text", trees, "--parses", f"conllu:{trees}")
     assert code == 0, error
     assert "left out: lrp starts at the words of translations" in out

@@ -96,7 +96,7 @@ def test_text_without_the_split_that_is_needed_is_one_line(called, tmp_path, mon
     assert code == 1
     assert (
         error.strip().splitlines()[-1]
-        == "prune.py: error: binarized has no valid text, which is needed here; it has test"
+        == "prune.py: error: binarized has no 'valid' text; it has test"
     )
 
 

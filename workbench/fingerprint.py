@@ -30,7 +30,8 @@ def score_samples(config: FitConfig, corpus: Corpus) -> dict[str, int]:
         score: config.sentences or SCORES[score].sample or 0 for score in scores if SCORES[score].reads_pairs
     }
     return {
-        score: corpus.drawn(count, of=config.text.train_sentences) for score, count in sorted(counts.items())
+        score: corpus.sampled(count, of=config.text.train_sentences)
+        for score, count in sorted(counts.items())
     }
 
 

@@ -86,7 +86,7 @@ class Source:
     def drawn(self, sentences: int) -> int:
         """How many training pairs are drawn where so many are asked for; 0 where that is all of the run's, or
         0."""
-        return self.corpus.drawn(sentences, of=(self.config.get("text") or {}).get("train_sentences", 0))
+        return self.corpus.sampled(sentences, of=(self.config.get("text") or {}).get("train_sentences", 0))
 
     def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
         """Every training pair once, longest first; of a fixed sample of so many `sentences` alone unless 0.

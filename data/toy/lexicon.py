@@ -4,19 +4,19 @@ Tables, the most frequent word of a group first: the grammar draws from them wit
 chosen so that English decides German: no noun is spelt alike in singular and plural, no form is both noun and
 verb, a verb has one valency. Some English words have two German ones, chosen by a word that may stand far
 away, as in real German: a person `isst`, an animal `frisst`; a person `rennt`, a machine `läuft`. German is
-regular where real German is not:
-`von` and the dative for the
-genitive, no contractions
-(`in dem`), no weak nouns."""
+regular where real German is not: `von` and the dative for the genitive, no contractions (`in dem`), no weak
+nouns."""
 
-from headgates.data.toy.entries import (
-    read_adjectives,
-    read_adverbs,
-    read_determiners,
-    read_nouns,
-    read_prepositions,
-    read_verbs,
+from functools import partial
+
+from headgates.data.toy.entries import Adjective, Adverb, Determiner, Noun, Preposition, Verb, read
+
+read_nouns, read_adjectives, read_adverbs = (
+    partial(read, Noun),
+    partial(read, Adjective),
+    partial(read, Adverb),
 )
+read_prepositions, read_determiners = partial(read, Preposition), partial(read, Determiner)
 
 NOUNS = {  # English, gender, German, and the preposition of place unless it is `in`
     "person": read_nouns("""
@@ -82,14 +82,18 @@ NOUNS = {  # English, gender, German, and the preposition of place unless it is 
         problem problems / n / Problem Probleme
         lesson lessons / f / Stunde Stunden"""),
 }
-NAMES = ("Anna", "Peter", "Maria", "Paul")  # persons, singular
-PRONOUNS = (
-    ("he", "er", False),
-    ("she", "sie", False),
-    ("they", "sie", True),
-)  # persons, subjects only: English, German, plural
+# persons without a determiner; pronouns, subjects only, are singular or plural by the number of their forms
+NAMES = read_nouns("""
+    Anna / f / Anna
+    Peter / m / Peter
+    Maria / f / Maria
+    Paul / m / Paul""")
+PRONOUNS = read_nouns("""
+    he / m / er
+    she / f / sie
+    they they / f / sie sie""")
 
-(COPULA,) = read_verbs("copula", "are is / any idea / - / ist sind")
+COPULA = Verb("copula", "are is", "any idea", "", "ist sind")
 _VERBS = {
     "intransitive": """
         sleep sleeps / animate / - / schläft schlafen
@@ -141,7 +145,7 @@ _VERBS = {
         ask asks / person / whether / fragt fragen
         hope hopes / person / that / hofft hoffen""",
 }
-VERBS = {frame: read_verbs(frame, rows) for frame, rows in _VERBS.items()}
+VERBS = {frame: read(partial(Verb, frame), rows) for frame, rows in _VERBS.items()}
 MODALS = (
     ("will", ("wird", "werden")),
     ("can", ("kann", "können")),
@@ -243,7 +247,7 @@ PLURAL = read_determiners("""
     these / det / dies / dies / weak
     two / nummod / zwei / fixed / strong
     my / poss / mein / ein / mixed
-    many / amod / viel / viel / strong
+    many / amod / viel / strong / strong
     all / det / all / dies / weak
     three / nummod / drei / fixed / strong""")
 

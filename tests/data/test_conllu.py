@@ -1,13 +1,11 @@
 """The CoNLL-U reader: what it reads, what it refuses, and the `conllu` package as a second opinion."""
 
-import gzip
 from pathlib import Path
 
 import pytest
 
 from headgates.data.conllu import Tree, read_conllu, word_spans
 from headgates.data.parallel import DataError, read_lines
-from headgates.data.toy import generate, to_conllu
 
 EWT = Path(__file__).parents[2] / ".." / "shared" / "data" / "ud_english_ewt"
 
@@ -90,25 +88,8 @@ def test_the_last_sentence_may_lack_its_empty_line_and_several_may_stand_between
 
 
 def test_a_text_comment_is_of_its_own_sentence_alone(write):
-    path = write("# text = lost", "", "# text_en = no", "# text", row(1, "One"), "")
-    assert read_conllu(path)[0].text == "One"
-
-
-def test_a_number_sign_may_be_a_word(write):
-    assert read_conllu(write(row(1, "#"), ""))[0].words == ("#",)
-
-
-def test_gzip_windows_line_ends_and_a_byte_order_mark_make_no_difference(write, tmp_path):
-    lines = ["# text = Ein Hund", row(1, "Ein", 2, "det"), row(2, "Hund"), ""]
-    zipped = tmp_path / "x.gz"
-    zipped.write_bytes(gzip.compress(b"\xef\xbb\xbf" + "\r\n".join(lines).encode()))
-    assert read_conllu(zipped) == read_conllu(write(*lines))
-
-
-def test_the_toy_language_comes_back_as_it_was_written(write):
-    pairs = generate(101, seed=3)
-    path = write(*"".join(map(to_conllu, pairs)).split("\n"))
-    assert read_conllu(path) == [Tree(p.words, p.heads, p.labels, p.source) for p in pairs]
+    path = write("# text = lost", "", "# text_en = no", "# text", row(1, "#"), "")
+    assert read_conllu(path)[0].text == "#"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +97,7 @@ def test_the_toy_language_comes_back_as_it_was_written(write):
     [
         (["# a comment"], None, "has no sentence: expected CoNLL-U, 10 columns a word"),
         (["# x", "1 dog _ _"], 2, "expected 10 columns with tabs between them, got 1"),
-        ([row("one")], 1, "expected a word's number such as 3, 3-4 or 3.1 in the first column, got 'one'"),
+        ([row("one")], 1, "expected word 1, got 'one'"),
         ([row(1, "a", 2), row(3)], 2, "expected word 2, got '3'"),
         ([row(1), "", row(2)], 3, "expected word 1, got '2'"),
         ([row("2-3"), row(1)], 1, "expected word 1, got '2-3'"),
@@ -124,11 +105,7 @@ def test_the_toy_language_comes_back_as_it_was_written(write):
         ([row("2-1")], 1, "expected word 1, got '2-1'"),
         ([row("1-2", "don't"), row(1, "do")], 2, "the sentence ends after word 1; expected word 2"),
         ([row("1.1")], 1, "the sentence ends after word 0"),
-        (
-            [row(1, "dog", "_")],
-            1,
-            "expected the number of the head of 'dog' in column 7 (0 for the root), got '_'",
-        ),
+        ([row(1, "dog", "_")], 1, "expected the number of the head of 'dog' in column 7"),
         ([row(1, "dog", -1)], 1, "got '-1'"),
         ([row(1), row(2, "a", 3)], 2, "the head of word 2 is 3; expected another of the 2 words, or 0"),
         ([row(1), row(2, "a", 2)], 2, "the head of word 2 is 2"),
@@ -148,20 +125,11 @@ def test_an_error_names_the_file_the_line_and_what_was_expected(write, lines, nu
     assert message in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no file .*nothing\.conllu"):
-        read_conllu(tmp_path / "nothing.conllu")
-
-
 def test_words_are_found_whatever_white_space_stands_around_and_in_them():
     text = "  A  dog,\u00a0 de facto \U0001f600!"
     words = ["A", "dog", ",", "de  facto", "\U0001f600", "", "!"]
     spans = word_spans(text, words)
     assert [text[begin:end] for begin, end in spans] == ["A", "dog", ",", "de facto", "\U0001f600", "", "!"]
-
-
-def test_a_text_without_words_has_no_spans():
-    assert word_spans("  ", []) == []
 
 
 @pytest.mark.skipif(not EWT.is_dir(), reason="needs ../shared/data/ud_english_ewt")
@@ -170,18 +138,10 @@ def test_ewt_is_read_whole_and_as_the_conllu_package_reads_it():
     path = EWT / "en_ewt-ud-test.conllu.gz"
     theirs = conllu.parse("\n".join(read_lines(path)) + "\n\n")
     ours = read_conllu(path)
-    assert len(ours) == len(theirs) == 2077
+    assert (len(ours), len(theirs), sum(map(len, ours))) == (2077, 2077, 25094)
     for tree, other in zip(ours, theirs, strict=True):
         words = [token for token in other if isinstance(token["id"], int)]
         assert tree.words == tuple(token["form"] for token in words)
         assert tree.heads == tuple(token["head"] for token in words)
         assert tree.labels == tuple(token["deprel"] for token in words)
         assert tree.text == other.metadata["text"]
-
-
-@pytest.mark.skipif(not EWT.is_dir(), reason="needs ../shared/data/ud_english_ewt")
-@pytest.mark.parametrize(("split", "sentences", "words"), [("dev", 2001, 25147), ("test", 2077, 25094)])
-def test_ewt_has_the_sentences_and_words_of_its_readme(split, sentences, words):
-    trees = read_conllu(EWT / f"en_ewt-ud-{split}.conllu.gz")
-    assert (len(trees), sum(map(len, trees))) == (sentences, words)
-    assert all(tree.heads.count(0) == 1 for tree in trees)

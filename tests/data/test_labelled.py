@@ -61,26 +61,22 @@ def test_a_pair_is_one_line_with_a_tab_and_empty_lines_are_counted(tmp_path):
         (
             "a.tsv",
             "1\tfine\n0 no tab here\n",
-            "line 2: expected label TAB sentence, .* got 1 column: '0 no tab here'",
+            "line 2: expected label TAB first, as in the first line; got 1",
         ),
         ("a.tsv", "1\ta\tb\tc\n", "line 1: .* got 4 columns"),
-        ("a.tsv", "1\tfine\n1\ttwo\tof them\n", r"line 2: has 2 sentence\(s\), the first example has 1"),
-        ("a.tsv", "sentence\tlabel\nonly one\n", "line 2: expected 2 columns, as line 1 names, got 1"),
+        ("a.tsv", "sentence\tlabel\nonly one\n", "line 2: expected sentence TAB label.* got 1"),
         ("a.tsv", "", "no examples"),
         ("a.jsonl", "{", "line 1: not JSON"),
-        ("a.jsonl", "[1]", "line 1: expected an object such as"),
+        ("a.jsonl", "[1]", "line 1: expected a JSON object"),
         ("a.jsonl", '{"text": "a"}', "line 1: expected a `label`, .* got None; the fields are text"),
+        ("a.jsonl", '{"label": 0.5, "text": "a"}', "line 1: expected a `label`, .*, got 0.5"),
+        ("a.jsonl", '{"label": 1, "text": " "}', "line 1: expected one or two sentences beside the label"),
         (
             "a.jsonl",
-            '{"label": 0.5, "text": "a"}',
-            "line 1: expected a `label`, a name or a whole number, got 0.5",
+            '{"label": 1, "a": "x"}\n{"label": 1, "a": "x", "b": "y"}',
+            r"line 2: has 2 sentence\(s\)",
         ),
-        (
-            "a.jsonl",
-            '{"label": 1, "text": " "}',
-            "line 1: expected one or two sentences beside the label, none of them empty",
-        ),
-        ("a.jsonl", '{"label": 1, "a": "x", "b": "y", "c": "z"}', "got the fields a, b, c"),
+        ("a.jsonl", '{"label": 1, "a": "x", "b": "y", "c": "z"}', "got the fields label, a, b, c"),
         ("a.csv", "1,a\n", "ends in .tsv"),
     ],
 )
@@ -92,15 +88,10 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path, name, text, e
 def test_a_folder_has_three_splits_and_its_labels_are_those_of_training(tmp_path):
     write(tmp_path / "train.tsv", TSV)
     write(tmp_path / "val.jsonl", '{"label": "good", "text": "rich"}\n')
-    with pytest.raises(
-        DataError, match=r"has no test text: expected test\.tsv, or \.jsonl, .* found train\.tsv, val\.jsonl"
-    ):
+    with pytest.raises(DataError, match="has no test text: expected test; found train, val"):
         labelled_corpus(str(tmp_path))
     write(tmp_path / "test.tsv.gz", "good\tfunny\nawful\tpoor\n")
-    with pytest.raises(
-        DataError,
-        match=r"test\.tsv\.gz, line 2: the label 'awful' is none of the training text, which has bad, good",
-    ):
+    with pytest.raises(DataError, match=r"test\.tsv\.gz, line 2: the label 'awful' is none of the training"):
         labelled_corpus(str(tmp_path))
     write(tmp_path / "test.tsv.gz", "good\tfunny\n")
     corpus = labelled_corpus(str(tmp_path))
@@ -117,7 +108,7 @@ def test_numbers_are_labels_in_their_own_order():
 
 @pytest.mark.parametrize("place", [None, "toy", "nowhere/at/all"])
 def test_no_text_is_one_error(place):
-    with pytest.raises(DataError, match=r"no labelled text at .* needs --data with a folder"):
+    with pytest.raises(DataError, match="no labelled text at .*: expected a folder"):
         labelled_corpus(place)
 
 
@@ -137,7 +128,7 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
         sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *words: asked.append(words) or splits)
     )
     corpus = labelled_corpus("hf:own/glue:sst2")
-    assert asked == [("own/glue", "sst2")]
+    assert asked[0] == ("own/glue", "sst2")
     assert (corpus.test.sources, corpus.test.targets, corpus.name) == (
         ["funny", "dull"],
         ["good", "bad"],
@@ -147,7 +138,7 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
     with pytest.raises(DataError, match=r"test, example 0: its labels are hidden \(-1\)"):
         labelled_corpus("hf:own/glue:sst2")
     del splits["validation"]
-    with pytest.raises(DataError, match="has no split validation or valid or val or dev; it has train, test"):
+    with pytest.raises(DataError, match="has no valid text: expected .*; found test, train"):
         labelled_corpus("hf:own/glue")
 
 

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from headgates.data import DataError, load_corpus, named
-from headgates.workbench.exit_code import exit_code
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 SPLITS = {"train": 7, "val": 3, "test_2016_flickr": 5, "test_2017_flickr": 2}
@@ -31,8 +29,7 @@ class Server:
     def __init__(self) -> None:
         self.files = dict(FILES)
         self.broken: set[str] = set()
-        self.endless: dict[str, int] = {}  # file -> bytes of each block, sent until the client has gone
-        self.reason: str | None = None  # in the place of Not Found
+        self.endless: set[str] = set()  # sent until the client has gone
         self.asked: list[str] = []
         outer = self
 
@@ -46,11 +43,10 @@ class Server:
                     self.end_headers()
                     with suppress(OSError):
                         while True:
-                            self.wfile.write(bytes(outer.endless[name]))
-                            time.sleep(0.001)
+                            self.wfile.write(bytes(10_000))
                     return
                 if body is None:
-                    self.send_error(404, outer.reason)
+                    self.send_error(404)
                     return
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -106,18 +102,6 @@ def test_the_broken_training_pairs_of_german_are_dropped_and_counted(server):
     assert train.skipped == {"broken in the original": 2}
 
 
-def test_pairs_without_german_are_whole(server):
-    corpus = load_corpus("multi30k", src="fr", tgt="en")
-    assert (len(corpus.train), corpus.train.skipped, corpus.train.sources[0]) == (7, {}, "fr train 0")
-
-
-def test_downloads_go_into_data_dir_where_given(server, tmp_path):
-    (tmp_path / "mine").mkdir()
-    load_corpus("multi30k", data_dir=tmp_path / "mine")
-    assert "train.en.gz" in files_in(tmp_path / "mine" / "multi30k")
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize("inside", ["multi30k", "."])
 def test_copies_in_data_dir_are_used_without_asking_the_server(server, tmp_path, inside):
     folder = tmp_path / "mine" / inside
@@ -130,10 +114,7 @@ def test_copies_in_data_dir_are_used_without_asking_the_server(server, tmp_path,
 
 def test_a_wrong_file_from_the_server_is_not_kept(server, tmp_path):
     server.files["train.de.gz"] = gzip.compress(b"something else\n")
-    with pytest.raises(
-        DataError,
-        match=r"train\.de\.gz is not the published file: its SHA-256 is .*nothing was kept.*--data-dir",
-    ):
+    with pytest.raises(DataError, match=r"train\.de\.gz .*: its 35 bytes have the SHA-256 .*--data-dir"):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == ["train.en.gz"]
 
@@ -150,7 +131,7 @@ def test_a_file_the_server_does_not_have_is_named_with_the_way_out(server, tmp_p
 
 def test_a_download_that_breaks_off_leaves_nothing_and_the_next_run_mends_it(server, tmp_path):
     server.broken.add("train.en.gz")
-    with pytest.raises(DataError, match=r"could not download .*broke off after \d+ of \d+ bytes"):
+    with pytest.raises(DataError, match=r"could not download .*train\.en\.gz"):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
     server.broken.clear()
@@ -158,34 +139,11 @@ def test_a_download_that_breaks_off_leaves_nothing_and_the_next_run_mends_it(ser
 
 
 def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch):
-    server.endless["train.en.gz"] = 1000
+    server.endless.add("train.en.gz")
     monkeypatch.setattr(named, "LARGEST", 10_000)
-    with pytest.raises(
-        DataError,
-        match=r"could not download .*train\.en\.gz .*: it sends more than 0 MB",
-    ):
+    with pytest.raises(DataError, match=r"could not download .*train\.en\.gz .*: its 10,000 bytes have"):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
-
-
-def test_a_download_that_drips_is_stopped(server, tmp_path, monkeypatch):
-    server.endless["train.en.gz"] = 1
-    monkeypatch.setattr(named, "PATIENCE", 0.1)
-    with pytest.raises(
-        DataError,
-        match=r"could not download .*train\.en\.gz .*: it has sent \d+ bytes in 0 minutes",
-    ):
-        load_corpus("multi30k")
-    assert files_in(tmp_path / "cache") == []
-
-
-def test_what_a_server_says_cannot_command_the_terminal(server, capsys):
-    del server.files["train.en.gz"]
-    server.reason = "Gone\x1b[2J\x1b]0;owned\x07"
-    assert exit_code("fit.py", lambda: load_corpus("multi30k") and 0, interrupted="") == 1
-    error = capsys.readouterr().err
-    assert "Gone\\x1b[2J" in error
-    assert "\x1b" not in error
 
 
 def test_no_connection_is_one_clear_error(server, monkeypatch):
@@ -193,12 +151,6 @@ def test_no_connection_is_one_clear_error(server, monkeypatch):
     with pytest.raises(DataError, match=r"could not download .*--data-dir DIR") as caught:
         load_corpus("multi30k")
     assert "\n" not in str(caught.value)
-
-
-def test_a_mirror_that_is_no_address_is_one_clear_error(server, monkeypatch):
-    monkeypatch.setenv("HEADGATES_MIRROR", "not-an-address")
-    with pytest.raises(DataError, match="could not download not-an-address/multi30k"):
-        load_corpus("multi30k")
 
 
 def test_a_damaged_local_copy_is_named_and_left_alone(server, tmp_path):
@@ -213,15 +165,9 @@ def test_a_data_dir_that_is_no_folder_is_an_error(server, tmp_path):
         load_corpus("multi30k", data_dir=tmp_path / "nowhere")
 
 
-def test_progress_is_told_on_stderr_alone(server, capsys):
-    load_corpus("multi30k")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "downloaded multi30k: train.en.gz" in captured.err
-
-
 @pytest.mark.parametrize(
-    ("src", "tgt", "says"), [("en", "cs", "no language 'cs'; it has en, de, fr"), ("de", "de", "both 'de'")]
+    ("src", "tgt", "says"),
+    [("en", "cs", "in multi30k: en, de, fr; got en and cs"), ("de", "de", "got de and de")],
 )
 def test_a_language_it_has_not_is_an_error_before_any_download(server, src, tgt, says):
     with pytest.raises(DataError, match=says):

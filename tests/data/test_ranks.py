@@ -18,5 +18,5 @@ def test_a_process_alone_decides_for_itself():
 
 
 def test_importing_it_needs_no_torch():
-    code = "import sys; from data import atomic_file, ranks; sys.exit('torch' in sys.modules)"
+    code = "import sys; from headgates.data import atomic_file, ranks; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

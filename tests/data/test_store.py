@@ -1,7 +1,6 @@
 """Large text: read once, tokenised once, mapped from a cache folder; the same pairs, batches and digests as
 in memory."""
 
-import gzip
 import os
 import random
 import subprocess
@@ -21,23 +20,7 @@ from headgates.data.store import StoredLines, encoded
 from headgates.data.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = [
-    "a",
-    "dog",
-    "sees",
-    "the",
-    "old",
-    "cat",
-    "that",
-    "bird",
-    "does",
-    "not",
-    "see",
-    ",",
-    "and",
-    "sings",
-    ".",
-]
+WORDS = "a dog sees the old cat that bird does not see , and sings .".split()
 PAIRS = 211
 
 
@@ -169,12 +152,10 @@ def spoil(path: Path, how: str) -> None:
     if how == "gone":
         path.unlink()
     else:
-        path.write_bytes(
-            {"short": content[: len(content) // 2], "empty": b"", "foreign": b"x" * len(content)}[how]
-        )
+        path.write_bytes({"short": content[: len(content) // 2], "foreign": b"x" * len(content)}[how])
 
 
-@pytest.mark.parametrize("how", ["gone", "short", "empty", "foreign"])
+@pytest.mark.parametrize("how", ["gone", "short", "foreign"])
 @pytest.mark.parametrize("pattern", ["pairs.arrow", "about.json", "ids-*.arrow"])
 def test_a_torn_store_is_made_again(files, stores, tmp_path, how, pattern):
     expected = list(translation_data(corpus_of(read_pairs(*files, skip_empty=True)), tmp_path).train_pairs)
@@ -200,15 +181,6 @@ def test_a_folder_that_cannot_be_written_is_one_error(files, stores, monkeypatch
     monkeypatch.setenv("HEADGATES_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"cannot write .* set HEADGATES_CACHE to another folder"):
         read_pairs(*files, skip_empty=True)
-
-
-def test_a_compressed_text_is_stored_as_the_plain_one(files, stores):
-    packed = [path.with_name(path.name + ".gz") for path in files]
-    for path, plain in zip(packed, files, strict=True):
-        path.write_bytes(gzip.compress(plain.read_bytes()))
-    assert list(read_pairs(*packed, skip_empty=True).targets) == list(
-        read_pairs(*files, skip_empty=True).targets
-    )
 
 
 def test_pairs_can_be_chosen_and_counted():

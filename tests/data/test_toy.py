@@ -4,12 +4,10 @@ sentence from its gold tree."""
 from collections import Counter
 from random import Random
 
-import pytest
+from headgates.data.toy import LONGEST, ToyPair, draw_pair, generate, grammar
+from headgates.data.toy.writing import LABELS
 
-from headgates.data.toy import LABELS, LONGEST, ToyPair, draw_pair, generate
-from headgates.data.toy.grammar import Zipf
-
-PAIRS = generate(3001, 7)
+PAIRS = generate(2003, 7)
 CLAUSES = ("relcl", "advcl", "ccomp")
 
 GENDER = {
@@ -37,7 +35,6 @@ ACCUSATIVE_PREPOSITIONS = ("for", "without", "through", "around")
 MOTION = ("go", "goes", "jump", "jumps", "climb", "climbs")
 DEFINITE = {"nom": dict(m="der", f="die", n="das", p="die"), "acc": dict(m="den", f="die", n="das", p="die")}
 DEFINITE["dat"] = dict(m="dem", f="der", n="dem", p="den")
-DER_WORDS, EIN_WORDS = ("the", "this", "these", "every", "all"), ("a", "an", "no", "my")
 
 
 def lemma_and_number(noun: str) -> tuple[str, bool]:
@@ -131,16 +128,8 @@ def test_trees_are_well_formed():
         root = pair.heads.index(0)
         assert all(0 <= head <= n for head in pair.heads)
         assert subtree(pair, root) == set(range(n))  # reached from the root, each once: a tree
-
-
-def test_trees_are_projective():
-    for pair in PAIRS[:503]:
-        for i in range(len(pair.words)):
-            below = subtree(pair, i)
-            assert max(below) - min(below) + 1 == len(below)
-
-
-def test_every_label_occurs():
+        below = [subtree(pair, i) for i in range(n)]
+        assert all(max(part) - min(part) + 1 == len(part) for part in below), "projective"
     assert {label for pair in PAIRS for label in pair.labels} == set(LABELS)
 
 
@@ -163,25 +152,18 @@ def test_the_alignment_leaves_no_target_word_but_commas():
         assert {pair.words[i] for i in unsaid} <= {",", "do", "does", "to"}
 
 
-def test_the_translation_is_a_function_of_the_sentence():
-    rng, seen = Random(11), {}
-    for _ in range(10_007):
-        pair = draw_pair(rng)
-        assert seen.setdefault(pair.source, pair) == pair
-
-
 def test_one_sentence_has_one_tree_and_translation_where_few_words_make_sentences_meet(monkeypatch):
     """With two words a group many a sentence is drawn again, by the same choices or by others: an ambiguity
     of the grammar would show."""
     monkeypatch.setattr(
-        Zipf, "draw", lambda self, rng: self.items[int(rng.random() * min(2, len(self.items)))]
+        grammar, "draw", lambda rng, items, *, shift=1: items[int(rng.random() * min(2, len(items)))]
     )
     rng, seen, met = Random(13), {}, 0
-    for _ in range(20_011):
+    for _ in range(10_007):
         pair = draw_pair(rng)
         met += pair.source in seen
         assert seen.setdefault(pair.source, pair) == pair
-    assert met > 1000
+    assert met > 400
 
 
 def test_main_clauses_have_their_verb_second():
@@ -219,27 +201,7 @@ def test_subordinate_and_relative_clauses_have_their_verb_last():
                 counts[label] += 1
                 assert finite(pair, verb) == max(targets(pair, *subtree(pair, verb)))
                 assert len(targets(pair, verb)) == 1  # prefixes are joined
-    assert min(counts.values()) > 200
-
-
-def test_a_separated_prefix_ends_its_clause_and_is_joined_elsewhere():
-    separated, joined = Counter(), Counter()
-    for pair in PAIRS:
-        for verb in range(len(pair.words)):
-            at = targets(pair, verb) if is_clause(pair, verb) else []
-            if len(at) == 2:
-                assert pair.labels[verb] not in CLAUSES
-                assert modal(pair, verb) is None
-                own = set(subtree(pair, verb, without=("ccomp", "advcl", "cc", "conj")))
-                assert at[0] == finite(pair, verb)
-                assert at[1] == max(j for j in targets(pair, *own) if pair.target_words[j] != ".")
-                separated[pair.target_words[at[1]] + pair.target_words[at[0]].lower()] += 1
-            elif at:
-                joined[pair.target_words[at[0]].lower()] += 1
-    assert len(separated) >= 10
-    assert sum(separated.values()) > 200
-    for verb in ("ankommt", "anruft", "aufmacht", "zurückkommt"):
-        assert min(separated[verb], joined[verb]) > 0
+    assert min(counts.values()) > 130
 
 
 def test_articles_agree_in_gender_number_and_case():
@@ -259,52 +221,7 @@ def test_articles_agree_in_gender_number_and_case():
                 elif pair.words[j].lower() in ("this", "these", "every", "all"):
                     assert article[-1] == DEFINITE[case][column][-1], (pair.source, pair.target)
     assert len(seen) == 12
-    assert min(seen.values()) > 40
-
-
-def test_adjectives_agree_and_follow_their_determiner():
-    seen = Counter()
-    for pair in PAIRS:
-        for noun in nouns(pair):
-            case, column = case_of(pair, noun), column_of(pair, noun)
-            determiners = [
-                pair.words[j].lower() for j in children(pair, noun) if pair.labels[j] in ("det", "poss")
-            ]
-            for j in children(pair, noun):
-                if pair.labels[j] != "amod" or pair.words[j].lower() == "many":
-                    continue
-                if column == "p":
-                    ending = "en" if determiners or case == "dat" else "e"
-                elif case == "dat" or (case == "acc" and column == "m"):
-                    ending = "en"
-                elif determiners[0] in DER_WORDS or column == "f":
-                    ending = "e"
-                else:
-                    assert determiners[0] in EIN_WORDS
-                    ending = {"m": "er", "n": "es"}[column]
-                adjective = pair.target_words[targets(pair, j)[0]]
-                stem = adjective.removesuffix(ending)
-                assert adjective.endswith(ending), (pair.source, pair.target)
-                assert not stem.endswith("e")
-                seen[ending] += 1
-    assert set(seen) == {"e", "en", "er", "es"}
-    assert min(seen.values()) > 50
-
-
-def test_relative_pronouns_agree_with_the_noun_before_and_take_the_case_of_their_role():
-    seen = Counter()
-    for pair in PAIRS:
-        for verb, label in enumerate(pair.labels):
-            if label == "relcl":
-                noun = pair.heads[verb] - 1
-                pronoun = next(j for j in children(pair, verb) if pair.words[j] in ("that", "who"))
-                case, column = case_of(pair, pronoun), column_of(pair, noun)
-                expected = "denen" if (case, column) == ("dat", "p") else DEFINITE[case][column]
-                (at,) = targets(pair, pronoun)
-                assert pair.target_words[at] == expected, (pair.source, pair.target)
-                assert pair.target_words[at - 1] == ","
-                seen[case] += 1
-    assert min(seen[case] for case in ("nom", "acc", "dat")) > 10
+    assert min(seen.values()) > 25
 
 
 def test_verbs_agree_with_their_subject_across_what_stands_between():
@@ -326,26 +243,4 @@ def test_verbs_agree_with_their_subject_across_what_stands_between():
             german = pair.target_words[finite(pair, verb)]
             assert german.endswith(("en", "ern", "sind")) == plural, (pair.source, pair.target)
             apart[plural, between] += 1
-    assert min(apart.values()) > 100
-
-
-@pytest.mark.parametrize(
-    ("word", "german"),
-    [
-        ("run", {"rennt", "rennen", "läuft", "laufen"}),
-        ("eat", {"isst", "essen", "frisst", "fressen"}),
-        ("know", {"kennt", "kennen", "weiß", "wissen"}),
-        ("bright", {"hell", "klug"}),
-        ("after", {"nach", "nachdem"}),
-        ("to", {"zu", "in", "auf", "an"}),
-    ],
-)
-def test_words_whose_german_depends_on_other_words_come_out_in_all_their_ways(word, german):
-    found = set()
-    for pair in PAIRS:
-        for i, source in enumerate(pair.words):
-            if source.lower() in (word, word + "s"):
-                found |= {pair.target_words[j].lower() for j in targets(pair, i)}
-    if word == "bright":
-        found = {stem for stem in german for form in found if form.startswith(stem)}
-    assert found == german
+    assert min(apart.values()) > 60

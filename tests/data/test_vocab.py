@@ -7,12 +7,7 @@ from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import Vocab
 
-PAD, BOS, EOS, UNK = (
-    SpecialTokens().padding,
-    SpecialTokens().beginning,
-    SpecialTokens().end,
-    SpecialTokens().unknown,
-)
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
 LINES = [
     "The quick brown fox jumps over the lazy dog.",
@@ -29,33 +24,17 @@ def vocab(tmp_path_factory) -> Vocab:
 
 def test_specials_have_the_ids_0_to_3(vocab):
     assert vocab.pieces([PAD, BOS, EOS, UNK]) == ["<pad>", "<s>", "</s>", "<unk>"]
-    assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
-
-
-def test_text_comes_back_as_it_went_in(vocab):
-    assert vocab.decode(vocab.encode(LINES)) == LINES
 
 
 def test_encoding_adds_no_specials_and_knows_every_character_of_its_text(vocab):
     assert min(i for ids in vocab.encode(LINES) for i in ids) > UNK
-
-
-def test_a_character_it_never_saw_is_unknown(vocab):
     assert UNK in vocab.encode(["ǂ"])[0]
 
 
-def test_an_empty_line_is_no_pieces_and_comes_back_empty(vocab):
-    assert vocab.encode(["", "fox"])[0] == []
-    assert vocab.decode([[]]) == [""]
-
-
 def test_padding_begin_and_end_leave_no_trace_in_text(vocab):
-    ids = vocab.encode([LINES[0]])[0]
-    assert vocab.decode([[BOS, *ids, EOS, PAD, PAD]]) == [LINES[0]]
-
-
-def test_pieces_join_to_the_text(vocab):
-    assert "".join(vocab.pieces(vocab.encode([LINES[0]])[0])).replace("\u2581", " ").strip() == LINES[0]
+    ids = vocab.encode(LINES)
+    assert vocab.decode([[BOS, *each, EOS, PAD, PAD] for each in ids]) == LINES
+    assert (vocab.encode([""]), vocab.decode([[]])) == ([[]], [""])
 
 
 def test_ellipsis_and_ligature_become_plain_as_the_docstring_says(vocab):
@@ -71,10 +50,7 @@ def test_the_size_is_the_one_asked_for_and_loading_gives_the_same(vocab):
 def test_the_same_text_gives_the_same_file(vocab, tmp_path):
     again = Vocab.train(LINES, size=211, path=tmp_path / "again.model")
     assert again.path.read_bytes() == vocab.path.read_bytes()
-
-
-def test_training_leaves_the_model_alone_in_its_folder(vocab):
-    assert [path.name for path in vocab.path.parent.iterdir()] == ["vocab.model"]
+    assert [path.name for path in tmp_path.iterdir()] == ["again.model"]
 
 
 def test_a_text_too_small_for_the_size_warns_and_gives_what_there_is(tmp_path):
@@ -86,7 +62,7 @@ def test_a_text_too_small_for_the_size_warns_and_gives_what_there_is(tmp_path):
 
 def test_a_size_below_the_number_of_characters_says_how_many_are_needed(tmp_path):
     with pytest.raises(
-        DataError, match=r"vocabulary of 7 pieces is too small.*at least 9\b"
+        DataError, match=r"vocabulary of 7 pieces .* 9\b"
     ):  # 4 specials, a to d, the word mark
         Vocab.train(["a b c d"], size=7, path=tmp_path / "v.model")
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,9 @@
 """Pieces and the words they belong to, on vocabularies trained for the case."""
 
 import random
-import unicodedata
 
 import pytest
 
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.toy import generate
 from headgates.data.vocab import Vocab
@@ -50,59 +48,28 @@ def test_the_pieces_of_every_toy_word_spell_it(vocab, pairs):
     assert several > 500
 
 
-def test_there_is_one_number_for_every_piece_that_encode_gives(vocab, pairs):
-    for pair in pairs[:31]:
-        assert len(word_of_piece(vocab, pair.source, pair.words)) == len(vocab.encode([pair.source])[0])
-
-
-def test_words_written_without_a_space_between_are_told_apart(vocab):
-    assert spelled(vocab, "I don't, do I?", ["I", "do", "n't", ",", "do", "I", "?"]) == [
-        "I",
-        "do",
-        "n't",
-        ",",
-        "do",
-        "I",
-        "?",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "words", "expected"),
     [
         ("the ﬁne dog", ["the", "ﬁne", "dog"], ["the", "fine", "dog"]),  # a ligature
-        (
-            "the Ｄog…",
-            ["the", "Ｄog", "…"],
-            ["the", "Dog", "..."],
-        ),  # full width; one character that becomes three
+        # full width; one character that becomes three
+        ("the Ｄog…", ["the", "Ｄog", "…"], ["the", "Dog", "..."]),
         ("½ dog", ["½", "dog"], ["1⁄2", "dog"]),
         ("Cafe\u0301 dog", ["Cafe\u0301", "dog"], ["Café", "dog"]),  # two characters that become one
         ("  the\u00a0 dog  sees ", ["the", "dog", "sees"], ["the", "dog", "sees"]),
-        ("do\u200bg \u200b sees", ["do\u200bg", "\u200b", "sees"], None),
-        (
-            "\U0001f600 dog \U0001f600\U0001f600.",
-            ["\U0001f600", "dog", "\U0001f600\U0001f600", "."],
-            ["\U0001f600", "dog", "\U0001f600\U0001f600", "."],
-        ),
+        ("do\u200bg \u200b sees", ["do\u200bg", "\u200b", "sees"], ["dog", "", "sees"]),
+        ("I don't", ["I", "do", "n't"], ["I", "do", "n't"]),
         ("中 dog 文!", ["中", "dog", "文", "!"], ["中", "dog", "文", "!"]),  # unknown pieces
     ],
 )
 def test_normalised_and_unknown_characters_keep_their_word(vocab, text, words, expected):
-    found = spelled(vocab, text, words)
-    if expected is None:
-        expected = [unicodedata.normalize("NFKC", word).replace("\u200b", "") for word in words]
-    assert found == expected
+    assert spelled(vocab, text, words) == expected
 
 
 def test_a_word_that_is_normalised_away_has_no_piece(vocab):
     found = word_of_piece(vocab, "the \u200b dog", ["the", "\u200b", "dog"])
     assert 1 not in found
     assert {0, 2} == set(found)
-
-
-def test_a_word_that_is_not_written_has_no_piece(vocab):
-    assert set(word_of_piece(vocab, "the dog", ["the", "", "dog"])) == {0, 2}
 
 
 def test_a_space_alone_belongs_to_the_word_after_it(vocab):
@@ -115,22 +82,13 @@ def test_a_piece_of_two_words_belongs_to_the_one_with_more_of_it(tmp_path):
     whole = Vocab.train(["cannot cannot gonna"] * 5, size=34, path=tmp_path / "v.model")
     assert pieces(whole, "cannot gonna") == ["\u2581cannot", "\u2581gonna"]
     assert word_of_piece(whole, "cannot gonna", ["c", "annot", "gon", "na"]) == [1, 2]
-    assert word_of_piece(whole, "cannot gonna", ["can", "not", "go", "nna"]) == [
-        0,
-        3,
-    ]  # equal halves: the first
+    # equal halves: the first
+    assert word_of_piece(whole, "cannot gonna", ["can", "not", "go", "nna"]) == [0, 3]
 
 
 def test_an_empty_line_has_no_pieces(vocab):
     assert word_of_piece(vocab, "", []) == []
     assert word_of_piece(vocab, " \u200b", ["\u200b"]) == []
-
-
-def test_words_of_another_text_are_refused(vocab):
-    with pytest.raises(DataError, match="word 2, 'cat', is not what the text goes on with: 'dog'"):
-        word_of_piece(vocab, "the dog", ["the", "cat"])
-    with pytest.raises(DataError, match="the text goes on after the last of its 1 words: 'dog'"):
-        word_of_piece(vocab, "the dog", ["the"])
 
 
 def test_random_text_keeps_every_piece_within_its_word(vocab):

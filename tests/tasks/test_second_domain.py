@@ -116,7 +116,7 @@ NOT_LABELLED = {
         "a.tsv, line 1: has 2 sentence(s), the training text has 1",
     ),
     "lines": ("a.txt", "a funny film\n", "a.txt: expected a file of label TAB sentence (.tsv) or .jsonl"),
-    "a folder of something else": ("a/train.tsv", "good\ta film\n", "a has no test text: expected test.tsv"),
+    "a folder of something else": ("a/train.tsv", "good\ta film\n", "a has no test text: expected test"),
     "nothing": ("b.tsv", "", "a.tsv"),
 }
 

@@ -12,6 +12,7 @@ from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig, ModelConfig, SearchConfig
 from headgates.data import Corpus, load_corpus
 from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.data.toy import ToyPair
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.workbench.folder import RunFolder
@@ -135,3 +136,13 @@ def quiet_trainer(tmp_path: Path) -> Callable[..., pl.Trainer]:
         )
 
     return make
+
+
+def conllu_of(pair: ToyPair) -> str:
+    """The tree of a source sentence in CoNLL-U."""
+    words = zip(pair.words, pair.heads, pair.labels, strict=True)
+    rows = (
+        "\t".join([str(number), word, *"____", str(head), label, "_", "_"])
+        for number, (word, head, label) in enumerate(words, start=1)
+    )
+    return "\n".join([f"# text = {pair.source}", *rows, "", ""])
