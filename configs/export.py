@@ -51,12 +51,6 @@ class ExportConfig(SourceOptions):
         None, "speed: measure the run's systems and formats instead of exporting one"
     )
     batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once", rare=True)
-    lengths: list[int] = setting(
-        [],
-        "report: source lengths in pieces, for each the nearest sentences; default the short, middle "
-        "and long third",
-        rare=True,
-    )
     beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy", rare=True)
     repeats: int = setting(
         5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1, rare=True
@@ -79,16 +73,8 @@ class ExportConfig(SourceOptions):
                 f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got "
                 f"{self.closed:g}"
             )
-        for flag, values in {
-            "--batch-sizes": self.batch_sizes,
-            "--lengths": self.lengths,
-            "--beams": self.beams,
-        }.items():
-            if (
-                any(value < 1 for value in values)
-                or len(set(values)) < len(values)
-                or not (values or flag == "--lengths")
-            ):
+        for flag, values in {"--batch-sizes": self.batch_sizes, "--beams": self.beams}.items():
+            if not values or min(values) < 1 or len(set(values)) < len(values):
                 raise ValueError(
                     f"{flag}: expected whole numbers from 1 on, each once, got "
                     f"{', '.join(map(str, values)) or 'none'}"

@@ -8,7 +8,6 @@ import shutil
 import pytest
 
 from headgates.analysis.metrics import ACCURACY
-from headgates.report import drawing
 from headgates.report.compare_files import (
     comparisons_of,
     lead_row,
@@ -38,7 +37,6 @@ RUNS = {
 @pytest.fixture
 def written(tmp_path, monkeypatch):
     """(folder, sentences) of a comparison beside a base."""
-    monkeypatch.setattr(drawing, "DOTS_PER_INCH", 40)
     base, folder = RunFolder(tmp_path / "base"), RunFolder(tmp_path / "compare-planted")
     base.write_text("config.yaml", "run_hash: abc123abc123\n")
     folder.path.mkdir()

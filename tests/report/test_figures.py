@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from headgates.analysis.metrics import BLEU
 from headgates.analysis.roles import Role
 from headgates.gates import HeadMap, HeadSite
-from headgates.report import drawing
 from headgates.report.bleu_heads import FILLS, draw_bleu_heads, enlarged, system_series
 from headgates.report.compare_files import draw_compared, panels
 from headgates.report.head_figures import draw_maps, draw_matrix, draw_survival
@@ -106,7 +105,6 @@ DRAWN = {
 def drawn(monkeypatch):
     """The figures that were saved."""
     figures, save = [], Figure.savefig
-    monkeypatch.setattr(drawing, "DOTS_PER_INCH", 30)
 
     def savefig(self, path, **options):
         figures.append(self)

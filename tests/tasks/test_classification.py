@@ -335,12 +335,7 @@ def test_a_classifier_neither_translates_nor_is_exported(run, called, tmp_path):
 
 
 def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, called, monkeypatch):
-    peaks = {"imports": 2}
-    monkeypatch.setattr(
-        speed,
-        "in_fresh_process",
-        lambda spec, work: peaks | {"peaks": [3 + i for i in range(len(work))]},
-    )
+    monkeypatch.setattr(speed, "memory_of", lambda system, settings: {"imports": 2, "peak": 3})
     base = base_of(copy)
     words = (
         "--report",
@@ -359,7 +354,7 @@ def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, call
     report = json.loads((base / "speed/report.json").read_text())
     assert (report["heads"], list(report["systems"])) == (
         {"total": 8, "closed": 4},
-        ["dense", "masked", "removed"],
+        ["unpruned", "masked", "removed"],
     )
     assert list(report["left_out"]) == ["every other engine"]
     rows = {(row["system"], row["length"], row["batch"]): row for row in report["rows"]}
@@ -367,8 +362,8 @@ def test_the_speed_report_times_a_base_with_half_of_its_heads_removed(copy, call
     assert {row["beam"] for row in report["rows"]} == {1}
     for (system, length, batch), row in rows.items():
         assert row["same_translations"] == 1.0
-        dense = rows["dense", length, batch]["multiply_adds"]
-        assert row["multiply_adds"] < dense if system == "removed" else row["multiply_adds"] == dense
+        unpruned = rows["unpruned", length, batch]["multiply_adds"]
+        assert row["multiply_adds"] < unpruned if system == "removed" else row["multiply_adds"] == unpruned
     page = (base / "speed/report.md").read_text()
     assert "## Sentences per second, all lengths" in page
     assert "translate" not in page.split("## Every number")[0]
