@@ -73,9 +73,9 @@ class ExportConfig(SourceOptions):
                 f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got "
                 f"{self.closed:g}"
             )
-        for flag, values in {"--batch-sizes": self.batch_sizes, "--beams": self.beams}.items():
+        for flag, values in {"batch_sizes": self.batch_sizes, "beams": self.beams}.items():
             if not values or min(values) < 1 or len(set(values)) < len(values):
                 raise ValueError(
-                    f"{flag}: expected whole numbers from 1 on, each once, got "
+                    f"--set {flag}: expected whole numbers from 1 on, each once, got "
                     f"{', '.join(map(str, values)) or 'none'}"
                 )
