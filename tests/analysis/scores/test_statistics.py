@@ -1,0 +1,288 @@
+"""Streamed second moments, and the scores made of them, against materialised inputs and gradients, one
+sentence at a time: fluctuation by a loop over channels, the optimal brain surgeon and swaps by least squares
+solved for every candidate."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from headgates.analysis.batches import batch_loss, sampled_targets, sites_of
+from headgates.analysis.scores.fluctuation import fluctuation, standardised
+from headgates.analysis.scores.obs import DAMPING, closing_costs, closing_places, obs
+from headgates.analysis.scores.site_statistics import SiteStatistics, site_statistics
+from headgates.analysis.scores.swaps import EVERY, promising, swapped
+from headgates.gates import HeadMap, HeadSite, attach, detach
+from headgates.models.transformer import Transformer
+from tests.analysis.one_by_one import Pair, in_batches, random_model, random_pairs
+
+PAIRS = random_pairs()[:7]
+BATCHES = in_batches(PAIRS, 3)
+K = 5  # the width of the model's heads
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return random_model()
+
+
+def materialised(model: Transformer, pairs: list[Pair]) -> dict[HeadSite, tuple[np.ndarray, np.ndarray]]:
+    """z (N, HK) and dL/dy (N, D) of every site, float64: a pass for each sentence alone, without padding."""
+    sites = sites_of(model, None)
+    rows: dict[HeadSite, list[tuple[Tensor, Tensor]]] = {site: [] for site in sites}
+    for pair in pairs:
+        seen: dict[HeadSite, tuple[Tensor, Tensor]] = {}
+
+        def keep(site, inputs, output, seen=seen):
+            output.retain_grad()
+            seen[site] = inputs[0], output
+
+        handles = [
+            module.out_proj.register_forward_hook(lambda _, *both, site=site: keep(site, *both))
+            for site, module in sites.items()
+        ]
+        batch_loss(model, in_batches([pair], 1)[0]).backward()
+        for handle in handles:
+            handle.remove()
+        for site, (z, y) in seen.items():
+            rows[site].append((z.detach()[0].double(), y.grad[0].double()))
+    model.zero_grad()
+    return {
+        site: tuple(torch.cat(parts).numpy() for parts in zip(*each, strict=True))
+        for site, each in rows.items()
+    }
+
+
+def least_squares(z: np.ndarray, W: np.ndarray, b: np.ndarray, columns: list[int]) -> tuple[np.ndarray, ...]:
+    """[W b]^T of the heads that are left, nearest to the output W z + b, and its residuals; the damping is
+    more rows of the problem."""
+    ridge = np.sqrt(DAMPING * np.mean(np.var(z, axis=0)) * len(z)) * np.eye(z.shape[1])
+    X = np.concatenate(
+        [np.c_[z[:, columns], np.ones(len(z))], np.c_[ridge[:, columns], np.zeros(len(ridge))]]
+    )
+    Y = np.concatenate([z @ W.T + b, ridge @ W.T])
+    new = np.linalg.lstsq(X, Y, rcond=None)[0]
+    return new, Y - X @ new
+
+
+def columns_of(heads, width: int = K) -> list[int]:
+    return [head * width + i for head in heads for i in range(width)]
+
+
+# --- the moments, and fluctuation
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_the_moments_are_those_of_all_positions_whatever_the_batches_and_their_padding(model, size):
+    found = site_statistics(model, in_batches(PAIRS, size), loss=batch_loss)
+    expected = materialised(model, PAIRS)
+    assert list(found) == list(expected)
+    for site, (z, g) in expected.items():
+        ours = found[site]
+        assert (ours.heads, ours.count) == (site.heads, len(z))
+        np.testing.assert_allclose(ours.mean, z.mean(0), **CLOSE)
+        np.testing.assert_allclose(ours.gram, z.T @ z / len(z), **CLOSE)
+        np.testing.assert_allclose(ours.covariance, np.cov(z.T, bias=True), **CLOSE)
+        np.testing.assert_allclose(ours.fisher, g.T @ g / len(g), **CLOSE)
+    (only, without), *_ = site_statistics(model, BATCHES, kinds=["cross"]).items()
+    assert only.kind == "cross"
+    torch.testing.assert_close(without.gram, found[only].gram, **CLOSE)
+    assert not without.fisher.any()
+
+
+def test_statistics_leave_the_model_as_it_was_and_refuse_what_they_cannot_see(model):
+    model.train().encoder.layers[0].feed_forward.inner.weight.requires_grad_(False)
+    flags = [each.requires_grad for each in model.parameters()]
+    site_statistics(model, BATCHES, loss=batch_loss)
+    with pytest.raises(ValueError, match="at least one batch of sentences, got none"):
+        site_statistics(model, [], loss=batch_loss)
+    attach(model, gate="mask", kinds=["enc-self"])
+    with pytest.raises(
+        ValueError, match=r"encoder\.0\.enc-self: its forward does not call its output projection"
+    ):
+        site_statistics(model, BATCHES, loss=batch_loss)
+    detach(model)
+    assert [each.requires_grad for each in model.parameters()] == flags
+    assert model.training
+    assert all(each.grad is None for each in model.parameters())
+    assert not [module for module in model.modules() if module._forward_hooks]
+
+
+def test_fluctuation_is_the_mean_of_standardised_variances_times_squared_columns_head_by_head(model):
+    found = fluctuation(model, BATCHES)
+    for site, (z, _) in materialised(model, PAIRS).items():
+        columns = sites_of(model, None)[site].out_proj.weight.detach().double().numpy().T
+        S = [np.var(channel, ddof=1) * np.sum(w**2) for channel, w in zip(z.T, columns, strict=True)]
+        scaled = [(each - np.mean(S)) / np.std(S, ddof=1) for each in S]
+        loop = [np.mean([scaled[i] for i in columns_of([head])]) for head in range(site.heads)]
+        np.testing.assert_allclose(found[site], loop, **CLOSE)
+    assert standardised(torch.full((7,), 3.0)).tolist() == [0.0] * 7
+
+
+def test_a_head_whose_output_is_a_constant_fluctuates_least(model):
+    site, attention = next(iter(sites_of(model, None).items()))
+    with torch.no_grad():
+        attention.v_proj.weight[5:10] = 0  # head 1: its bias alone is left
+    assert int(fluctuation(model, BATCHES)[site].argmin()) == 1
+
+
+# --- the optimal brain surgeon: four heads of width 3
+
+H, WIDTH, D, N = 4, 3, 5, 211
+
+
+def planted(seed: int, *, mean: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """z (N, HK) of heads that have something in common, gradients (N, D), W (D, HK)."""
+    rng = np.random.default_rng(seed)
+    mix = np.eye(H * WIDTH) + 0.5 * rng.normal(size=(H * WIDTH, H * WIDTH))
+    z = rng.normal(size=(N, H * WIDTH)) @ mix + mean * rng.normal(size=H * WIDTH)
+    return z, rng.normal(size=(N, D)) @ rng.normal(size=(D, D)), rng.normal(size=(D, H * WIDTH))
+
+
+def costs(z: np.ndarray, g: np.ndarray, W: np.ndarray) -> list[tuple[int, float]]:
+    found = SiteStatistics(H, torch.tensor(W))
+    for some in np.array_split(np.arange(len(z)), 5):
+        found.add(torch.tensor(z[some]), torch.tensor(g[some]))
+    return closing_costs(found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mean", [0.0, 3.0])
+def test_costs_are_those_of_least_squares_and_the_order_is_greedy(seed, mean):
+    z, g, W = planted(seed, mean=mean)
+    left, total = set(range(H)), 0.0
+    for head, cost in costs(z, g, W):
+        errors = {}
+        for each in left:
+            _, r = least_squares(z, W, np.zeros(D), columns_of(sorted(left - {each}), WIDTH))
+            errors[each] = np.trace(g.T @ g / len(g) @ r.T @ r)
+        assert errors[head] == min(errors.values())
+        total += cost
+        assert total == pytest.approx(errors[head], rel=1e-8)
+        left -= {head}
+    assert not left
+
+
+def test_what_closes_for_nothing_closes_first():
+    z, g, W = planted(7)
+    twins, constant, silent = np.random.default_rng(7).normal(size=z.shape), z.copy(), W.copy()
+    twins[:, :WIDTH] = twins[:, 2 * WIDTH : 3 * WIDTH]  # head 0 is head 2
+    constant[:, WIDTH : 2 * WIDTH] = 5.0  # the bias takes its place
+    silent[:, 2 * WIDTH : 3 * WIDTH] = 0
+    for (head, cost), first, others in (
+        (*[(order := costs(twins, g, W))[0]], {0, 2}, order[1:]),
+        (*[(order := costs(constant, g, W))[0]], {1}, order[1:]),
+        (*[(order := costs(z, g, silent))[0]], {2}, order[1:]),
+    ):
+        assert head in first
+        assert cost < 0.01 * min(each for _, each in others)  # what is left is the damping's
+    nothing = costs(0 * z, g, W)  # a site without any input has an order
+    assert sorted(head for head, _ in nothing) == list(range(H))
+    assert np.isfinite([cost for _, cost in nothing]).all()
+
+
+def test_the_site_whose_next_head_is_cheapest_closes_it():
+    one, two = HeadSite.at("enc-self", 0, 3), HeadSite.at("cross", 0, 2)
+    places = closing_places({one: [(2, 1.0), (0, 4.0), (1, 2.0)], two: [(1, 3.0), (0, 5.0)]})
+    assert places[one].tolist() == [2, 3, 0]  # 4.0 is not cheaper than 3.0, and 2.0 is only open after it
+    assert places[two].tolist() == [4, 1]
+
+
+def test_obs_merges_the_orders_of_sites_by_gradients_of_sampled_targets_the_same_by_seed(model):
+    sampled = []
+
+    def recorded(*arguments):
+        sampled.append(sampled_targets(*arguments))
+        return sampled[-1]
+
+    found = obs(model, BATCHES, draw=recorded)
+    assert any((new.target_out != old.target_out).any() for new, old in zip(sampled, BATCHES, strict=True))
+    assert found == obs(model, BATCHES) == obs(model, sampled, draw=lambda model, batch, generator: batch)
+    assert found != obs(model, BATCHES, seed=1)
+    each = site_statistics(model, sampled, loss=batch_loss)
+    assert found == closing_places({site: closing_costs(own) for site, own in each.items()})
+
+
+# --- swaps
+
+
+def refitted_loss(model: Transformer, data, closed: HeadMap) -> float:
+    """The loss on every third batch with W_O and b of least squares on the other batches' inputs."""
+    seen = materialised(model, [pair for number, pair in enumerate(PAIRS) if (number + 1) % EVERY])
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for site, module in sites_of(changed, None).items():
+            if closed[site].any():
+                out = module.out_proj
+                columns = columns_of((~closed[site]).nonzero().flatten().tolist())
+                W, b = (each.double().numpy() for each in (out.weight, out.bias))
+                new = torch.tensor(least_squares(seen[site][0], W, b, columns)[0])
+                out.weight.zero_()
+                out.weight[:, columns] = new[:-1].T.float()
+                out.bias.copy_(new[-1])
+        return sum(float(batch_loss(changed, batch)) for batch in data[EVERY - 1 :: EVERY])
+
+
+@pytest.mark.parametrize(("count", "by_kind"), [(4, False), (4, True), (7, False)])
+def test_a_swap_lowers_the_loss_of_the_refitted_model_and_keeps_the_numbers(model, count, by_kind):
+    data, lowered = in_batches(PAIRS, 1), 0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        closed = HeadMap({site: torch.rand(site.heads) for site in sites_of(model, None)}).lowest(count)
+        found = swapped(model, data, closed, by_kind=by_kind)
+        assert found.count() == count
+        assert not by_kind or found.by_kind() == closed.by_kind()
+        before, after = (refitted_loss(model, data, each) for each in (closed, found))
+        assert after <= before * (1 + 1e-6)
+        lowered += after < before * (1 - 1e-4)
+        assert (found == closed) is (after == pytest.approx(before, rel=1e-6)), "kept where nothing is gained"
+    assert lowered, "or nothing would be tried"
+
+
+def test_swaps_leave_the_model_as_it_was_also_after_an_error(model):
+    before, calls = {name: each.clone() for name, each in model.state_dict().items()}, []
+    closed = HeadMap({site: torch.arange(site.heads) == 0 for site in sites_of(model, None)})
+    model.train()
+    swapped(model, BATCHES, closed)
+
+    def fails(model, batch):
+        calls.append(1)
+        if len(calls) > 10:
+            raise RuntimeError("stopped")
+        return batch_loss(model, batch)
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        swapped(model, BATCHES, closed, loss=fails)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert model.training
+
+
+def test_a_head_that_writes_nothing_changes_places_with_one_that_matters(model):
+    silent, attention = next(iter(sites_of(model, None).items()))
+    with torch.no_grad():
+        attention.out_proj.weight[:, 5:10] = 0.0  # head 1
+    closed = HeadMap({site: torch.zeros(site.heads) == 1 for site in sites_of(model, None)})
+    closed["decoder.0.cross"][0] = True
+    data, unpruned = in_batches(PAIRS, 1), copy.deepcopy(model).eval()
+
+    def away(model, batch):  # from the unpruned model, which nothing can improve on
+        outputs = [each(batch.source, batch.target_in) for each in (model, unpruned)]
+        return (outputs[0] - outputs[1]).square().sum()
+
+    assert not swapped(model, data, closed, loss=away, by_kind=True)[silent].any()
+    found = closed
+    for _ in range(4):  # one pass tries one swap of a single closed head
+        found = swapped(model, data, found, loss=away)
+    assert found.count() == 1
+    assert found[silent].tolist() == [False, True, False]
+
+
+def test_pairs_are_tried_from_the_most_promising_within_kinds_where_asked():
+    encoder, cross = HeadSite.at("enc-self", 0, 2), HeadSite.at("cross", 0, 2)
+    choice = {encoder: torch.tensor([True, False]), cross: torch.tensor([True, False])}
+    alone = {(encoder, 0): 1.0, (encoder, 1): 5.5, (cross, 0): 2.0, (cross, 1): 5.0}
+    assert promising(alone, choice, by_kind=False) == [((encoder, 0), (cross, 1)), ((cross, 0), (encoder, 1))]
+    assert promising(alone, choice, by_kind=True) == [((encoder, 0), (encoder, 1)), ((cross, 0), (cross, 1))]
