@@ -36,7 +36,7 @@ THREADS: Flag = (
 @dataclass(frozen=True)
 class Answer:
     """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of
-    random weights and batches; threads: where each measurement had its own number of threads, all of them."""
+    random weights and batches."""
 
     numbers: Mapping[str, Any]
     header: Sequence[str]
@@ -44,7 +44,6 @@ class Answer:
     title: str = ""
     precision: str = "32"
     seed: int = 1
-    threads: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,10 @@ class Benchmark:
         parser.add_argument(
             "--out", default=default, help="file to which one JSON line is added (default: %(default)s)"
         )
-        own_threads = any(name == "--threads" for name, _ in self.flags)
-        for flag, flag_options in [*self.flags, *([] if own_threads else [THREADS])]:
+        for flag, flag_options in [*self.flags, THREADS]:
             parser.add_argument(flag, **flag_options)
         options = parser.parse_args()
-        if isinstance(options.threads, int):
-            set_threads(options.threads)
+        set_threads(options.threads)
         load, command = load_average(), list(sys.argv)
         try:
             answer = self.answer(options)
@@ -90,8 +87,9 @@ class Benchmark:
             return 1
         sys.argv[:] = command  # which the record names: a measurement may have called scripts
         if answer is not None:
-            print(answer.title, end="\n" if answer.title else "")
-            print_table(answer.header, answer.rows)
+            from headgates.report.table import show
+
+            show(answer.title or self.question, answer.header, [list(map(str, row)) for row in answer.rows])
             self.append_record(options.out, answer, load)
         return 0
 
@@ -105,8 +103,6 @@ class Benchmark:
             f"python {self.name}.py", f"python -m benchmarks.{self.name}", 1
         )
         made_by["versions"] |= {peer: version(peer) for peer in self.peers}
-        if answer.threads:
-            made_by["threads"] = answer.threads
         numbers = {**answer.numbers, "load_average_before": load}
         line = json.dumps(
             {"benchmark": self.name, "question": self.question, **numbers, **made_by},
@@ -117,15 +113,4 @@ class Benchmark:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        threads = " and ".join(map(str, answer.threads or [made_by["threads"]]))
-        torch = made_by["versions"]["torch"]
-        print(f"{made_by['device']}; threads: {threads}; torch {torch}; one line added to {out}")
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table: the first column left-aligned, the others right-aligned."""
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    for row in cells:
-        others = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        print("  ".join([row[0].ljust(widths[0]), *others]).rstrip())
+        print(f"{made_by['device']}; threads: {made_by['threads']}; one line added to {out}")

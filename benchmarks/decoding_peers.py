@@ -8,14 +8,12 @@ the same ids in the same batches in turns, longest sentences first, padded; no t
 translation takes the same number of decoder steps, because the end has no probability before it is forced; so
 no sentence ends before the others of its batch, which spares generate the rows that it does not drop. Ours
 returns all hypotheses of a beam, the peers the best one. Before the clock starts the hypotheses are compared.
-Speeds are sentences per second of wall time; `--clock cpu` takes the processor's seconds, which are better
-beside other processes and with one thread.
+Speeds are sentences per second of wall time.
 """
 
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,7 +45,6 @@ NEVER = -100.0  # logit of padding, beginning and end
 CHECKED = 16  # sentences whose hypotheses are compared
 ALIKE = 0.9  # the least share of them that a peer in fp32 has as ours; a near tie may go either way
 MOST_BATCHES = 16  # of a block
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 # (sources (B, S) with their ends, beam, decoder steps, hypotheses) -> each source's hypotheses as ids, best
 # first
 Search = Callable[["Tensor", int, int, int], list[list[list[int]]]]
@@ -236,7 +233,7 @@ def measure(width: int, options: argparse.Namespace) -> dict[str, Any]:
             blocks = {
                 name: partial(run_block, search, batches, beam, steps) for name, search in searches.items()
             }
-            seconds = alternate(blocks, rounds=options.rounds, clock=CLOCKS[options.clock])
+            seconds = alternate(blocks, rounds=options.rounds)
             rows.append({"beam": beam, "batch": size, **figures(seconds, sum(map(len, batches)))})
     return {"d_model": width, "parity": parity, "rows": rows}
 
@@ -269,11 +266,10 @@ def answer(options: argparse.Namespace) -> Answer:
         for row in result["rows"]
     ]
     header = ["d", "beam", "batch", *(f"ours / {name}" for name in (*EXACT, CT2_INT8))]
-    title = f"sentences/s of {options.clock} time, {options.pieces} pieces each; {AIM:g} of {CT2} is the aim"
+    title = f"sentences/s {options.pieces} pieces each; {AIM:g} of {CT2} is the aim"
     aim = {"over": CT2, "at_least": AIM, "batches": AIMED_BATCHES}
     numbers = {
         "aim": aim,
-        "clock": options.clock,
         "pieces": options.pieces,
         "rounds": options.rounds,
     }
@@ -303,7 +299,6 @@ main = Benchmark(
         count_flag("--sentences", 128, f"of a block, which has {MOST_BATCHES} batches at most"),
         count_flag("--pieces", 16, "of every translation, its end not counted"),
         count_flag("--rounds", 5, "timed blocks of each"),
-        ("--clock", {"choices": list(CLOCKS), "default": "wall", "help": "(default: %(default)s)"}),
     ],
     answer,
     peers=["transformers", "ctranslate2"],
