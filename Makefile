@@ -40,7 +40,7 @@ lint: $(INSTALLED)
 	@ln -s $(CURDIR)/headgates/*.py $(CURDIR)/headgates/commands $(ROOMS:%=$(CURDIR)/%) build/types/headgates/
 	$(PY) -m mypy build/types/headgates benchmarks
 
-# The reference run on real text: base, base-continued and greedy once, l0 at each lambda.
+# The reference run on real text: base, base-continued and importance once, l0 at each lambda.
 # Stopped half-way, the same command goes on where it was.
 multi30k: $(INSTALLED_TRAIN)
 	@set -e; for lambda in $(LAMBDAS); do \

@@ -1,4 +1,4 @@
-"""Train a base translation model, put learned gates on its attention heads, and compare with greedy
+"""Train a base translation model, put learned gates on its attention heads, and compare with pruning
 pruning."""
 
 import sys

@@ -110,7 +110,7 @@ def refits(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]
     import torch
 
     from headgates.gates import HeadMap, find_sites
-    from headgates.workbench.closing import WAYS, real_positions
+    from headgates.workbench.closing import HOW, real_positions
 
     closed = HeadMap({site: torch.arange(site.heads) % 2 == 1 for site in find_sites(model)})
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -123,13 +123,13 @@ def refits(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]
             for batch in batches:
                 forward(model, batch)
 
-    def refit(way: str) -> None:
-        WAYS[way](model, closed, batches, forward, positions=real_positions)
+    def refit(how: str) -> None:
+        HOW[how](model, closed, batches, forward, positions=real_positions)
         model.load_state_dict(before)
 
     blocks: Blocks = {PLAIN: plain}
-    for way in ("repair", "stream", "values"):
-        blocks[way] = lambda way=way: refit(way)  # type: ignore[misc]
+    for how in ("out", "out+ffn", "out+ffn+v"):
+        blocks[how] = lambda how=how: refit(how)  # type: ignore[misc]
     return blocks
 
 

@@ -41,7 +41,7 @@ def systems(name: str, wanted: Sequence[str]) -> Cells:
     """The wanted systems of a table of fit.py; of several lambdas that keep the same heads, the first."""
     found = []
     for row in read_rows(name):
-        idle = row["system"].startswith("greedy") and row["heads_open"] == row["heads_total"]
+        idle = row["system"].startswith("importance") and row["heads_open"] == row["heads_total"]
         if row["system"] in wanted and not idle:
             kinds = [row[kind] for kind in ("enc-self", "dec-self", "cross")]
             heads = f"{row['heads_open']}/{row['heads_total']}"
@@ -55,8 +55,9 @@ def points(folder: str, trained: bool) -> dict[tuple[str, int], list[dict[str, s
     found = defaultdict(list)
     for row in read_rows(f"{folder}/compare.csv"):
         if (row["epochs"] != "0") == trained and not row["method"].startswith("base"):
-            refit = "" if row["closing"] == "zero" else f"-{row['closing']}"
-            found[row["method"] + refit, round(float(row["heads_asked"]))].append(row)
+            found[
+                ":".join(filter(None, (row["method"], row["reconstruct"]))), round(float(row["heads_asked"]))
+            ].append(row)
     return found
 
 
@@ -79,8 +80,8 @@ def trained(folder: str) -> Cells:
 def untrained(folder: str) -> Cells:
     """order, then BLEU for each number of heads and refit."""
     found = points(folder, trained=False)
-    orders = dict.fromkeys(method for method, _ in found if (f"{method}-stream", 36) in found)
-    refits = ("", "-stream", "-values")
+    orders = dict.fromkeys(method for method, _ in found if (f"{method}:out+ffn", 36) in found)
+    refits = ("", ":out+ffn", ":out+ffn+v")
     return [
         [order]
         + [
@@ -96,10 +97,10 @@ def first() -> Cells:
     """What is done to the model, then BLEU for each number of heads: README's first table."""
     closed, refitted = points("compare-multi30k-en-de", trained=False), points(VALUES, trained=True)
     wanted = [
-        ("close heads by importance (Michel et al.)", closed, "greedy"),
-        ("the same, and refit the weights that stay", closed, "greedy-values"),
-        ("the order of optimal brain surgery, refitted", closed, "obs-values"),
-        ("importance, refitted, then three epochs", refitted, "greedy-values"),
+        ("close heads by importance (Michel et al.)", closed, "importance"),
+        ("the same, and refit the weights that stay", closed, "importance:out+ffn+v"),
+        ("the order of optimal brain surgery, refitted", closed, "obs:out+ffn+v"),
+        ("importance, refitted, then three epochs", refitted, "importance:out+ffn+v"),
         ("learned gates, three epochs", refitted, "l0-target"),
     ]
     return [
@@ -128,7 +129,7 @@ def encoder() -> Cells:
 
 
 def student() -> Cells:
-    rows = read_rows("marian-enpt/curves/gradient-step0.25-enc-self.csv")[1:]
+    rows = read_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")[1:]
     return [
         [
             f"{row['heads_closed']} of 48",
@@ -210,14 +211,17 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
 
 HEADS3 = [f"{count} of 72 {what}".strip() for count in (36, 18, 9) for what in ("", "chrF")]
 SYSTEMS = ["system", "λ", "heads", "enc-self", "dec-self", "cross", "BLEU", "chrF", "BLEU difference, 95%"]
-MADE = ("base", "base-continued", "l0", "greedy", "greedy-finetuned")
-TOY = ("base", "base-continued", "l0-target", "greedy", "greedy-values-finetuned")
+MADE = ("base", "base-continued", "l0", "importance", "importance:trained")
+TOY = ("base", "base-continued", "l0-target", "importance", "importance:out+ffn+v:trained")
 TABLES: dict[str, tuple[list[str], Callable[[], Cells], int]] = {
     "first": (["what you do", "36 of 72 heads", "18", "9"], first, 1),
     "toy": (SYSTEMS, lambda: systems("toy-en-de.csv", TOY), 1),
     "multi30k": (SYSTEMS, lambda: systems("multi30k-en-de.csv", MADE), 1),
     "untrained": (
-        ["order", *(f"{count}: {refit}" for count in (36, 18, 9) for refit in ("zero", "stream", "values"))],
+        [
+            "order",
+            *(f"{count}: {refit}" for count in (36, 18, 9) for refit in ("zero", "out+ffn", "out+ffn+v")),
+        ],
         lambda: untrained("compare-multi30k-en-de"),
         1,
     ),

@@ -9,49 +9,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgates.configs.closing import LASTING
 from headgates.configs.grid import GridOptions, check_file_name
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
-from headgates.configs.scores import SCORES, ZERO
 from headgates.configs.source import SourceOptions
+from headgates.configs.systems import ScoreRow, check_systems, grammar
 
-USUAL_SCORES = ("greedy", "obs", "random")  # of those that there are
-
-
-def posthoc_methods() -> dict[str, str]:
-    """What a comparison calls each score, the name of its row -> the score."""
-    return {score.row: name for name, score in SCORES.items()}
-
-
-def all_methods() -> list[str]:
-    """Every method that may be compared: those that learn which heads stay, then the scores."""
-    return [*METHODS, *posthoc_methods()]
+USUAL_SCORES = ("importance", "obs", "random")
 
 
 def usual_methods() -> list[str]:
-    """The methods without --methods: those that are told a number of heads, then the usual scores."""
-    told = [name for name, method in METHODS.items() if method.steered_by == "heads"]
-    return [*told, *(name for name in USUAL_SCORES if name in posthoc_methods())]
+    """The methods without --methods: those with a budget, then the usual scores."""
+    budget = [name for name, method in METHODS.items() if method.controlled_by == "heads"]
+    return [*budget, *USUAL_SCORES]
 
 
 @dataclass(frozen=True)
 class CompareConfig(SourceOptions, GridOptions):
     """`compare.py SOURCE`: every method on one base, at the same numbers of heads, with the same training.
 
-    python compare.py runs/toy-en-de-none-s1 --methods greedy,weight-norm,random --heads 36,24,12
-    python compare.py runs/toy-en-de-none-s1 --methods l0,greedy --lambdas 0.01,0.05 --heads 36,24 --finetune
-    3 --seeds 3
+    python compare.py runs/toy-en-de-none-s1 --methods importance,weight-norm,random --heads 36,24,12
+    python compare.py runs/toy-en-de-none-s1 --methods l0,importance:out+ffn --lambdas 0.01,0.05 --heads 36
     """
 
     source: str = setting(REQUIRED, "a base: a run folder, or a model of another library", positional=True)
     methods: list[str] = setting(
         usual_methods(),
-        f"methods, comma-separated: {', '.join(METHODS)} learn which heads stay; "
-        f"{', '.join(posthoc_methods())} close the lowest scores",
-        items=all_methods(),
+        f"methods, comma-separated, of {grammar(METHODS)}; {', '.join(METHODS)} learn which heads stay, a "
+        "score closes the lowest",
     )
-    close: list[str] = setting([ZERO], "what closing a head means, for scores", items=LASTING)
     finetune: list[int] = setting(
         [0, 3],
         "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned "
@@ -62,11 +48,11 @@ class CompareConfig(SourceOptions, GridOptions):
         "numbers of heads kept open in total; default three quarters, half, a quarter and an eighth of all",
     )
     lambdas: list[float] = setting(
-        [], "for methods that lambda steers, whose points stand at as many heads as they leave open"
+        [], "for methods that lambda controls, whose points stand at as many heads as they leave open"
     )
     seeds: int = setting(
         1,
-        "seeds of everything that is drawn: training, gates, random scores; the base is the same",
+        "seeds of everything that is sampled: training, gates, random scores; the base is the same",
         at_least=1,
     )
     seed: int = setting(1, "the first seed", at_least=0, at_most=LARGEST_SEED)
@@ -96,30 +82,32 @@ class CompareConfig(SourceOptions, GridOptions):
             raise ValueError(
                 f"--fit: expected a YAML file of fit.py's settings, and there is none at {self.fit}"
             )
+        check_systems("--methods", self.methods, list(METHODS))
         self._check_methods()
 
     def _check_methods(self) -> None:
         learned = [name for name in self.methods if name in METHODS]
-        steered = [name for name in learned if METHODS[name].steered_by == "lambda"]
-        if steered and not self.lambdas:
+        by_price = [name for name in learned if METHODS[name].controlled_by == "lambda"]
+        if by_price and not self.lambdas:
             raise ValueError(
-                f"{steered[0]} is controlled by lambda and takes no number of heads: give --lambdas, such as "
-                "0.01,0.05"
+                f"{by_price[0]} is controlled by lambda and takes no number of heads: give --lambdas, "
+                "such as 0.01,0.05"
             )
-        if self.lambdas and not steered:
+        if self.lambdas and not by_price:
             raise ValueError(
-                f"--lambdas: none of the methods {', '.join(self.methods)} is steered by lambda; leave it out"
+                f"--lambdas: none of the methods {', '.join(self.methods)} is controlled by lambda; "
+                "leave it out"
             )
         if learned and not any(self.finetune):
             raise ValueError(
                 f"--finetune 0 has no training, so {', '.join(learned)} would have no point; add epochs, or "
                 "leave out what learns"
             )
-        if len(learned) == len(self.methods) and self.close != [ZERO]:
-            raise ValueError(
-                f"--close {','.join(self.close)} is for scores, and {', '.join(learned)} learn; add a score, "
-                "or leave it out"
-            )
+
+    @property
+    def rows(self) -> list[ScoreRow]:
+        """The methods that are scores."""
+        return [row for row in map(ScoreRow.parse, self.methods) if row is not None]
 
     @property
     def all_seeds(self) -> list[int]:

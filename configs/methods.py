@@ -1,4 +1,4 @@
-"""The methods that learn which heads stay: what each is called, what it is told, and which rows it has in a
+"""The methods that learn which heads stay: what each is called, what controls it, and which rows it has in a
 comparison.
 
 To add one: its gate in gates/foo.py with a line in GATES (gates/registry.py), and a record here. Flags, names
@@ -28,7 +28,7 @@ class HardConcreteOptions:
 
 @dataclass(frozen=True)
 class SubsetOptions:
-    """Exactly K heads in every draw (Li et al. 2021)."""
+    """Exactly K heads in every sample (Li et al. 2021)."""
 
     temperature: float = setting(
         1.0, "subset: temperature of the gradient at the first step", above=0, rare=True
@@ -44,18 +44,18 @@ class GateMethod:
     """One way to learn which heads stay.
 
     gate: its class, by name in gates.GATES. options: a dataclass whose fields the class takes beside the
-    number of heads; they become `--gates.*`. steered_by: the setting that says how much is closed, lambda (a
-    price per open head) or heads
-    (their number)."""
+    number of heads; they become `--gates.*`. controlled_by: the setting that says how much is closed, lambda
+    (a price per open head) or heads (their number). label: in figures and tables. init: the option that says
+    where its gates start. lagrangian: a number of heads is held by a price that follows their expected
+    number; otherwise the gates keep it themselves."""
 
     name: str
     gate: str
     options: type
-    steered_by: Literal["lambda", "heads"]
-    words: str  # what figures and tables call it
-    starts: str = "log_alpha"  # the option that says where its gates start
-    # steered by heads, by a price that follows their expected number; otherwise the gates keep it themselves
-    priced: bool = False
+    controlled_by: Literal["lambda", "heads"]
+    label: str
+    init: str = "log_alpha"
+    lagrangian: bool = False
 
     @property
     def soft(self) -> str:
@@ -86,38 +86,38 @@ class GateMethod:
         """The options of its class, from the settings `--gates.*` (a GateConfig)."""
         return {option.name: getattr(gates, option.name) for option in fields(self.options)}
 
-    def steering(self, config: Any) -> float:
+    def control(self, config: Any) -> float:
         """lambda, or the number of heads, of a run's configuration (a FitConfig, or the mapping that
         config.yaml holds)."""
         if isinstance(config, dict):
-            return float(config[self.steered_by])
-        return float(getattr(config, "lam" if self.steered_by == "lambda" else self.steered_by))
+            return float(config[self.controlled_by])
+        return float(getattr(config, "lam" if self.controlled_by == "lambda" else self.controlled_by))
 
-    def label(self, config: Any) -> str:
+    def control_label(self, config: Any) -> str:
         """What tells a run from others of the method: "λ 0.01", "24 heads"."""
-        value = self.steering(config)
-        return f"λ {value:g}" if self.steered_by == "lambda" else f"{value:g} heads"
+        value = self.control(config)
+        return f"λ {value:g}" if self.controlled_by == "lambda" else f"{value:g} heads"
 
 
 METHODS: dict[str, GateMethod] = {
     "l0": GateMethod(
-        "l0", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="learned gates"
+        "l0", gate="l0", options=HardConcreteOptions, controlled_by="lambda", label="learned gates"
     ),
     "l0-target": GateMethod(
         "l0-target",
         gate="l0",
         options=HardConcreteOptions,
-        steered_by="heads",
-        words="learned gates, a number of heads",
-        priced=True,
+        controlled_by="heads",
+        label="learned gates, a number of heads",
+        lagrangian=True,
     ),
     "subset": GateMethod(
         "subset",
         gate="subset",
         options=SubsetOptions,
-        steered_by="heads",
-        words="learned subset",
-        starts="score",
+        controlled_by="heads",
+        label="learned subset",
+        init="score",
     ),
 }
 TARGETS = {"l0": "l0-target"}  # --gate of the left with --heads is the method on the right

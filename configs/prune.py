@@ -7,7 +7,7 @@ experiment alone.
 from dataclasses import dataclass
 from typing import Literal
 
-from headgates.configs.closing import CLOSINGS, TARGETS
+from headgates.configs.closing import ABLATIONS, CLOSINGS, RECONSTRUCTIONS, TARGETS, ZERO
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
 from headgates.configs.scores import SCORES
 from headgates.configs.source import SourceOptions
@@ -23,9 +23,9 @@ class PruneConfig(SourceOptions):
     """`prune.py`: close heads of a trained model without training, and measure what is lost (Michel et al.
     2019).
 
-    python prune.py runs/toy-en-de-none-s1 --by gradient,random
+    python prune.py runs/toy-en-de-none-s1 --by importance,random
     python prune.py runs/toy-en-de-none-s1 --ablate one
-    python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
+    python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
     """
 
     source: str = setting(
@@ -35,7 +35,7 @@ class PruneConfig(SourceOptions):
     )
     by: list[str] = setting(
         [],
-        f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default gradient, or none "
+        f"orders to close heads in, lowest score first: {', '.join(ORDERS)}; default importance, or none "
         f"with --ablate",
         items=ORDERS,
     )
@@ -48,17 +48,17 @@ class PruneConfig(SourceOptions):
     step: float = setting(0.1, "share of the heads that each step of a curve closes", above=0, at_most=1)
     at_least: int = setting(0, "heads that stay open in every layer", at_least=0, rare=True)
     recompute: bool = setting(
-        False, "gradient and reverse: score the open heads anew after every step", rare=True
+        False, "importance and reverse: score the open heads anew after every step", rare=True
     )
     abs: Literal["sentence", "token", "batch"] = setting(
         "sentence",
-        "gradient and reverse: absolute value per sentence (the paper), per query position (its code), "
+        "importance and reverse: absolute value per sentence (the paper), per query position (its code), "
         "per batch (depends on the batches)",
         rare=True,
     )
     normalise: Literal["l2", "none"] | None = setting(
         None,
-        "l2: divide each layer's scores by their norm; default l2 for gradient and reverse, none for "
+        "l2: divide each layer's scores by their norm; default l2 for importance and reverse, none for "
         "the other orders",
         rare=True,
     )
@@ -68,11 +68,23 @@ class PruneConfig(SourceOptions):
         at_least=0,
     )
     random_seeds: int = setting(5, "curves of the random order", at_least=1, rare=True)
-    close: str = setting(
-        "zero", "; ".join(f"{name}: {closing.words}" for name, closing in CLOSINGS.items()), choices=CLOSINGS
+    ablation: str = setting(
+        ZERO,
+        "what a closed head outputs; "
+        + "; ".join(f"{name}: {each.help}" for name, each in ABLATIONS.items()),
+        choices=ABLATIONS,
+    )
+    reconstruct: str | None = setting(
+        None,
+        "which weights are refitted; "
+        + "; ".join(f"{name}: {e.help}" for name, e in RECONSTRUCTIONS.items()),
+        choices=RECONSTRUCTIONS,
     )
     calibration_sentences: int = setting(
-        1000, "training pairs that --close is calibrated on, a fixed sample; 0 for all", at_least=0, rare=True
+        1000,
+        "training pairs that closing is calibrated on, a fixed sample; 0 for all",
+        at_least=0,
+        rare=True,
     )
     calibration_targets: str = setting(
         "reference",
@@ -112,26 +124,29 @@ class PruneConfig(SourceOptions):
         asked = ", ".join(self.orders) or "empty"
         for flag, given in {"recompute": self.recompute, "abs": self.abs != "sentence"}.items():
             if given and not USES_GRADIENT & set(self.orders):
-                raise ValueError(f"{flag} is for gradient scores, but --by is {asked}; add --by gradient")
+                raise ValueError(f"{flag} is for importance, but --by is {asked}; add --by importance")
         if self.sentences and not READS_PAIRS & set(self.orders):
             readers = ", ".join(name for name in SCORES if name in READS_PAIRS)
             raise ValueError(
                 f"--sentences is for scores that read training pairs ({readers}), but --by is {asked}; add "
                 f"one of them"
             )
-        if self.ablate and self.close != "zero":
+        if self.reconstruct and self.ablation != ZERO:
             raise ValueError(
-                f"--ablate closes heads with zero; --close {self.close} is for curves and --heads"
+                f"--reconstruct {self.reconstruct} refits the bias too, to what closed heads gave; "
+                f"leave --ablation {self.ablation} out"
             )
+        if self.ablate and self.closing != ZERO:
+            raise ValueError(f"--ablate closes heads with zero; {self.closing} is for curves and --heads")
         text = {
             "sentences": self.calibration_sentences != 1000,
             "targets": self.calibration_targets != "reference",
         }
         for name, given in text.items():
-            if given and not CLOSINGS[self.close].calibrated:
+            if given and not CLOSINGS[self.closing].calibrated:
                 calibrated = ", ".join(name for name, closing in CLOSINGS.items() if closing.calibrated)
                 raise ValueError(
-                    f"calibration_{name} is for --close {calibrated}; --close {self.close} needs no text"
+                    f"calibration_{name} is for {calibrated}; {self.closing} needs no text: add --reconstruct"
                 )
         self.check_heads()
         if self.also and self.ablate != "one":
@@ -142,10 +157,10 @@ class PruneConfig(SourceOptions):
         if self.save is not None:
             if len(self.heads) != 1 or len(self.orders) != 1:
                 raise ValueError("--save keeps one model: give one number of --heads and one order with --by")
-            if not CLOSINGS[self.close].permanent:
+            if not CLOSINGS[self.closing].permanent:
                 raise ValueError(
-                    f"--close {self.close} draws anew at every pass, so there is no model to --save; close "
-                    f"with repair"
+                    f"--ablation {self.closing} samples anew at every pass, so there is no model to --save; "
+                    f"take --reconstruct out"
                 )
             if self.save in (".", "..") or "/" in self.save or "\\" in self.save or not self.save.strip():
                 raise ValueError(f"--save {self.save!r}: expected a name, of a folder beside SOURCE's run")
@@ -164,6 +179,11 @@ class PruneConfig(SourceOptions):
                 raise ValueError(f"{flag} is for curves and ablations; leave it out with --heads")
 
     @property
+    def closing(self) -> str:
+        """What closing a head means: an entry of CLOSINGS."""
+        return self.reconstruct or self.ablation
+
+    @property
     def orders(self) -> list[str]:
-        """The orders that are asked for: gradient unless --by or --ablate says otherwise."""
-        return self.by or ([] if self.ablate else ["gradient"])
+        """The orders that are asked for: importance unless --by or --ablate says otherwise."""
+        return self.by or ([] if self.ablate else ["importance"])

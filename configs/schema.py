@@ -14,9 +14,15 @@ from headgates.configs.fields import REQUIRED, check_ranges, check_types, settin
 from headgates.configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from headgates.configs.heads_per_kind import KINDS, parse_budget
 from headgates.configs.methods import METHODS, TARGETS
-from headgates.configs.scores import score_rows
 from headgates.configs.stages import DistillConfig, FinetuneConfig, GateConfig, GateTraining, StageConfig
-from headgates.configs.systems import BASES, all_systems, default_systems, learned_rows, systems_in_words
+from headgates.configs.systems import (
+    BASES,
+    check_systems,
+    default_systems,
+    grammar,
+    learned_rows,
+    score_rows,
+)
 from headgates.configs.tasks import TASKS
 
 __all__ = [
@@ -276,9 +282,8 @@ class FitConfig:
     )
     systems: list[str] = setting(
         [],
-        f"rows of the comparison, comma-separated, of {systems_in_words()}; default "
-        f"{', '.join(default_systems('l0'))}",
-        items=all_systems(),
+        f"rows of the comparison, comma-separated, of {grammar([*BASES, *learned_rows()], '[:trained]')}; "
+        f"default {', '.join(default_systems('l0'))}",
     )
     test_sentences: int = setting(
         0, "translate this many test (and, for --dynamics, validation) sentences, 0 for all", at_least=0
@@ -298,6 +303,7 @@ class FitConfig:
                 self, "systems", default_systems(self.gate)
             )  # the class is frozen for everybody else
         check_ranges(self)
+        check_systems("--systems", self.systems, [*BASES, *learned_rows()], "[:trained]")
         self._check_gate()
         self._check_name()
         check_runs(self.runs)
@@ -342,7 +348,7 @@ class FitConfig:
             )
 
     def _check_gate(self) -> None:
-        told = self.gate in METHODS and METHODS[self.gate].steered_by == "heads"
+        told = self.gate in METHODS and METHODS[self.gate].controlled_by == "heads"
         if self.is_curve:
             self._check_curve()
         elif told and self.heads is None:
@@ -356,7 +362,7 @@ class FitConfig:
                     "scores"
                 )
         elif self.heads is not None and not told:
-            methods = [name for name, method in METHODS.items() if method.steered_by == "heads"]
+            methods = [name for name, method in METHODS.items() if method.controlled_by == "heads"]
             raise ValueError(
                 f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate "
                 f"{', '.join(methods[:-1])} or {methods[-1]}"
@@ -463,7 +469,7 @@ class FitConfig:
         if not score_rows(self.systems):
             raise ValueError(
                 f"--gate scores --heads {self.heads} closes heads by scores: name at least one in "
-                f"--systems, such as greedy"
+                f"--systems, such as importance"
             )
 
     def _check_dynamics(self) -> None:

@@ -4,7 +4,7 @@ itself."""
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from headgates.configs.closing import LASTING
+from headgates.configs.closing import RECONSTRUCTIONS
 from headgates.configs.fields import setting
 from headgates.configs.methods import METHODS
 from headgates.configs.scores import SCORES
@@ -93,7 +93,7 @@ class GateTraining:
         at_least=0,
         rare=True,
     )
-    head_start_by: str = setting("gradient", "the score of --gates.head-start", choices=SCORES, rare=True)
+    head_start_by: str = setting("importance", "the score of --gates.head-start", choices=SCORES, rare=True)
     settle_when: Literal["share", "decided"] = setting(
         "share",
         "decided: as soon as no head has changed between open and closed for `patience` steps, at the "
@@ -103,10 +103,10 @@ class GateTraining:
     patience: int = setting(
         60, "steps without a change after which the heads count as decided", at_least=1, rare=True
     )
-    close: str = setting(
-        "zero",
-        "once decided: zero, train on; otherwise the weights go back to where they began, closed in this way",
-        choices=LASTING,
+    reconstruct: str | None = setting(
+        None,
+        "once decided, the weights go back to where they began and these are refitted; default: train on",
+        choices=RECONSTRUCTIONS,
     )
 
 

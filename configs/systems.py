@@ -1,26 +1,99 @@
-"""The systems of a comparison: the rows of result.json, by name and in their order."""
+"""The systems of a comparison, which are the rows of result.json: one grammar for `systems:`, --systems and
+--methods.
 
-from headgates.configs.closing import LASTING
+    base  base-continued                the model with all heads, and trained on
+    l0-soft  l0  l0-removed  ...        the rows of a method that learns which heads stay (configs/methods.py)
+    importance                          the lowest heads by a score closed
+    importance:out+ffn+v                ... with these weights refitted (configs/closing.py; zero has no word)
+    importance:out+ffn+v:trained        ... and trained on for as many steps as the gates
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headgates.configs.closing import ABLATIONS, LASTING, RECONSTRUCTIONS, ZERO
+from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.methods import METHODS
-from headgates.configs.scores import FINETUNED, SCORES, ZERO, all_score_rows
+from headgates.configs.scores import SCORES
 
 BASES = ["base", "base-continued"]
-USUAL_SCORES = ["greedy"]  # beside the gates unless --systems says otherwise
+USUAL_SCORES = ["importance"]  # beside the gates unless --systems says otherwise
+TRAINED = "trained"
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A row of a score. closing: one of LASTING. trained: as long as the gates."""
+
+    score: str
+    closing: str = ZERO
+    trained: bool = False
+
+    @property
+    def name(self) -> str:
+        """As in the grammar."""
+        return ":".join([self.score, *[self.closing] * (self.closing != ZERO), *[TRAINED] * self.trained])
+
+    @classmethod
+    def parse(cls, name: str) -> "ScoreRow | None":
+        """The row of this name, None where it is no row of a score."""
+        score, *words = name.split(":")
+        trained = words[-1:] == [TRAINED]
+        row = cls(score, *words[: len(words) - trained][:1], trained=trained)
+        return row if row.name == name and score in SCORES and row.closing in LASTING else None
+
+
+def file_name(system: str) -> str:
+    """The system in names of files, where a colon is not safe."""
+    return system.replace(":", "-")
+
+
+def score_rows(systems: Iterable[str]) -> dict[str, list[ScoreRow]]:
+    """Score -> those of its rows that are among the systems, closing by closing, the plain row before the
+    trained one."""
+    rows = [row for row in map(ScoreRow.parse, sorted(systems, key=place)) if row is not None]
+    return {
+        score: [row for row in rows if row.score == score] for score in dict.fromkeys(r.score for r in rows)
+    }
+
+
+def place(system: str) -> tuple[int, ...]:
+    """Where a system stands in tables: bases, rows of learned gates, rows of scores; an unknown one last."""
+    row, plain = ScoreRow.parse(system), [*BASES, *learned_rows()]
+    if row is not None:
+        return 1, list(SCORES).index(row.score), LASTING.index(row.closing), row.trained
+    return (0, plain.index(system)) if system in plain else (2,)
+
+
+def record(system: str, epochs: int | None = None) -> dict[str, Any]:
+    """What a row's name says, as result.json holds it: its method, what a closed head outputs, which weights
+    were refitted, and the epochs of its last training."""
+    row = ScoreRow.parse(system) or ScoreRow(system)
+    return {
+        "method": row.score,
+        "ablation": row.closing if row.closing in ABLATIONS else ZERO,
+        "reconstruct": row.closing if row.closing in RECONSTRUCTIONS else None,
+        "epochs": epochs or 0,
+    }
+
+
+def label(system: str) -> str:
+    """What figures and tables call a system."""
+    row = ScoreRow.parse(system)
+    if row is None:
+        return METHODS[system].label if system in METHODS else system
+    words = [SCORES[row.score].label or row.score]
+    if row.closing != ZERO:
+        words.append(f"{row.closing} refitted" if row.closing in RECONSTRUCTIONS else row.closing)
+    return ", ".join(words + [TRAINED] * row.trained)
 
 
 def default_systems(gate: str) -> list[str]:
     """The rows of a comparison unless --systems names others."""
     method = METHODS.get(gate)
-    return [
-        *BASES,
-        *(method.rows if method else []),
-        *(row + end for row in USUAL_SCORES for end in ("", FINETUNED)),
-    ]
-
-
-def all_systems() -> list[str]:
-    """Every system that a run may have."""
-    return [*BASES, *learned_rows(), *all_score_rows()]
+    scores = [ScoreRow(score, trained=trained).name for score in USUAL_SCORES for trained in (False, True)]
+    return [*BASES, *(method.rows if method else []), *scores]
 
 
 def learned_rows() -> list[str]:
@@ -28,11 +101,24 @@ def learned_rows() -> list[str]:
     return [row for method in METHODS.values() for row in (*method.rows, method.scratch)]
 
 
-def systems_in_words() -> str:
-    """Every system, with the rows of the scores as one pattern: they are many."""
-    scores = ", ".join(score.row for score in SCORES.values())
-    closings = " or ".join(f"-{closing}" for closing in LASTING if closing != ZERO)
+def grammar(plain: Iterable[str], end: str = "") -> str:
+    """The systems that a flag takes, in words."""
     return (
-        f"{', '.join([*BASES, *learned_rows()])}, and SCORE[CLOSING][{FINETUNED}], where SCORE is one "
-        f"of {scores} and CLOSING {closings}"
+        f"{', '.join(plain)}, SCORE[:CLOSING]{end}, where SCORE is {', '.join(SCORES)} and CLOSING "
+        f"{', '.join(name for name in LASTING if name != ZERO)}"
     )
+
+
+def check_systems(flag: str, systems: list[str], plain: list[str], end: str = "") -> None:
+    """Raises ValueError unless each system is one of the plain names or a row of a score, given once. end:
+    what a row may end in, ":trained" in brackets or nothing."""
+    for name in systems:
+        row = ScoreRow.parse(name)
+        if name not in plain and (row is None or (row.trained and not end)):
+            rows = [ScoreRow(s, c, t).name for s in SCORES for c in LASTING for t in {False, bool(end)}]
+            hint = did_you_mean(name, [*plain, *rows])
+            raise ValueError(
+                f"{flag}: expected some of {grammar(plain, end)}, separated by commas; got {name}{hint}"
+            )
+    if len(set(systems)) < len(systems) or not systems:
+        raise ValueError(f"{flag}: expected systems, each once; got {', '.join(systems) or 'none'}")

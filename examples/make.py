@@ -8,7 +8,7 @@ result.json, gates.json, gates_history.npz, scores/, hypotheses/) as it is. What
 
     best.pt       weights in half precision, which load as float32; every system is translated again and has
     its BLEU, or nothing is written
-    systems.json  the systems whose weights are copied; of the others (base-continued, *-finetuned,
+    systems.json  the systems whose weights are copied; of the others (base-continued, *:trained,
     l0-removed) rows and hypotheses stay
     metrics.csv   without rows that repeat the row before
     vocab.model   without SentencePiece's table of compatibility characters, 240 kB, of which the run's text
@@ -134,7 +134,7 @@ def default_looks(base: str, config: dict[str, Any]) -> list[list[str]]:
     analyses."""
     alike = ["--beam", str(config["search"]["beam"]), "--test-sentences", str(config["test_sentences"])]
     return [
-        ["prune.py", base, "--by", "gradient", "--step", "0.25", *alike],
+        ["prune.py", base, "--by", "importance", "--step", "0.25", *alike],
         ["prune.py", base, "--ablate", "one"],
         ["analyze.py", base, "--siblings"],
     ]
@@ -291,6 +291,7 @@ def check_replaceable(out: Path) -> None:
 def check_translations(path: Path) -> None:
     """Translate the test set with every system of a copy. Raises ValueError where BLEU is another."""
     from headgates.analysis.significance import score
+    from headgates.configs.systems import file_name
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.source import open_source, run_corpus
 
@@ -302,7 +303,7 @@ def check_translations(path: Path) -> None:
         count = row["evaluation"]["sentences"]
         lines = open_source(path, system).translator.translate(test.sources[:count])
         bleu = score(lines, test.targets[:count]).main
-        before = (path / f"hypotheses/{system}.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        before = (path / f"hypotheses/{file_name(system)}.txt").read_text(encoding="utf-8").split("\n")[:-1]
         changed = sum(a != b for a, b in zip(lines, before, strict=True))
         said = f"{path.name}: {system} has BLEU {bleu:.2f} in half precision, {row['bleu']:.2f} before"
         print(f"{said}; {changed} of {count} lines differ", flush=True)

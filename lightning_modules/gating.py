@@ -20,9 +20,9 @@ def budget_of(
     """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves.
     told: that number."""
     warmup = config.gates.lambda_warmup
-    if method.priced and told is not None:
+    if method.lagrangian and told is not None:
         return TargetBudget(told, warmup)
-    return LambdaBudget(config.lam if method.steered_by == "lambda" else 0.0, warmup)
+    return LambdaBudget(config.lam if method.controlled_by == "lambda" else 0.0, warmup)
 
 
 class Gating:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headgates.analysis.metrics import Metric
+from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
 from headgates.configs.schema import KINDS
-from headgates.configs.scores import ZERO
 from headgates.models.progress import Report
 from headgates.report.bleu_heads import made_by, made_of, tell_files
 from headgates.report.compare_groups import BASES, Compared, Group, MadePoint
@@ -134,7 +134,8 @@ def point_row(point: MadePoint, metrics: Sequence[Metric]) -> Row:
     difference_low, difference_high = row.main.difference_ci95 or (None, None)
     return {
         "method": point.method,
-        "closing": point.closing,
+        "ablation": point.closing if point.closing in ABLATIONS else ZERO,
+        "reconstruct": point.closing if point.closing in RECONSTRUCTIONS else None,
         "learned": int(point.learned),
         "epochs": point.epochs,
         "seed": point.seed,

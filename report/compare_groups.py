@@ -18,7 +18,7 @@ from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from headgates.analysis.metrics import Floats
 from headgates.analysis.significance import Scored, interval, p_value
-from headgates.configs.scores import ZERO
+from headgates.configs.closing import ZERO
 from headgates.workbench.row import Interval, ResultRow
 
 RESAMPLES = 1000
@@ -44,7 +44,7 @@ class MadePoint:
     @property
     def label(self) -> str:
         """What figures and tables call it: the method, with the closing unless that is zero."""
-        return self.method if self.closing == ZERO else f"{self.method}-{self.closing}"
+        return self.method if self.closing == ZERO else f"{self.method}:{self.closing}"
 
     @property
     def loss(self) -> float | None:

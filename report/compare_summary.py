@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from headgates.configs.scores import ZERO
+from headgates.configs.closing import ZERO
 from headgates.report.compare_groups import Compared, Difference, Group
 from headgates.report.table import interval_text
 

@@ -103,7 +103,7 @@ const GLOSSARY = [
   [METRIC, "of the translations of the test set, on which nothing was trained or chosen"],
   ["95% and p", "paired bootstrap over test sentences, two-sided; Holm: adjusted for all heads tested. The luck of training is not in them"],
   ["base-continued", "the base trained on without gates for as many steps as the gates: what more training gains is not theirs"],
-  ["untrained", "heads closed in the finished base, which was not trained on; greedy-finetuned was, as long as the gates"],
+  ["untrained", "heads closed in the finished base, which was not trained on; importance:trained was, as long as the gates"],
   ["score of a role", "the share of the words that the role is about for which the head's largest weight is where the role says"],
   ["baseline of a role", "what a head would score by always looking at one distance (the best fixed offset), or by chance; a role must beat it"],
 ];

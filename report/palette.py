@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgates.configs.systems import TRAINED
+
 
 @dataclass(frozen=True)
 class Colour:
@@ -78,8 +80,7 @@ LOOKS = {
     "l0": Look(VERMILION, "o"),
     "l0-target": Look(OLIVE, "H"),
     "subset": Look(SKY, "p"),
-    "greedy": Look(BLACK, "v"),
-    "gradient": Look(BLACK, "v"),  # the score of greedy
+    "importance": Look(BLACK, "v"),
     "weight-norm": Look(PINK, "^", (4, 1, 1, 1, 1, 1)),
     "random": Look(BLUE, "X", (7, 2, 1.5, 2)),
     "ablation": Look(ORANGE, "d", (6, 3)),
@@ -100,13 +101,13 @@ SHADES = (BLACK, BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)  # layers, in turn
 def look_of(name: str) -> Look:
     """The look of a system, or of a curve, which has the name of its method. A method without a look has a
     colour and a marker from its name, always the same."""
-    method, finetuned, _ = name.partition("-finetuned")
+    method, trained, _ = name.partition(f":{TRAINED}")
     look = LOOKS.get(method)
     if look is None:
         bits = zlib.crc32(method.encode())
         hue = bits % 360 / 360
         look = Look(Colour(from_hue(hue, 0.29), from_hue(hue, 0.72)), "pd>"[bits // 360 % 3])
-    return Look(look.colour, TRAINED_MARKERS[look.marker], look.dash or (3, 2)) if finetuned else look
+    return Look(look.colour, TRAINED_MARKERS[look.marker], look.dash or (3, 2)) if trained else look
 
 
 def from_hue(hue: float, lightness: float) -> str:

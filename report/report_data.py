@@ -22,7 +22,7 @@ import numpy as np
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role
-from headgates.configs.scores import FINETUNED
+from headgates.configs.systems import TRAINED
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
 from headgates.report.compare_files import comparisons_of
 from headgates.report.page import json_ready
@@ -65,7 +65,7 @@ def report_data(
             "examples": example_sentences(analysed) if with_examples else [],
             "states": [
                 *(gate_run_state(analysed, run) for run in analysed.gate_runs),
-                *greedy_states(analysed),
+                *importance_states(analysed),
             ],
             "curves": [*curves_of(analysed.base), *trained_curves(analysed.gate_runs)],
             "comparisons": comparisons_of(analysed.base),
@@ -229,10 +229,10 @@ def gate_run_state(analysed: AnalysedModel, run: GateRun) -> dict[str, Any]:
     row, main = run.row, run.row.main
     return {
         "label": run.label,
-        "series": run.method.words,
+        "series": run.method.label,
         "learned": True,
         "run": run.name,
-        "lambda": run.config["lambda"] if run.method.steered_by == "lambda" else None,
+        "lambda": run.config["lambda"] if run.method.controlled_by == "lambda" else None,
         **point(row.heads_open, main.value, *(main.ci95 or (None, None))),
         "heads_total": row.heads_total,
         "beam": beam_of(row),
@@ -258,21 +258,21 @@ def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bo
     }
 
 
-def greedy_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
+def importance_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
     """The steps of the plain gradient curve over all kinds, where prune.py drew one on the base; empty
     otherwise."""
     for path in sorted(analysed.base.path.glob("curves/gradient*-order.json")) if analysed.is_base else []:
         name = path.name.removesuffix("-order.json")
         settings = finished_curve_settings(analysed.base, name)
-        if settings is None or settings["recompute"] or settings["close"] != "zero":
+        if settings is None or settings["recompute"] or settings["closing"] != "zero":
             continue
         order = HeadMap.load(path)  # the step at which each head closes, below 0 for those that never do
         rows = read_table(analysed.base, f"curves/{name}.csv")
         main = main_metric(rows)
         return [
             {
-                "label": f"greedy {row['closed_share']:.0%}",
-                "series": "greedy",
+                "label": f"importance {row['closed_share']:.0%}",
+                "series": "importance",
                 "learned": False,
                 "run": name,
                 "lambda": None,
@@ -298,7 +298,7 @@ def finished_curve_settings(base: RunFolder, name: str) -> dict[str, Any] | None
         return None
     content = base.read_json(f"curves/{name}.json")
     settings: dict[str, Any] = content.get("cache_key") or {} if content.get("finished") else {}
-    whole = {"order", "close", "recompute"} <= settings.keys() and settings.get("kinds") == list(KINDS)
+    whole = {"order", "closing", "recompute"} <= settings.keys() and settings.get("kinds") == list(KINDS)
     return settings if whole else None
 
 
@@ -323,7 +323,7 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
                 max(row[f"test_{main}_high"] for row in rows),
             )
             points.append(point(heads_open, value, low, high))
-        name = "-".join([settings["order"], *[settings["close"]] * (settings["close"] != "zero")])
+        name = ":".join([settings["order"], *[settings["closing"]] * (settings["closing"] != "zero")])
         curves.append(
             {
                 "name": name,
@@ -342,7 +342,7 @@ def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
     training gains."""
     curves: dict[str, dict[str, Any]] = {}
     for row in (row for run in runs for row in run.folder.rows()):
-        if row.system != "base-continued" and not row.system.endswith(FINETUNED):
+        if row.system != "base-continued" and not row.system.endswith(TRAINED):
             continue
         known: dict[str, Any] = {
             "name": row.system,

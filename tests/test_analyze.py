@@ -321,11 +321,11 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     assert (before["curves"], [head["confidence"] for head in before["heads"]]) == ([], [None] * HEADS)
     prune_here = called(prune)
     quick = ("--set", "valid_sentences=5", "--test-sentences", "7", "--step", "0.5", "--sentences", "11")
-    code, out, error = prune_here(base.path, "--by", "gradient", *quick)
+    code, out, error = prune_here(base.path, "--by", "importance", *quick)
     assert code == 0, error
     assert f"report: {base / 'report.html'}" in out
     data = page_data(base)
-    assert [curve["name"] for curve in data["curves"] if not curve.get("trained")] == ["gradient"]
+    assert [curve["name"] for curve in data["curves"] if not curve.get("trained")] == ["importance"]
     assert {state["run"] for state in data["states"]} == {gated.path.name, data["curves"][0]["file"]}
     assert data["opens_with"] == base.path.name
     assert [head["roles"] for head in data["heads"]] == [[]] * HEADS
@@ -344,7 +344,7 @@ def test_the_page_fills_as_results_come_and_forgets_none(base, gated, analyze_he
     assert code == 0, error
     data = page_data(base)
     assert {curve["name"] for curve in data["curves"] if not curve.get("trained")} == {
-        "gradient",
+        "importance",
         "weight-norm",
     }
     assert [head["confidence"] for head in data["heads"]] == confidence

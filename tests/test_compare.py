@@ -22,7 +22,7 @@ from tests.lightning_modules.offline_run import (
     without_login,
 )
 
-POINTS = 2 + 3  # without training: greedy at two counts; with an epoch: the same, and l0
+POINTS = 2 + 3  # without training: importance at two counts; with an epoch: the same, and l0
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         "--runs",
         runs,
         "--methods",
-        "l0,greedy",
+        "l0,importance",
         "--lambdas",
         2.0,
         "--heads",
@@ -67,7 +67,7 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
     assert {record["status"] for record in records} == {"done"}
     with (folder / "compare.csv").open(newline="") as table:
         rows = {(row["method"], row["epochs"], row["heads_asked"]): row for row in csv.DictReader(table)}
-    told = {("greedy", epochs, heads) for epochs in "01" for heads in "42"}
+    told = {("importance", epochs, heads) for epochs in "01" for heads in "42"}
     assert set(rows) == told | {("l0", "1", ""), ("base", "0", "6"), ("base-continued", "1", "6")}
     for key, row in rows.items():
         made = {each.system: each for each in RunFolder(runs / row["run"]).rows()}[row["system"]]
@@ -80,14 +80,14 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
     for name in ("compare.png", "compare.svg", "compare.md"):
         assert (folder / name).stat().st_size > 1000
     content = json.loads((folder / "compare.json").read_text())
-    assert "At 4 heads without training greedy" in content["summary"][0]
+    assert "At 4 heads without training importance" in content["summary"][0]
     assert content["summary"][0] in out
     assert str(runs) not in (folder / "compare.json").read_text(), "no path of the machine"
     page = (base / "report.html").read_text()
     assert "compare-toy-en-de-none-s1: methods" not in page
     assert content["title"] in page
 
-    (trained,) = (row["run"] for key, row in rows.items() if key == ("greedy", "1", "2"))
+    (trained,) = (row["run"] for key, row in rows.items() if key == ("importance", "1", "2"))
     started = []
     start = subprocess.Popen
 
@@ -104,7 +104,7 @@ def test_a_comparison_is_made_once_and_goes_on_where_it_was(compare_here, base, 
         code, out, error = compare_here(*words)
         assert (code, error) == (0, "")
         assert f"{POINTS} points at 4, 2 of 6 heads, 1 of them to make" in out
-    assert ["greedy-finetuned" in word for words in started for word in words if "--systems" in word] == [
+    assert ["importance:trained" in word for words in started for word in words if "--systems" in word] == [
         True
     ]
     monkeypatch.setattr(
@@ -137,7 +137,7 @@ def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch
         "--runs",
         runs,
         "--methods",
-        "greedy",
+        "importance",
         "--heads",
         "4,2",
         "--finetune",
@@ -149,7 +149,7 @@ def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch
     assert (code, error) == (1, "")
     assert "1 of 2 points have no run; the same command tries them again" in out
     assert (
-        "- no run: method greedy, heads 4, epochs 0, seed 1: the disk is full"
+        "- no run: method importance, heads 4, epochs 0, seed 1: the disk is full"
         in (runs / "compare-own/compare.md").read_text()
     )
     monkeypatch.setattr(Comparison, "make_here", make)
@@ -173,7 +173,7 @@ def test_a_point_that_fails_stops_no_other(compare_here, base, runs, monkeypatch
 def test_what_the_base_cannot_have_is_one_line_before_anything_starts(
     compare_here, base, runs, nothing_starts, words, part
 ):
-    code, out, error = compare_here(base.path, "--runs", runs, "--methods", "greedy", *words)
+    code, out, error = compare_here(base.path, "--runs", runs, "--methods", "importance", *words)
     assert (code, out) == (1, "")
     (line,) = error.strip().splitlines()
     assert line.startswith("compare.py: error: ")
@@ -182,10 +182,10 @@ def test_what_the_base_cannot_have_is_one_line_before_anything_starts(
 
 
 def test_a_run_with_gates_and_one_that_is_not_there_are_named(compare_here, gated, runs, nothing_starts):
-    code, _, error = compare_here(gated.path, "--runs", runs, "--methods", "greedy")
+    code, _, error = compare_here(gated.path, "--runs", runs, "--methods", "importance")
     assert code == 1
     assert "closes heads already; a comparison starts from its base" in error
-    code, _, error = compare_here(runs / "toy-en-de-nono-s1", "--methods", "greedy")
+    code, _, error = compare_here(runs / "toy-en-de-nono-s1", "--methods", "importance")
     assert code == 1
     assert f"did you mean '{runs / 'toy-en-de-none-s1'}'" in error
 
@@ -195,7 +195,7 @@ def test_a_folder_of_other_settings_is_refused(compare_here, base, runs, nothing
     folder.mkdir()
     (folder / "fit.yaml").write_text("base_hash: another\n")
     code, _, error = compare_here(
-        base.path, "--runs", runs, "--methods", "greedy", "--heads", 2, "--finetune", 0
+        base.path, "--runs", runs, "--methods", "importance", "--heads", 2, "--finetune", 0
     )
     assert code == 1
     assert f"{folder} holds a comparison with other settings" in error
@@ -205,8 +205,8 @@ def test_a_folder_of_other_settings_is_refused(compare_here, base, runs, nothing
     ("words", "part"),
     [
         ([], "SOURCE is missing"),
-        (["runs/x", "--methods", "gredy"], "did you mean 'greedy'"),
-        (["runs/x", "--method", "greedy"], "unknown flag --method; did you mean --methods?"),
+        (["runs/x", "--methods", "gredy"], "did you mean 'importance'"),
+        (["runs/x", "--method", "importance"], "unknown flag --method; did you mean --methods?"),
         (["runs/x", "--methods", "l0"], "give --lambdas"),
     ],
 )
@@ -230,7 +230,7 @@ def test_wandb_has_the_comparison_beside_its_runs(compare_here, base, runs, tmp_
         "--runs",
         runs,
         "--methods",
-        "greedy",
+        "importance",
         "--heads",
         "4,2",
         "--finetune",

@@ -12,6 +12,7 @@ from examples import make as make_example
 from headgates.analysis.significance import score
 from headgates.commands import prune, translate
 from headgates.configs.analyze import AnalyzeConfig
+from headgates.configs.systems import file_name
 from headgates.data import load_corpus
 from headgates.data.vocab import Vocab
 from headgates.models.checkpoint import load_model, save_file
@@ -53,7 +54,7 @@ def few(runs) -> Path:
     for run in find_runs(runs):
         result = run.read_json("result.json")
         for row in result["rows"]:
-            path = run / f"hypotheses/{row['system']}.txt"
+            path = run / f"hypotheses/{file_name(row['system'])}.txt"
             lines = path.read_text().splitlines()[:23]
             path.write_text("".join(f"{line}\n" for line in lines))
             row["evaluation"]["sentences"] = 23
@@ -109,7 +110,7 @@ def test_rows_are_the_scores_of_their_hypotheses():
     corpus = load_corpus("toy")
     for run in find_runs(EXAMPLE):
         for row in run.read_json("result.json")["rows"]:
-            lines = (run / f"hypotheses/{row['system']}.txt").read_text().splitlines()
+            lines = (run / f"hypotheses/{file_name(row['system'])}.txt").read_text().splitlines()
             found = score(lines, corpus.test.targets[: len(lines)])
             assert (found["bleu"], found["chrf"]) == pytest.approx((row["bleu"], row["chrf"])), row["system"]
 
@@ -129,10 +130,10 @@ def test_what_prune_and_analyze_left_is_of_these_weights(runs):
         name for name in ANALYSES if stored_result(analysed, name, analysis_settings(analysed, name)) is None
     ] == ["positions"]
     assert len(read_table(base, "ablation/one.csv")) == 48
-    (curve,) = base.path.glob("curves/gradient*.csv")
+    (curve,) = base.path.glob("curves/importance*.csv")
     assert [row["heads_closed"] for row in read_table(base, f"curves/{curve.name}")] == [0, 12, 24, 36, 48]
     assert base.read_json(f"curves/{curve.stem}.json")["command"].startswith(
-        f"python prune.py {base.path.name} --by gradient --step 0.25 "
+        f"python prune.py {base.path.name} --by importance --step 0.25 "
     )
 
 

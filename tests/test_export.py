@@ -114,7 +114,7 @@ def test_the_plain_command_writes_the_system_without_its_closed_heads(run, expor
     assert (code, error) == (0, "")
     folder = run / "exported/l0-removed-torch"
     assert "tiny-en-de-l0-s1: l0-removed to torch, checked on 6 sentences" in out
-    assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
+    assert "identical translations, importance: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
     assert re.search(
         rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$",
         out,

@@ -137,7 +137,7 @@ class TopHeadsOptions:
     spread: float = setting(0.1, "largest score at the start", above=0)
 
 
-METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, steered_by="heads", words="the largest scores")
+METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, controlled_by="heads", words="the largest scores")
 """,
             None,
         )
@@ -207,7 +207,7 @@ def call(root: Path, *commands: Sequence[object]) -> list[str]:
 @pytest.fixture(scope="module")
 def compared(extended) -> tuple[Path, str]:
     """A run of the new task, with the new gates and the new score beside them; what fit.py printed."""
-    systems = "base,base-continued,top,top-removed,value-norm,value-norm-finetuned"
+    systems = "base,base-continued,top,top-removed,value-norm,value-norm:trained"
     words = (
         "--task",
         "reversal",
@@ -236,7 +236,7 @@ def test_a_new_gate_trains_closes_heads_and_is_compared_under_its_own_rows(compa
         "top",
         "top-removed",
         "value-norm",
-        "value-norm-finetuned",
+        "value-norm:trained",
     ]
     assert (
         rows["top"]["heads_open"]
@@ -292,7 +292,7 @@ def test_a_new_task_is_measured_by_its_own_metric_in_files_tables_and_curves(ext
 def test_a_new_score_orders_heads_in_prune_py_and_has_a_row_in_fit_py(extended, compared):
     run, _ = compared
     (printed,) = call(
-        extended, ["prune.py", run, "--by", "value-norm,gradient", "--step", "0.5", "--threads", "1"]
+        extended, ["prune.py", run, "--by", "value-norm,importance", "--step", "0.5", "--threads", "1"]
     )
     base = run.parent / "toy-en-de-none-s1"
     assert (base / "scores/value-norm.json").is_file()

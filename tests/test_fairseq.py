@@ -57,14 +57,14 @@ def test_translate_says_what_fairseq_generate_said(tmp_path):
 def test_its_heads_are_pruned_and_looked_at_and_it_goes_out_as_it_came_in(text, called, tmp_path):
     options = ["--data", text, "--threads", "1"]
     few = ["--sentences", "11", "--set", "valid_sentences=5", "--test-sentences", "5"]
-    code, _, error = called(prune)(SOURCE, *options, "--by", "gradient", "--step", "0.5", *few)
+    code, _, error = called(prune)(SOURCE, *options, "--by", "importance", "--step", "0.5", *few)
     assert code == 0, error
     code, _, error = called(analyze)(
         SOURCE, *options, "--what", "confidence,lrp", "--sentences", "5", "--examples", "1"
     )
     assert code == 0, error
     (run,) = (tmp_path / "runs").iterdir()
-    assert list(run.glob("curves/gradient*.csv"))
+    assert list(run.glob("curves/importance*.csv"))
     assert (run / "report.html").is_file()
     code, out, error = called(export)(
         SOURCE, *options, "--to", "fairseq", "--sentences", "5", "--out", tmp_path / "out"
@@ -91,13 +91,10 @@ def test_text_without_the_split_that_is_needed_is_one_line(called, tmp_path, mon
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")
     monkeypatch.chdir(tmp_path)
     code, _, error = called(prune)(
-        SOURCE, "--data", f"fairseq:{FIXTURE}/binarized", "--by", "gradient", "--threads", "1"
+        SOURCE, "--data", f"fairseq:{FIXTURE}/binarized", "--by", "importance", "--threads", "1"
     )
     assert code == 1
-    assert (
-        error.strip().splitlines()[-1]
-        == "prune.py: error: binarized has no 'valid' text; it has test"
-    )
+    assert error.strip().splitlines()[-1] == "prune.py: error: binarized has no 'valid' text; it has test"
 
 
 def test_a_broken_checkpoint_is_one_line_and_leaves_no_run(called, tmp_path, monkeypatch):

@@ -14,13 +14,14 @@ import torch
 import yaml
 
 from headgates.commands import fit
+from headgates.configs.systems import file_name
 from headgates.data import load_corpus
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
 
 ROOT = Path(__file__).parents[1]
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "importance", "importance:trained"]
 TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml")]
 LOSS = 6.0  # nats per token on validation after both epochs; ln 800 = 6.7 without any training, 5.7 measured
 
@@ -137,13 +138,17 @@ def test_each_row_has_its_scores_signatures_intervals_and_p_values(run):
         assert 0 < row["p_value_vs_base"] <= 1
 
 
-def test_gates_json_l0_and_greedy_agree_on_the_number_of_heads(run):
+def test_gates_json_l0_and_importance_agree_on_the_number_of_heads(run):
     rows = {row["system"]: row for row in run.read_json("result.json")["rows"]}
     heads = [head for site in run.read_json("gates.json")["sites"].values() for head in site]
     assert rows["l0"]["heads_total"] == len(heads) == 6
     assert rows["l0"]["heads_open"] == sum(head["open"] for head in heads)
-    assert rows["greedy"]["heads_open"] == rows["greedy-finetuned"]["heads_open"] == rows["l0"]["heads_open"]
-    xi = run.systems()["greedy"]["xi"]  # None where no head is closed
+    assert (
+        rows["importance"]["heads_open"]
+        == rows["importance:trained"]["heads_open"]
+        == rows["l0"]["heads_open"]
+    )
+    xi = run.systems()["importance"]["xi"]  # None where no head is closed
     assert (6 if xi is None else HeadMap.from_json(xi).count()) == rows["l0"]["heads_open"]
 
 
@@ -153,9 +158,10 @@ def test_every_system_loads_from_plain_tensors_and_translates_as_fit_did(run):
     sources = load_corpus("toy", src="en", tgt="de").test.sources[:23]
     for system in SYSTEMS:
         again = open_source(run.path, system).translator.translate(sources)
-        assert "".join(line + "\n" for line in again) == (run / f"hypotheses/{system}.txt").read_text(), (
-            system
-        )
+        assert (
+            "".join(line + "\n" for line in again)
+            == (run / f"hypotheses/{file_name(system)}.txt").read_text()
+        ), system
 
 
 # ---------------------------------------------------------------- called in this process

@@ -29,7 +29,7 @@ EXACT = [
     "--train.epochs",
     "2",
     "--systems",
-    "base,base-continued,l0,greedy,greedy-repair-finetuned",
+    "base,base-continued,l0,importance,importance:out:trained",
     "--threads",
     "1",
 ]
@@ -139,7 +139,7 @@ def test_a_finished_run_is_found_by_all_and_said_once(one, flags):
 def test_scores_and_analyses_by_two_processes_are_those_of_one(one, tmp_path):
     base = next(path for path in one.iterdir() if "-none-" in path.name)
     for script, words in {
-        "prune": ["--by", "gradient", "--step", "0.5", "--fresh"],
+        "prune": ["--by", "importance", "--step", "0.5", "--fresh"],
         "analyze": ["--what", "lrp,confidence", "--fresh"],
     }.items():
         found = []

@@ -25,7 +25,7 @@ def words(tmp_path) -> list[object]:
 
 
 def test_its_heads_are_scored_and_closed(called, words, tmp_path):
-    code, _, error = called(prune)(*words, "--by", "gradient", "--step", "0.5", "--ablate", "one")
+    code, _, error = called(prune)(*words, "--by", "importance", "--step", "0.5", "--ablate", "one")
     assert code == 0, error
     (run,) = (tmp_path / "runs").glob("marian-*")
     (table,) = run.rglob("*one*.csv")

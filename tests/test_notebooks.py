@@ -16,7 +16,7 @@ from headgates.workbench.folder import RunFolder
 from notebooks.execute import executed_notebook, main, notebook_files
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTEBOOKS = ["1_which_heads_died", "2_attention_and_roles", "3_l0_against_greedy"]
+NOTEBOOKS = ["1_which_heads_died", "2_attention_and_roles", "3_l0_against_importance"]
 EXAMPLE = next((ROOT / "examples/toy_run").glob("*-l0-*")).name
 MOST_BYTES = 700_000
 # so that some heads close and some stay, in enough steps to draw them
@@ -38,7 +38,7 @@ LONGER = [
     "--finetune.epochs",
     "2",
     "--systems",
-    "base,base-continued,l0,greedy",
+    "base,base-continued,l0,importance",
 ]
 DATA = {".csv", ".gz", ".json", ".jsonl", ".md", ".model", ".npz", ".pt", ".txt", ".yaml", ".yml"}
 # every file that the kernel opens from now on: how and which

@@ -63,7 +63,7 @@ def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here
         "chrf_signature",
     } <= about.keys()
     order = HeadMap.load(base / f"curves/{name}-order.json")
-    scores = HeadMap.load(base / "scores/gradient.json").l2_per_layer()
+    scores = HeadMap.load(base / "scores/importance.json").l2_per_layer()
     assert order.flat().tolist() == scores.flat().argsort(stable=True).argsort().double().tolist()
     for suffix in ("png", "svg"):
         assert (base / f"curves/{name}.{suffix}").stat().st_size > 1000
@@ -134,10 +134,13 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--set", "abs=token", "--set", "normalise=none"], f"gradient-token-raw-step0.5{SUFFIX}"),
-        (["--set", "abs=batch", "--sentences", "101"], f"gradient-batch-n101-step0.5{SUFFIX}"),
-        (["--set", "recompute=true", "--set", "at_least=1"], f"gradient-recompute-step0.5-atleast1{SUFFIX}"),
-        (["--kinds", "cross,enc-self", "--beam", "2"], f"gradient-step0.5-beam2{SUFFIX}-enc-self+cross"),
+        (["--set", "abs=token", "--set", "normalise=none"], f"importance-token-raw-step0.5{SUFFIX}"),
+        (["--set", "abs=batch", "--sentences", "101"], f"importance-batch-n101-step0.5{SUFFIX}"),
+        (
+            ["--set", "recompute=true", "--set", "at_least=1"],
+            f"importance-recompute-step0.5-atleast1{SUFFIX}",
+        ),
+        (["--kinds", "cross,enc-self", "--beam", "2"], f"importance-step0.5-beam2{SUFFIX}-enc-self+cross"),
     ],
 )
 def test_other_settings_make_files_of_their_own(base, prune_here, words, name):

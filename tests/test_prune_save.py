@@ -1,5 +1,5 @@
-"""prune.py --close, --heads, --save: exact numbers of heads, five ways to close them, and a run of what is
-left for the other scripts."""
+"""prune.py --reconstruct, --heads, --save: exact numbers of heads, five ways to close them, and a run of
+what is left for the other scripts."""
 
 import json
 
@@ -27,9 +27,9 @@ def saved(runs, prune_here, *words: str, name: str = "smaller", heads: int = 4) 
     return RunFolder.open(runs / name)
 
 
-@pytest.mark.parametrize("how", ["repair", "stream", "values"])
-def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path, how):
-    run = saved(runs, prune_here, "--close", how, heads=3)
+@pytest.mark.parametrize("how", ["out", "out+ffn", "out+ffn+v"])
+def test_a_refitted_model_is_a_run_that_translates_and_exports(runs, base, prune_here, called, tmp_path, how):
+    run = saved(runs, prune_here, "--reconstruct", how, heads=3)
     (row,) = run.rows()
     assert (row.system, row.heads_open, row.heads_total, sum(row.heads_by_kind.values())) == (
         "base",
@@ -57,13 +57,13 @@ def test_a_repaired_model_is_a_run_that_translates_and_exports(runs, base, prune
 
 
 def test_what_it_was_made_of_is_recorded_beside_what_was_lost(runs, base, prune_here):
-    run = saved(runs, prune_here, "--close", "mean", "--by", "weight-norm")
+    run = saved(runs, prune_here, "--ablation", "mean", "--by", "weight-norm")
     pruned = run.read_json("result.json")["pruned"]
     expected = {
         "source": base.path.name,
         "source_hash": base.run_hash(),
         "order": "weight-norm",
-        "close": "mean",
+        "closing": "mean",
     }
     assert {name: pruned[name] for name in expected} == expected
     assert pruned["calibration"] == {"sentences": 50, "targets": "reference"}
@@ -81,8 +81,10 @@ def test_what_it_was_made_of_is_recorded_beside_what_was_lost(runs, base, prune_
 
 
 def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
-    run = saved(runs, prune_here, "--close", "repair")
-    code, _, error = prune_here(run.path, "--close", "rescale", *FEW, "--heads", "2", "--save", "smallest")
+    run = saved(runs, prune_here, "--reconstruct", "out")
+    code, _, error = prune_here(
+        run.path, "--reconstruct", "rescale", *FEW, "--heads", "2", "--save", "smallest"
+    )
     assert code == 0, error
     (row,) = RunFolder.open(runs / "smallest").rows()
     assert (row.heads_open, row.heads_total) == (2, HEADS)
@@ -107,10 +109,10 @@ def test_it_is_pruned_again_and_trained_on_with_gates(runs, prune_here, called):
 
 
 def test_all_heads_may_go_and_all_may_stay(runs, base, prune_here):
-    none = saved(runs, prune_here, "--close", "repair", name="none", heads=0)
+    none = saved(runs, prune_here, "--reconstruct", "out", name="none", heads=0)
     assert none.rows()[0].heads_open == 0
     assert len(open_source(none.path).translator.translate(["The dog sleeps."], beam=1)) == 1
-    whole = saved(runs, prune_here, "--close", "repair", name="whole", heads=HEADS)
+    whole = saved(runs, prune_here, "--reconstruct", "out", name="whole", heads=HEADS)
     assert whole.rows()[0].heads_open == HEADS
     pruned = whole.read_json("result.json")["pruned"]
     assert pruned["this_model"]["test"]["bleu_difference"] == 0
@@ -120,7 +122,7 @@ def test_all_heads_may_go_and_all_may_stay(runs, base, prune_here):
 def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
     before = {path.name for path in runs.iterdir()}
     code, out, error = prune_here(
-        base.path, "--by", "gradient,weight-norm", "--close", "resample", *FEW, "--heads", "2,5"
+        base.path, "--by", "importance,weight-norm", "--ablation", "resample", *FEW, "--heads", "2,5"
     )
     assert code == 0, error
     assert [out.count(f" {heads}/{HEADS} ") for heads in (HEADS, 5, 2)] == [2, 4, 4]  # on validation and test
@@ -130,19 +132,19 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
 
 def test_curves_that_close_in_another_way_have_files_and_fingerprints_of_their_own(base, prune_here):
     words = ["--by", "weight-norm", "--step", "0.5", "--set", "valid_sentences=19", "--test-sentences", "17"]
-    for more in ([], ["--close", "repair", "--set", "calibration_sentences=50"]):
+    for more in ([], ["--reconstruct", "out", "--set", "calibration_sentences=50"]):
         assert prune_here(base.path, *words, *more)[0] == 0
-    plain, repaired = (f"weight-norm{part}-step0.5-v19-t17" for part in ("", "-repair-c50"))
+    plain, repaired = (f"weight-norm{part}-step0.5-v19-t17" for part in ("", "-out-c50"))
     rows = {name: read_table(base, f"curves/{name}.csv") for name in (plain, repaired)}
     assert rows[plain][0]["test_bleu"] == rows[repaired][0]["test_bleu"]  # nothing closed
     assert rows[plain] != rows[repaired]
     settings = {name: base.read_json(f"curves/{name}.json")["cache_key"] for name in rows}
-    assert settings[repaired]["close"] == "repair"
+    assert settings[repaired]["closing"] == "out"
     assert settings[repaired]["calibration"] == [50, "reference"]
-    assert settings[plain].get("close", "zero") == "zero"
+    assert settings[plain]["closing"] == "zero"
     assert (base / f"curves/{repaired}.png").is_file()
     page = (base / "report.html").read_text(encoding="utf-8")
-    assert "weight-norm-repair" in page
+    assert "weight-norm:out" in page
 
 
 # ---------------------------------------------------------------- what is refused
@@ -151,19 +153,19 @@ def test_curves_that_close_in_another_way_have_files_and_fingerprints_of_their_o
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["--close", "repare"], ["--close", "repare", "repair"]),
+        (["--reconstruct", "outt"], ["--reconstruct", "outt", "out"]),
         (["--save", "x"], ["--save keeps one model", "--heads"]),
         (["--save", "x", "--heads", "2,4"], ["--save keeps one model"]),
-        (["--save", "x", "--heads", "2", "--by", "gradient,random"], ["--save keeps one model", "--by"]),
-        (["--save", "x", "--heads", "2", "--close", "resample"], ["resample", "no model to --save"]),
+        (["--save", "x", "--heads", "2", "--by", "importance,random"], ["--save keeps one model", "--by"]),
+        (["--save", "x", "--heads", "2", "--ablation", "resample"], ["resample", "no model to --save"]),
         (["--save", "a/b", "--heads", "2"], ["--save 'a/b'", "expected a name"]),
         (["--heads", "-1"], ["--heads: expected numbers of at least 0"]),
         (["--heads", "2,2"], ["each once"]),
         (["--heads", "2", "--step", "0.2"], ["--step is for curves"]),
-        (["--ablate", "one", "--close", "mean"], ["--ablate closes heads with zero"]),
+        (["--ablate", "one", "--ablation", "mean"], ["--ablate closes heads with zero"]),
         (
             ["--set", "calibration_sentences=9"],
-            ["--set calibration_sentences=is for --close mean", "needs no text"],
+            ["calibration_sentences is for mean, resample", "needs no text"],
         ),
     ],
 )
@@ -203,7 +205,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_overwritten(runs, base, 
 
 def test_few_positions_are_warned_of(base, prune_here, recwarn):
     code, _, error = prune_here(
-        base.path, "--close", "repair", *FEW[:4], "--set", "calibration_sentences=1", "--heads", "3"
+        base.path, "--reconstruct", "out", *FEW[:4], "--set", "calibration_sentences=1", "--heads", "3"
     )
     assert code == 0, error
     assert (
@@ -213,5 +215,5 @@ def test_few_positions_are_warned_of(base, prune_here, recwarn):
 
 
 def test_the_result_is_plain_json(runs, prune_here):
-    run = saved(runs, prune_here, "--close", "rescale")
+    run = saved(runs, prune_here, "--reconstruct", "rescale")
     assert json.loads((run / "result.json").read_text(encoding="utf-8"))["finished"]

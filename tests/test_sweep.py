@@ -59,9 +59,7 @@ def test_two_runs_share_one_base_and_are_made_once(sweep_here, write, tiny_flags
     code, out, error = sweep_here(*words, "--name", "other")
     assert (code, error) == (0, "")
     assert "lambda 0.1: done before" in out
-    code, out, error = sweep_here(
-        "pareto", runs / names[0], "--siblings", "--out", tmp_path / "drawn"
-    )
+    code, out, error = sweep_here("pareto", runs / names[0], "--siblings", "--out", tmp_path / "drawn")
     assert (code, error) == (0, "")
     with (tmp_path / "drawn/pareto.csv").open(newline="") as table:
         assert {row["run"] for row in csv.DictReader(table)} >= set(names), "the sibling too"

@@ -327,7 +327,7 @@ def stored_head_map(rows: dict[str, list[Any]]) -> HeadMap:
 
 def importance_of_base(analysed: AnalysedModel) -> HeadMap | None:
     """Michel's importance in nats, where fit.py or prune.py stored it; None for any system but the base."""
-    for name in (f"gradient-{analysed.text_digest}", "gradient") if analysed.is_base else ():
+    for name in (f"importance-{analysed.text_digest}", "importance") if analysed.is_base else ():
         path = analysed.base / f"scores/{name}.json"
         if path.is_file():
             return HeadMap.load(path)

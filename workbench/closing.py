@@ -2,10 +2,10 @@
 calibrated on.
 
 calibration = Calibration(source, sentences=1000)
-with closed_heads(source.model, closed, "repair", calibration):
+with closed_heads(source.model, closed, "out", calibration):
     ...                                                   # the model with these heads closed; afterwards it
     is as it was
-close_heads(source.model, closed, "repair", calibration)  # for good: W_O and b change; `gates.remove` may
+close_heads(source.model, closed, "out", calibration)  # for good: W_O and b change; `gates.remove` may
 follow, or training
 """
 
@@ -45,7 +45,7 @@ class Calibration:
     """A sample of the run's training text, always the same; read when it is first asked for.
 
     sentences: how many, 0 for all. targets: "reference", or "own" for the model's own greedy translations, so
-    that the source side is enough. seed: of `resample`'s draws. positions: which query positions count."""
+    that the source side is enough. seed: of `resample`. positions: which query positions count."""
 
     source: Source
     sentences: int = SENTENCES
@@ -101,13 +101,13 @@ class Calibration:
         return {"sentences": self.sentences, "targets": self.targets}
 
 
-OF_STREAM = ("stream", "values")  # of models whose residual stream is known
-WAYS: dict[str, Callable[..., Any]] = {
+OF_STREAM = ("out+ffn", "out+ffn+v")  # of models whose residual stream is known
+HOW: dict[str, Callable[..., Any]] = {
     "mean": fold_mean,
     "rescale": rescale,
-    "repair": reconstruct,
-    "stream": partial(reconstruct, sublayers=sublayers),
-    "values": partial(reconstruct, sublayers=sublayers, values=True),
+    "out": reconstruct,
+    "out+ffn": partial(reconstruct, sublayers=sublayers),
+    "out+ffn+v": partial(reconstruct, sublayers=sublayers, values=True),
 }
 
 
@@ -122,7 +122,7 @@ def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None 
     if permanent and not CLOSINGS[how].permanent:
         lasting = ", ".join(name for name, closing in CLOSINGS.items() if closing.permanent)
         raise ValueError(
-            f"{how} draws anew at every pass and leaves no weights to keep; close with one of {lasting}"
+            f"{how} samples anew at every pass and leaves no weights to keep; close with one of {lasting}"
         )
     if how in OF_STREAM and model is not None:
         sublayers(model)
@@ -130,7 +130,7 @@ def check_closing(how: str, *, permanent: bool = False, model: nn.Module | None 
 
 def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibration | None) -> None:
     """Close the heads in place and for good: their columns of W_O are zero, and W_O and its bias are what
-    `how` makes of them; with "stream" the feed-forward parts' last layers too, with "values" W_V.
+    `how` makes of them, an entry of CLOSINGS.
 
     calibration: None will do for "zero". Raises ValueError at an unknown way, one that leaves no weights, or
     a text that is empty."""
@@ -144,7 +144,7 @@ def close_heads(model: nn.Module, closed: HeadMap, how: str, calibration: Calibr
     options: dict[str, Any] = {"positions": calibration.positions}
     if ranks.world() > 1:
         options["ranks"] = ranks
-    WAYS[how](model, closed, calibration, calibration.forward, **options)
+    HOW[how](model, closed, calibration, calibration.forward, **options)
 
 
 @contextmanager
@@ -166,7 +166,9 @@ def closed_heads(
         ):
             yield
         return
-    outputs = outputs_of(model, closed, sublayers(model) if how in OF_STREAM else (), values=how == "values")
+    outputs = outputs_of(
+        model, closed, sublayers(model) if how in OF_STREAM else (), values=how == "out+ffn+v"
+    )
     parameters = [parameter for output in outputs.values() for parameter in output.parameters]
     before = [parameter.detach().clone() for parameter in parameters]
     try:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgates.configs.cli import config_hash, from_dict, to_yaml
-from headgates.configs.compare import CompareConfig, posthoc_methods
+from headgates.configs.compare import CompareConfig
 from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig
-from headgates.configs.scores import SCORES, ZERO, ScoreRow
+from headgates.configs.scores import SCORES
 from headgates.configs.source import is_foreign
+from headgates.configs.systems import ScoreRow
 from headgates.configs.yaml_file import load_yaml
 from headgates.gates import find_sites
 from headgates.lightning_modules.precision import resolve_precision
@@ -47,15 +48,14 @@ PROTOCOL = "fit.yaml"  # the configuration that all runs of a comparison share
 
 @dataclass(frozen=True)
 class Point:
-    """A method at a number of heads. epochs: of training, 0 for none; heads: as asked for, None where lambda
-    (`lam`) steers."""
+    """A method at a number of heads. method: one that learns, or a row of a score. epochs: of training, 0 for
+    none; heads: as asked for, None where lambda (`lam`) controls."""
 
     method: str
     epochs: int
     seed: int
     heads: int | None = None
     lam: float | None = None
-    closing: str = ZERO
 
     @property
     def learned(self) -> bool:
@@ -64,9 +64,13 @@ class Point:
     @property
     def system(self) -> str:
         """The row of its run that it is."""
-        if self.learned:
-            return METHODS[self.method].exact
-        return ScoreRow(posthoc_methods()[self.method], self.closing, finetuned=self.epochs > 0).name
+        row = self.row
+        return METHODS[self.method].exact if row is None else replace(row, trained=self.epochs > 0).name
+
+    @property
+    def row(self) -> ScoreRow | None:
+        """Of a score, as closed; None for a method that learns."""
+        return ScoreRow.parse(self.method)
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -192,9 +196,9 @@ class Comparison:
         """Compute the scores that these points close by, each once, and keep them in the base's folder, where
         their runs find them."""
         seeds: dict[tuple[str, int], None] = {}
-        for point in (each.point for each in planned if not each.point.learned):
-            score = posthoc_methods()[point.method]
-            seeds[score, point.seed if SCORES[score].seeded else self.config.seed] = None
+        for point in (each.point for each in planned):
+            if (row := point.row) is not None:
+                seeds[row.score, point.seed if SCORES[row.score].seeded else self.config.seed] = None
         for score, seed in seeds:
             sentences = self.shared.sentences
             head_scores(
@@ -273,26 +277,20 @@ def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
     """The points of a command: whole seeds one after the other, the most heads first. Without training only
-    what is drawn has seeds."""
+    what is sampled has seeds."""
     for seed in config.all_seeds:
         for epochs in config.finetune:
             for count in sorted(heads, reverse=True):
                 for method in config.methods:
                     if method in METHODS:
-                        if epochs and METHODS[method].steered_by == "heads":
+                        if epochs and METHODS[method].controlled_by == "heads":
                             yield Point(method, epochs, seed, heads=count)
-                    elif epochs or seed == config.seed or SCORES[posthoc_methods()[method]].seeded:
-                        yield from (
-                            Point(method, epochs, seed, heads=count, closing=closing)
-                            for closing in config.close
-                        )
+                    elif epochs or seed == config.seed or SCORES[method.split(":")[0]].seeded:
+                        yield Point(method, epochs, seed, heads=count)
             for lam in sorted(config.lambdas) if epochs else []:
-                steered = [
-                    method
-                    for method in config.methods
-                    if method in METHODS and METHODS[method].steered_by == "lambda"
-                ]
-                yield from (Point(method, epochs, seed, lam=lam) for method in steered)
+                for method in config.methods:
+                    if method in METHODS and METHODS[method].controlled_by == "lambda":
+                        yield Point(method, epochs, seed, lam=lam)
 
 
 def tell_plan(comparison: Comparison, waiting: int) -> None:

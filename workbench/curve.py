@@ -295,9 +295,9 @@ def curve_fingerprint(
         "abs": config.abs if score.from_gradients else None,
         "recompute": config.recompute if score.from_gradients else None,
         "batch_tokens": BATCH_TOKENS if score.from_gradients and config.abs == "batch" else None,
-        "close": config.close,
+        "closing": config.closing,
         "calibration": [config.calibration_sentences, config.calibration_targets],
-        "resample_seed": config.seed if config.close == "resample" else None,
+        "resample_seed": config.seed if config.closing == "resample" else None,
         "seeds": [config.seed, config.random_seeds] if score.seeded else None,
         **{
             split: {"sentences": len(text[0]), "digest": digest_lines(*text)}
@@ -337,9 +337,9 @@ def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
 
 def closing_parts(config: PruneConfig) -> list[str]:
     """How heads are closed, as parts of a name; none for zero."""
-    if config.close == "zero":
+    if config.closing == "zero":
         return []
-    parts = [config.close] + [f"c{config.calibration_sentences}"] * (
+    parts = [config.closing] + [f"c{config.calibration_sentences}"] * (
         config.calibration_sentences != SENTENCES
     )
     return parts + [config.calibration_targets] * (config.calibration_targets != "reference")

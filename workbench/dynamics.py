@@ -138,7 +138,7 @@ def prune(module: StageModule, scores: HeadMap, valid: Lines) -> list[tuple[int,
     try:
         for tenth in TENTHS:
             count = -(-total * tenth // 10)
-            bank.assign(~closed_by("gradient", scores, keep=total - count))
+            bank.assign(~closed_by("importance", scores, keep=total - count))
             pruned.append(
                 (count, score(task.outputs(module.predictor, valid[0], quick=True), valid[1], task.metrics))
             )

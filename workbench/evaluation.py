@@ -17,6 +17,7 @@ from typing import Any
 from headgates.analysis.significance import Scored, compare, resample_counts, score
 from headgates.configs.cli import config_hash
 from headgates.configs.methods import GateMethod
+from headgates.configs.systems import file_name
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import HeadMap, heads_left
@@ -96,7 +97,9 @@ class Evaluation:
 
     def add_scored(self, row: ResultRow, outputs: Sequence[str]) -> None:
         """Write a system's outputs, score them into its row, and add the row to the comparison."""
-        self.folder.write_text(f"hypotheses/{row.system}.txt", "".join(line + "\n" for line in outputs))
+        self.folder.write_text(
+            f"hypotheses/{file_name(row.system)}.txt", "".join(line + "\n" for line in outputs)
+        )
         scored = score(outputs, self.test[1], self.task.metrics)
         self.scored[row.system] = scored
         row.measures = {
@@ -108,7 +111,7 @@ class Evaluation:
 
     def outputs(self, folder: RunFolder, system: str) -> list[str]:
         """Read a system's outputs for the test set from its file."""
-        path = folder / f"hypotheses/{system}.txt"  # perhaps just written by the first rank
+        path = folder / f"hypotheses/{file_name(system)}.txt"  # perhaps just written by the first rank
         return first(
             lambda: path.read_bytes().decode().split("\n")[:-1]
         )  # read_text would make a line end of "\r"
@@ -145,7 +148,8 @@ class Evaluation:
         )
         with suppress(OSError):  # a base may be another user's
             kept.write_text(
-                f"hypotheses/{system}.txt", "".join(line + "\n" for line in self.outputs(self.folder, system))
+                f"hypotheses/{file_name(system)}.txt",
+                "".join(line + "\n" for line in self.outputs(self.folder, system)),
             )
             kept.write_json("row.json", row.to_json())
 

@@ -8,7 +8,8 @@ from headgates.configs.fields import to_dict
 from headgates.configs.heads_per_kind import parse_budget
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig, GateTraining
-from headgates.configs.scores import SCORES, all_score_rows, score_rows
+from headgates.configs.scores import SCORES
+from headgates.configs.systems import score_rows
 from headgates.data import Corpus
 from headgates.data.parallel import digest_lines
 from headgates.tasks import task_named
@@ -94,19 +95,14 @@ def stage_fingerprint(
         "heads_per_kind": parse_budget(config.heads_per_kind),
     }
     if gate == SCORED:
-        rows = all_score_rows()
-        trains = [
-            name
-            for name in config.systems
-            if name == "base-continued" or (name in rows and rows[name].finetuned)
-        ]
-        if not trains:
+        trained = [row for rows in score_rows(config.systems).values() for row in rows if row.trained]
+        if not trained and "base-continued" not in config.systems:
             fingerprint["finetune"] = None  # the same run, however long others train
         return fingerprint
     method = METHODS[gate]
     training = {each.name: getattr(config.gates, each.name) for each in fields(GateTraining)}
     return fingerprint | {
-        "lambda": config.lam if method.steered_by == "lambda" else None,
+        "lambda": config.lam if method.controlled_by == "lambda" else None,
         "gates": training | method.gate_options(config.gates),
     }
 

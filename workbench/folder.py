@@ -28,7 +28,7 @@ from headgates.workbench.row import ResultRow
 
 VERSION = 1  # of all JSON files of a run
 CURE = "repeat the command that writes it with --fresh"
-NAME = re.compile(r"\w[\w.+-]*")  # of a system
+NAME = re.compile(r"\w[\w.+:-]*")  # of a system
 # a part of a file's name -> what its readers rely on: keys and their types
 KEYS: Mapping[str, Mapping[str, Kind]] = {
     "result.json": {"rows": list | None, "data": dict | None, "system": str | None, "reference": str | None},
@@ -264,8 +264,8 @@ def check_name(system: str, path: Path) -> str:
     it could lead elsewhere."""
     if not NAME.fullmatch(system):
         raise ValueError(
-            f"{path} has a system called {shortened(system)}; expected letters, digits, '.', '_', '+' and "
-            f"'-'; {CURE}"
+            f"{path} has a system called {shortened(system)}; expected letters, digits, and any of "
+            f"'._+:-'; {CURE}"
         )
     return system
 

@@ -22,7 +22,7 @@ import torch
 from headgates.configs.heads_per_kind import check_budget, parse_budget
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import FitConfig, StageConfig
-from headgates.configs.scores import FINETUNED, score_rows
+from headgates.configs.systems import score_rows
 from headgates.data.ranks import first, is_first
 from headgates.gates import KINDS
 from headgates.lightning_modules.distilling import Distilling
@@ -200,9 +200,7 @@ class Lab:
         if config.is_curve:
             return [*names, *(f"{count} heads" for count in config.curve)]
         names += ["gates"] if method else []
-        names += [
-            row for rows in score_rows(config.systems).values() for row in rows if row.endswith(FINETUNED)
-        ]
+        names += [row.name for rows in score_rows(config.systems).values() for row in rows if row.trained]
         scratch = method is not None and method.scratch in config.systems
         return [*names, method.scratch, f"{method.scratch}, on"] if method and scratch else names
 

@@ -93,7 +93,7 @@ def measure_points(
             keep = scores.heads_total - (total - count)  # of the kinds that may close
             closed = close_to(scores, keep, at_least=config.at_least)
             closed = closed if config.at_least else refined(order, closed, request)  # which knows no floor
-            with closed_heads(source.model, closed, config.close, calibration):
+            with closed_heads(source.model, closed, config.closing, calibration):
                 found = scorer.score_now()
                 point = Point(
                     order,
@@ -115,7 +115,7 @@ def measure_points(
                 f"{point.scores[split].main:.2f} on {'validation' if split == 'valid' else split}"
                 for split in SPLITS
             )
-            report(f"{order}, {config.close}: {count} of {total} heads open, {metric.title} {values}")
+            report(f"{order}, {config.closing}: {count} of {total} heads open, {metric.title} {values}")
     return points
 
 
@@ -187,7 +187,7 @@ def save_point(
         "source_hash": source.config.get("run_hash"),
         "order": point.order,
         "seed": config.seed,
-        "close": config.close,
+        "closing": config.closing,
         "calibration": {"sentences": config.calibration_sentences, "targets": config.calibration_targets},
         "closed": removed.heads.to_json(),
         "whole_model": whole.to_json(),

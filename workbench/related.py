@@ -29,7 +29,7 @@ class GateRun:
     @property
     def label(self) -> str:
         """As figures call it: what it was steered by."""
-        return self.method.label(self.config)
+        return self.method.control_label(self.config)
 
 
 def open_gate_run(folder: RunFolder) -> GateRun:

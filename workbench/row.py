@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from headgates.configs.systems import record
+
 Interval = tuple[float, float]  # the middle 95% of the bootstrap
 COMPARED = (
     "ci95",
@@ -97,6 +99,7 @@ class ResultRow:
             value = getattr(self, name)
             if value is not None or name == "heads_by_site":
                 row[name] = value
+        row |= record(self.system, (self.stage or {}).get("epochs"))
         for metric, measure in self.measures.items():
             row |= measure.columns(metric)
         if self.main.p_value is not None:
@@ -115,8 +118,8 @@ class ResultRow:
 
     @classmethod
     def _read(cls, row: Mapping[str, Any]) -> "ResultRow":
-        rest = dict(row)
-        rest.pop("p_value_vs_reference", None)
+        made = {"p_value_vs_reference", *record("")}  # of other fields, when written
+        rest = {name: value for name, value in row.items() if name not in made}
         measures = {}
         for metric in metric_names(row):
             columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}

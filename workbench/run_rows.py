@@ -13,7 +13,7 @@ from typing import Any
 
 from headgates.configs.methods import method_of
 from headgates.configs.schema import KINDS
-from headgates.configs.systems import BASES, all_systems
+from headgates.configs.systems import BASES, place
 from headgates.models.progress import Report, say
 from headgates.workbench.folder import RunFolder, dense_run
 from headgates.workbench.row import ResultRow
@@ -36,7 +36,10 @@ class FinishedRun:
         self.result = folder.read_json("result.json")
         try:
             method = method_of(self.config)
-            self.gated, self.priced = method is not None, method is not None and method.steered_by == "lambda"
+            self.gated, self.priced = (
+                method is not None,
+                method is not None and method.controlled_by == "lambda",
+            )
             rows = folder.rows()
             self.rows = [self.row(row) for row in rows]
             self.test_sets = {row.evaluation["test_digest"] for row in rows}
@@ -170,7 +173,6 @@ def base_names(runs: Sequence[FinishedRun]) -> dict[tuple[str, Any], str]:
 def row_order(row: Row) -> tuple[Any, ...]:
     """Base, then lambda, seed and run, then the system in the order of `--systems`; the base's own rows
     first."""
-    system = all_systems().index(row["system"]) if row["system"] in all_systems() else len(all_systems())
     gated = row["kinds"] is not None
     return (
         row["base"],
@@ -178,7 +180,7 @@ def row_order(row: Row) -> tuple[Any, ...]:
         row["lambda"] or 0.0,
         row["seed"],
         row["run"] if gated else "",
-        system,
+        place(row["system"]),
         row["system"],
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from headgates.bridges.formats import check_target_folder, export, is_exported, open_exported, read_about
 from headgates.configs.printable import printable
+from headgates.configs.systems import file_name
 from headgates.data.parallel import DataError
 from headgates.models.line_translator import LineTranslator
 from headgates.workbench.provenance import device_name, provenance
@@ -62,7 +63,7 @@ def open_runtime(
 def exported(source: Source, report: Callable[[str], None]) -> Path:
     """The folder of these weights for CTranslate2, inside the run's, written there unless it is. Raises
     ValueError where it cannot be."""
-    folder = source.folder / f"exported/{source.system}-ct2"
+    folder = source.folder / f"exported/{file_name(source.system)}-ct2"
     if is_exported(folder) and read_about(folder).get("weights") == source.weights:
         return folder
     check_target_folder(folder, fresh=True)
@@ -115,7 +116,7 @@ def check_same(folder: Path, beam: int) -> None:
 
 def tell_int8(source: Source, folder: Path, threads: int, report: Callable[[str], None]) -> None:
     """Say how many of the run's test lines int8 translates otherwise; they are counted once."""
-    name = f"exported/{source.system}-{INT8}"
+    name = f"exported/{file_name(source.system)}-{INT8}"
     known = source.folder.read_json(name) if (source.folder / name).is_file() else {}
     if known.get("weights") != source.weights:
         lines, _ = source.lines("test", CHECKED)

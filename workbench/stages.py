@@ -11,9 +11,11 @@ from typing import Any, cast
 import pytorch_lightning as pl
 import torch
 
+from headgates.configs.closing import ZERO
 from headgates.configs.methods import METHODS, GateMethod
 from headgates.configs.schema import StageConfig
-from headgates.configs.scores import FINETUNED, SCORES, ZERO, ScoreRow, all_score_rows, score_rows
+from headgates.configs.scores import SCORES
+from headgates.configs.systems import ScoreRow, file_name, score_rows
 from headgates.data.ranks import first, is_first
 from headgates.gates import GateBank, HeadMap, attach, detach, find_sites, heads_left, remove
 from headgates.lightning_modules.gating import Gating, budget_of
@@ -117,7 +119,7 @@ def gated_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     of heads."""
     config, method = lab.config, METHODS[lab.config.gate]
     kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else lab.kinds_words
-    steering = f"{method.steering(config):g}"
+    steering = f"{method.control(config):g}"
     name = config.name or f"{lab.text.prefix}-{method.name}-{steering}{kinds}-s{config.seed}"
     with lab.run(name, gate=method.name, on=base, fresh=config.fresh, strict=not config.unique) as run:
         if run.done:
@@ -186,11 +188,11 @@ def train_gates(
     in the folder."""
     config, model = run.config, predictor.model
     start = run.text.source(run.base)
-    if config.gates.close != "zero" or not is_whole(model):
+    if config.gates.reconstruct or not is_whole(model):
         start = replace(start, predictor=with_model(predictor, copy.deepcopy(model)))
         start.corpus = run.text.corpus  # read already
     options = method.gate_options(config.gates) | head_start(run, method, start, target)
-    by_number = method.steered_by == "heads"
+    by_number = method.controlled_by == "heads"
     if by_number:
         options["target_heads"] = target
     bank = attach(model, gate=method.gate, kinds=config.kinds, **options)
@@ -200,14 +202,14 @@ def train_gates(
         epochs=config.finetune.epochs,
         told=by_number,
         at_settling=None
-        if config.gates.close == "zero"
-        else partial(rewind, model, start, config.gates.close),
+        if config.gates.reconstruct is None
+        else partial(rewind, model, start, config.gates.reconstruct),
     )
     return bank, run.train_on(name, predictor, prefix=prefix, gating=gating)
 
 
 def rewind(model: Any, start: Source, how: str, bank: GateBank) -> None:
-    """Once the heads are decided: the weights become those that the stage began with, closed as `how` says.
+    """Once the heads are decided: the weights become those that the stage began with, refitted as `how` says.
     What they learned under noise is given up for a refit towards the whole model."""
     whole = {name: weight.clone() for name, weight in start.model.state_dict().items()}
     close_heads(start.model, bank.closed(), how, Calibration(start))
@@ -248,8 +250,8 @@ def head_start(
     border = len(flat) / 2 if keep is None else len(flat) - keep
     starts = gates.head_start * (ranks - border) / (len(flat) / 2)
     if keep is None:  # a price has yet to close any
-        starts = starts + getattr(gates, method.starts)
-    return {method.starts: scores.like(starts)}
+        starts = starts + getattr(gates, method.init)
+    return {method.init: scores.like(starts)}
 
 
 def add_removed(run: Run, method: GateMethod, predictor: Predictor, open_heads: HeadMap) -> None:
@@ -332,20 +334,19 @@ def scored_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFol
 def add_score_rows(run: Run, continued: RunFolder | None, *, keep: int, total: int) -> None:
     """Add every row of a score that the configuration names, with `keep` of the `total` heads of its kinds
     open. Where none is closed, the rows are those of the bases."""
-    for score, names in score_rows(run.config.systems).items():
+    for score, rows in score_rows(run.config.systems).items():
         if continued is None or keep != total:
-            add_rows_of(run, score, names, keep=keep)
+            add_rows_of(run, score, rows, keep=keep)
             continue
-        for name in names:
-            trained = name.endswith(FINETUNED)
-            other, weights = ("base-continued", continued) if trained else ("base", run.base)
-            run.evaluation.repeat(name, other, weights / "best.pt", because="no head is closed")
+        for row in rows:
+            other, weights = ("base-continued", continued) if row.trained else ("base", run.base)
+            run.evaluation.repeat(row.name, other, weights / "best.pt", because="no head is closed")
 
 
-def add_rows_of(run: Run, score: str, names: list[str], *, keep: int) -> None:
+def add_rows_of(run: Run, score: str, rows: list[ScoreRow], *, keep: int) -> None:
     """Close all but `keep` of the gated kinds' heads on the base, lowest scores first, in each of the ways
     that the rows name; then fine-tune as long as the gates were."""
-    config, folder, rows = run.config, run.folder, all_score_rows()
+    config, folder = run.config, run.folder
     source = run.text.source(run.base)
     request = run.lab.score_request(source)
     scores = head_scores(score, request).select(config.kinds)
@@ -355,19 +356,18 @@ def add_rows_of(run: Run, score: str, names: list[str], *, keep: int) -> None:
     )
     folder.write_json(f"scores/{SCORES[score].family or score}.json", scores.to_json())
     xi = (~closed).map(lambda row: row.double())
-    for closing, of_closing in groupby(names, key=lambda name: rows[name].closing):
+    for closing, of_closing in groupby(rows, key=lambda row: row.closing):
         source, weights = run.text.source(run.base), run.base / "best.pt"
         predictor = source.predictor
         if closing != ZERO:  # refitted on a sample of the run's own training text
             close_heads(source.model, closed, closing, Calibration(source))
-            weights = folder / f"{ScoreRow(score, closing).name}.pt"
+            weights = folder / f"{file_name(ScoreRow(score, closing).name)}.pt"
             run.task.save_model(weights, predictor)
         attach(predictor.model, gate="mask", kinds=config.kinds, xi=xi)
-        for name in of_closing:
-            if not rows[name].finetuned:
-                run.evaluation.add(name, weights, predictor, ~closed, xi=xi)
-                continue
-            result = run.train_on(name, predictor, prefix=f"{name}-")
-            (folder / f"{name}-last.pt").unlink(missing_ok=True)
-            stage = result.to_json()
-            run.evaluation.add(name, folder / result.weights, predictor, ~closed, xi=xi, stage=stage)
+        for row in of_closing:
+            stage = None
+            if row.trained:
+                result = run.train_on(row.name, predictor, prefix=f"{file_name(row.name)}-")
+                (folder / f"{file_name(row.name)}-last.pt").unlink(missing_ok=True)
+                weights, stage = folder / result.weights, result.to_json()
+            run.evaluation.add(row.name, weights, predictor, ~closed, xi=xi, stage=stage)

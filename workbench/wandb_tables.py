@@ -7,6 +7,7 @@ from typing import Any
 
 from headgates.configs.methods import METHODS, method_of
 from headgates.configs.schema import KINDS
+from headgates.configs.systems import file_name
 from headgates.gates import GateBank
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import ResultRow
@@ -80,7 +81,7 @@ def comparison(folder: RunFolder) -> Table:
 def translations(folder: RunFolder, test: Lines) -> Table:
     """A row for each of the first test sentences: source, reference, and the output of every system."""
     systems = [row.system for row in folder.rows()]
-    files = [(folder / f"hypotheses/{system}.txt").read_bytes().decode() for system in systems]
+    files = [(folder / f"hypotheses/{file_name(system)}.txt").read_bytes().decode() for system in systems]
     columns = [*test, *(text.split("\n")[:-1] for text in files)]
     rows = [list(row) for row in zip(*(column[:SENTENCES] for column in columns), strict=True)]
     return ["source", "reference", *systems], rows
@@ -106,5 +107,5 @@ def artifact_name(folder: RunFolder, file: str) -> str:
 def aliases(config: dict[str, Any]) -> list[str]:
     """The names by which an artifact is found beside `latest`: what controls its gates, seed and commit."""
     method = method_of(config)
-    gated = [f"{method.steered_by}-{method.steering(config):g}"] if method else []
+    gated = [f"{method.controlled_by}-{method.control(config):g}"] if method else []
     return [*gated, f"seed-{config['seed']}", str(config["commit"])]

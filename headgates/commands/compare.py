@@ -1,7 +1,7 @@
 """Compare every method on one base: the same heads, text and steps; one figure, one table, and what they say
 in plain words.
 
-python compare.py runs/toy-en-de-none-s1 --methods greedy,weight-norm,random --heads 36,24,12
+python compare.py runs/toy-en-de-none-s1 --methods importance,weight-norm,random --heads 36,24,12
 """
 
 import json
@@ -78,7 +78,7 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[Point]":
         points.append(
             Point(
                 settings={
-                    "method": point.method if point.learned else point.system.removesuffix("-finetuned"),
+                    "method": point.method,
                     "heads": f"λ {point.lam:g}" if point.heads is None else point.heads,
                     "epochs": point.epochs,
                     "seed": point.seed,
@@ -97,6 +97,7 @@ def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "
     """Write the files of the comparison, print its tables and its summary, and update the page of the base.
     Raises ValueError without a finished point."""
     from headgates.analysis.significance import resample_counts
+    from headgates.configs.closing import ZERO
     from headgates.report.compare_files import note_comparison, show_compared, write_compared
     from headgates.report.compare_groups import BASES, RESAMPLES, Compared
     from headgates.report.fill import update_pages
@@ -109,16 +110,17 @@ def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "
         if point.run is None:
             continue
         run, asked = RunFolder(Path(comparison.config.runs) / point.run), planned.point
+        row = asked.row
         runs[point.run] = run.read_json("result.json")
         made.append(
             made_point(
                 comparison,
                 run,
-                (asked.method, asked.epochs, asked.seed),
+                (row.score if row else asked.method, asked.epochs, asked.seed),
                 asked.system,
                 asked=asked.heads,
                 lam=asked.lam,
-                closing=asked.closing,
+                closing=row.closing if row else ZERO,
                 learned=asked.learned,
             )
         )
@@ -157,10 +159,11 @@ def made_point(
 ) -> "MadePoint":
     """A system of a finished run as a point. key: its method, epochs and seed."""
     from headgates.analysis.significance import score
+    from headgates.configs.systems import file_name
     from headgates.report.compare_groups import MadePoint
 
     (row,) = (row for row in run.rows() if row.system == system)
-    outputs = (run / f"hypotheses/{system}.txt").read_bytes().decode().split("\n")[:-1]
+    outputs = (run / f"hypotheses/{file_name(system)}.txt").read_bytes().decode().split("\n")[:-1]
     scored = score(outputs, comparison.text.test[1], comparison.text.task.metrics[:1])
     return MadePoint(*key, run.path.name, row, scored, **asked)
 
@@ -171,7 +174,7 @@ def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:
     from headgates.workbench.upload import log_grid
 
     content, config = folder.read_json(f"{NAME}.json"), comparison.config
-    asked = ("methods", "close", "finetune", "heads", "lambdas", "seeds", "seed")
+    asked = ("methods", "finetune", "heads", "lambdas", "seeds", "seed")
     log_grid(
         folder,
         NAME,

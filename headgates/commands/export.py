@@ -43,6 +43,7 @@ def export_or_report(config: "ExportConfig") -> None:
     from headgates.bridges.formats import check_target_folder, export, format_named, require_packages
     from headgates.configs.methods import method_of
     from headgates.configs.source import SourceOptions
+    from headgates.configs.systems import file_name
     from headgates.workbench.runtime import export_facts
     from headgates.workbench.source import find_run, open_source
 
@@ -63,7 +64,7 @@ def export_or_report(config: "ExportConfig") -> None:
         options=SourceOptions(data_dir=config.data_dir),
     )
     system, translator = source.system, source.translator
-    out = Path(config.out) if config.out is not None else folder / f"exported/{system}-{config.to}"
+    out = Path(config.out) if config.out is not None else folder / f"exported/{file_name(system)}-{config.to}"
     check_target_folder(out, config.fresh)
     lines, references = source.lines("test", config.sentences)
     print(f"{folder.path}: {system} to {config.to}, checked on {len(lines)} sentences", flush=True)

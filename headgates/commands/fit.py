@@ -1,4 +1,4 @@
-"""Train a base translation model, put learned gates on its attention heads, and compare with greedy pruning.
+"""Train a base translation model, put learned gates on its heads, and compare with pruning by scores.
 
 python fit.py --gate l0 --lambda 0.01
 """

@@ -1,8 +1,8 @@
 """Close attention heads of a trained model without training: importance, order, curve; ablations; Michel et
 al. 2019.
 
-python prune.py runs/toy-en-de-none-s1 --by gradient,random
-python prune.py runs/toy-en-de-none-s1 --close repair --heads 24 --save toy-24
+python prune.py runs/toy-en-de-none-s1 --by importance,random
+python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save toy-24
 """
 
 import sys
@@ -74,12 +74,12 @@ def points(dense: "DenseModel", config: "PruneConfig") -> None:
 
 
 def calibration_of(dense: "DenseModel", config: "PruneConfig") -> "Calibration | None":
-    """The text that --close is calibrated on, read when it is first needed; None for zero."""
+    """The text that heads are closed with, read when it is first needed; None for zero."""
     from headgates.configs.closing import CLOSINGS
     from headgates.workbench.closing import Calibration, check_closing
 
-    check_closing(config.close, model=dense.source.model)
-    if not CLOSINGS[config.close].calibrated:
+    check_closing(config.closing, model=dense.source.model)
+    if not CLOSINGS[config.closing].calibrated:
         return None
     return Calibration(
         dense.source,
@@ -97,19 +97,19 @@ def curves(dense: "DenseModel", config: "PruneConfig") -> None:
     from headgates.report.pruning_tables import curves_table
     from headgates.workbench.curve import MaskScorer, curve, figure_name
 
-    scorer = MaskScorer(dense, config.close, calibration_of(dense, config))
+    scorer = MaskScorer(dense, config.closing, calibration_of(dense, config))
     curve_rows: dict[str, list[Row]] = {}
     labels = []
     for order in config.orders:
         for kinds in [[kind] for kind in config.kinds] if config.each_kind else [config.kinds]:
             curve_rows.update([curve(order, dense, config, kinds=kinds, scorer=scorer, report=say)])
-            name = order if config.close == "zero" else f"{order}-{config.close}"
+            name = order if config.closing == "zero" else f"{order}:{config.closing}"
             labels.append(f"{name}-{kinds[0]}" if config.each_kind else name)
     path = dense.folder / f"curves/{figure_name(config)}"
     drawn = dict(zip(labels, curve_rows.values(), strict=True))
     all_kinds = set(config.kinds) == set(KINDS) and not config.each_kind
     points = dense.learned() if all_kinds else []
-    how = "" if config.close == "zero" else f", {config.close}"
+    how = "" if config.closing == "zero" else f", {config.closing}"
     title = f"{dense.folder.path.name}: heads closed without training{how}"
     draw_curves(drawn, path, metric=dense.source.task.metrics[0], points=points, title=title)
     curves_table(dense, curve_rows)

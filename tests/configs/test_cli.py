@@ -180,7 +180,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
         ("--kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"]),
         ("--kinds cross,cross", ["--kinds", "each once"]),
         ("--kinds=", ["--kinds", "got none"]),
-        ("--systems l0,greedi", ["did you mean 'greedy'?"]),
+        ("--systems l0,importanc", ["did you mean 'importance'?"]),
         (
             "--model.heads 7",
             ["--model.heads: expected a divisor of --model.d-model 128, got 7; take 4 or 8 or 16"],

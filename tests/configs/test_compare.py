@@ -4,9 +4,8 @@ import pytest
 
 from headgates.configs import compare
 from headgates.configs.cli import ConfigError, read
-from headgates.configs.compare import CompareConfig, all_methods, usual_methods
+from headgates.configs.compare import CompareConfig, usual_methods
 from headgates.configs.methods import METHODS
-from headgates.configs.scores import SCORES
 
 
 def config(*words: object) -> CompareConfig:
@@ -14,17 +13,20 @@ def config(*words: object) -> CompareConfig:
 
 
 def test_every_method_and_score_can_be_named():
-    assert all_methods() == [*METHODS, *(score.row for score in SCORES.values())]
-    assert config("--methods", "greedy,weight-norm,random").methods == ["greedy", "weight-norm", "random"]
-    told = [name for name in METHODS if METHODS[name].steered_by == "heads"]
+    assert config("--methods", "importance,weight-norm,random").methods == [
+        "importance",
+        "weight-norm",
+        "random",
+    ]
+    told = [name for name in METHODS if METHODS[name].controlled_by == "heads"]
     assert usual_methods()[: len(told)] == told
-    assert {"greedy", "random"} <= set(usual_methods())
+    assert {"importance", "random"} <= set(usual_methods())
 
 
 def test_lists_of_numbers_are_read():
     found = config(
         "--methods",
-        "l0,greedy",
+        "l0,importance",
         "--lambdas",
         "0.01,0.5",
         "--heads",
@@ -47,21 +49,17 @@ def test_lists_of_numbers_are_read():
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--methods", "gredy"], "did you mean 'greedy'"),
+        (["--methods", "importanc"], "did you mean 'importance'"),
         (["--methods", "l0"], "l0 is controlled by lambda and takes no number of heads: give --lambdas"),
         (
-            ["--methods", "greedy", "--lambdas", "0.1"],
-            "none of the methods greedy is steered by lambda; leave it out",
+            ["--methods", "importance", "--lambdas", "0.1"],
+            "none of the methods importance is controlled by lambda; leave it out",
         ),
         (
             ["--methods", "l0", "--lambdas", "0.1", "--finetune", 0],
             "--finetune 0 has no training, so l0 would have no point",
         ),
-        (
-            ["--methods", "l0", "--lambdas", "0.1", "--close", "repair"],
-            "--close repair is for scores, and l0 learn",
-        ),
-        (["--close", "glue"], "--close: expected some of zero, mean, rescale, repair"),
+        (["--methods", "obs:glue"], "--methods: expected some of .*, SCORE\\[:CLOSING\\], where"),
         (["--heads", -3], "--heads: expected numbers of at least 1, got -3"),
         (["--heads", 0], "with none open all methods are one model"),
         (["--heads", "3,3"], "--heads: expected each number once, got 3, 3"),
@@ -81,4 +79,4 @@ def test_what_makes_no_sense_is_refused(words, error):
 
 def test_a_new_method_is_simply_there(monkeypatch):
     monkeypatch.setitem(compare.METHODS, "first", compare.METHODS["l0"])
-    assert "first" in all_methods()
+    assert config("--methods", "first,obs", "--lambdas", "0.1").methods == ["first", "obs"]

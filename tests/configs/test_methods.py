@@ -10,8 +10,8 @@ from headgates.configs.fields import all_settings
 from headgates.configs.methods import METHODS, GateMethod, HardConcreteOptions, method_of
 from headgates.configs.registry import imported
 from headgates.configs.schema import FitConfig, GateConfig, GateTraining
-from headgates.configs.scores import FINETUNED, SCORES
-from headgates.configs.systems import BASES, all_systems, default_systems
+from headgates.configs.scores import SCORES
+from headgates.configs.systems import BASES, check_systems, default_systems, learned_rows
 from headgates.configs.tasks import TASKS
 from headgates.gates import GATES
 from headgates.tasks import task_named, task_of
@@ -30,7 +30,7 @@ def test_the_gate_takes_every_option_of_its_method(name):
     method = METHODS[name]
     options = method.gate_options(GateConfig())
     assert options.keys() == {option.name for option in fields(method.options)}
-    steered = {"target_heads": 3} if method.steered_by == "heads" else {}
+    steered = {"target_heads": 3} if method.controlled_by == "heads" else {}
     gate = GATES[method.gate](7, **options, **steered)
     assert (
         torch.equal(gate.eval()(), torch.ones(7)) or steered
@@ -55,28 +55,18 @@ def test_no_two_methods_have_an_option_of_the_same_name():
     )
 
 
-WAYS = ("", "-mean", "-rescale", "-repair", "-stream", "-values")
-
-
-def test_no_two_rows_of_a_comparison_have_the_same_name():
-    rows = [*BASES, *(row for method in METHODS.values() for row in (*method.rows, method.scratch))]
-    rows += [score.row + way + end for score in SCORES.values() for way in WAYS for end in ("", FINETUNED)]
-    assert len(set(rows)) == len(rows)
-    assert all_systems() == rows
-
-
 @pytest.mark.parametrize("gate", [*METHODS, "none"])
 def test_the_usual_rows_can_be_asked_for(gate):
     usual = default_systems(gate)
-    assert set(usual) <= set(all_systems())
+    check_systems("--systems", usual, [*BASES, *learned_rows()], "[:trained]")
     assert set(METHODS[gate].rows if gate in METHODS else []) <= set(usual)
 
 
-def test_a_method_is_steered_by_a_price_or_a_number_of_heads():
-    price = GateMethod("a", gate="l0", options=HardConcreteOptions, steered_by="lambda", words="")
-    number = GateMethod("b", gate="l0", options=HardConcreteOptions, steered_by="heads", words="")
-    assert (price.steering(FitConfig(lam=0.07)), price.label({"lambda": 0.07})) == (0.07, "λ 0.07")
-    assert (number.steering({"heads": 5}), number.label({"heads": 5})) == (5, "5 heads")
+def test_a_method_is_controlled_by_a_price_or_a_number_of_heads():
+    price = GateMethod("a", gate="l0", options=HardConcreteOptions, controlled_by="lambda", label="")
+    number = GateMethod("b", gate="l0", options=HardConcreteOptions, controlled_by="heads", label="")
+    assert (price.control(FitConfig(lam=0.07)), price.control_label({"lambda": 0.07})) == (0.07, "λ 0.07")
+    assert (number.control({"heads": 5}), number.control_label({"heads": 5})) == (5, "5 heads")
 
 
 def test_heads_without_gates_are_for_the_rows_of_scores():
@@ -87,7 +77,9 @@ def test_heads_without_gates_are_for_the_rows_of_scores():
         read(FitConfig, ["--gate", "scores", "--heads", "5", "--systems", "base"])
 
 
-@pytest.mark.parametrize("gate", [name for name, method in METHODS.items() if method.steered_by == "heads"])
+@pytest.mark.parametrize(
+    "gate", [name for name, method in METHODS.items() if method.controlled_by == "heads"]
+)
 def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
     with pytest.raises(ConfigError, match=f"--gate {gate} is told how many heads stay open: give --heads N"):
         read(FitConfig, ["--gate", gate])
@@ -100,11 +92,11 @@ def test_a_price_and_a_number_of_heads_are_not_given_together():
 
 
 def test_l0_with_a_number_of_heads_is_the_method_that_aims_at_it():
-    config = read(FitConfig, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,greedy"])
+    config = read(FitConfig, ["--gate", "l0", "--heads", "5", "--systems", "base,l0,l0-removed,importance"])
     assert (config.gate, config.target_heads) == ("l0-target", 5)
-    assert config.systems == ["base", "l0-target", "l0-target-removed", "greedy"]
+    assert config.systems == ["base", "l0-target", "l0-target-removed", "importance"]
     assert read(FitConfig, ["--gate", "l0", "--heads", "5"]).systems == default_systems("l0-target")
-    assert METHODS[config.gate].label(config) == "5 heads"
+    assert METHODS[config.gate].control_label(config) == "5 heads"
 
 
 def test_numbers_by_kind_add_up_to_the_heads():
@@ -149,11 +141,6 @@ def test_a_method_that_this_version_lacks_is_refused_and_no_gates_are_none():
 @pytest.mark.parametrize("name", SCORES)
 def test_the_function_of_a_score_is_there(name):
     assert callable(imported(SCORES[name].function))
-
-
-def test_every_score_has_a_fine_tuning_seed_of_its_own():
-    seeds = [score.finetune_seed for score in SCORES.values()]
-    assert len({*seeds, 0, 1, 2}) == len(seeds) + 3  # 0 to 2: base, continued base and gates
 
 
 @pytest.mark.parametrize("name", SCORES)

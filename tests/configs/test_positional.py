@@ -62,7 +62,9 @@ def test_a_source_may_stand_in_yaml_and_the_word_beats_it(tmp_path):
 
 
 def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
-    config = PruneConfig("runs/a", by=["random", "gradient"], ablate="one", normalise="none", recompute=True)
+    config = PruneConfig(
+        "runs/a", by=["random", "importance"], ablate="one", normalise="none", recompute=True
+    )
     (tmp_path / "c.yaml").write_text(to_yaml(config))
     assert read(PruneConfig, ["--config", str(tmp_path / "c.yaml")]) == config
     assert from_dict(Many, {"source": ["a"]}) == Many(["a"])
@@ -89,7 +91,7 @@ def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
             ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"],
         ),
         (PruneConfig, "a --kinds=", ["--kinds", "got none"]),
-        (PruneConfig, "a --by gradeint", ["--by", "gradient", "did you mean 'gradient'?"]),
+        (PruneConfig, "a --by importanec", ["--by", "importance", "did you mean 'importance'?"]),
         (PruneConfig, "a --by random,random", ["--by", "each once"]),
         (
             PruneConfig,
@@ -105,17 +107,17 @@ def test_a_configuration_with_a_source_is_written_and_read_back(tmp_path):
         (
             PruneConfig,
             "a --by random --set recompute=true",
-            ["recompute is for gradient scores, but --by is random"],
+            ["recompute is for importance, but --by is random"],
         ),
         (
             PruneConfig,
             "a --ablate one --set abs=token",
-            ["abs is for gradient scores, but --by is empty"],
+            ["abs is for importance, but --by is empty"],
         ),
         (
             PruneConfig,
             "a --by random --sentences 7",
-            ["--sentences is for scores that read training pairs (gradient, "],
+            ["--sentences is for scores that read training pairs (importance, "],
         ),
         (PruneConfig, "a --also toy", ["--also", "give --ablate one too"]),
     ],
@@ -160,12 +162,12 @@ def test_help_lists_every_flag_without_torch():
         assert setting_.display_name in done.stdout
 
 
-def test_the_curve_is_by_gradient_unless_another_order_or_an_ablation_is_asked_for():
-    assert PruneConfig("a").orders == ["gradient"]
+def test_the_curve_is_by_importance_unless_another_order_or_an_ablation_is_asked_for():
+    assert PruneConfig("a").orders == ["importance"]
     assert PruneConfig("a", ablate="one").orders == []
     assert PruneConfig("a", ablate="one", by=["random"]).orders == ["random"]
-    assert read(PruneConfig, ["a", "--by", "gradient,ablation", "random"]).orders == [
-        "gradient",
+    assert read(PruneConfig, ["a", "--by", "importance,ablation", "random"]).orders == [
+        "importance",
         "ablation",
         "random",
     ]

@@ -50,11 +50,11 @@ def test_a_file_of_another_shape_is_one_line(path, content):
 
 def test_another_stage_keeps_the_rows_of_those_before_it(path):
     write(path, "gates", {1: 2.0, 2: 1.5})
-    write(path, "greedy-finetuned", {1: 3.0})
+    write(path, "importance:trained", {1: 3.0})
     assert [(row["stage"], row["step"], row["val/loss"]) for row in read(path)] == [
         ("gates", "1", "2.0"),
         ("gates", "2", "1.5"),
-        ("greedy-finetuned", "1", "3.0"),
+        ("importance:trained", "1", "3.0"),
     ]
 
 

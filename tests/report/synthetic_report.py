@@ -55,7 +55,7 @@ ROLES = {
 
 
 def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
-    """3 * layers * heads heads, four lambdas and greedy steps, three curves, two sentences."""
+    """3 * layers * heads heads, four lambdas and importance steps, three curves, two sentences."""
     draw = random.Random(seed)
     places = [(kind, layer, head) for kind in KINDS for layer in range(layers) for head in range(heads)]
     worth = {
@@ -69,7 +69,7 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
     ]
     for step in range(1, 9):
         kept = order[: round((1 - step / 10) * len(order))]
-        states.append(state(f"greedy {10 * step}%", None, kept, places, step**2 / 60))
+        states.append(state(f"importance {10 * step}%", None, kept, places, step**2 / 60))
     examples = [example(SOURCE, TARGET, places, draw), example(*SHORT, places, draw)]
     total = len(places)
     return {
@@ -94,7 +94,7 @@ def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
         "examples": examples,
         "states": states,
         "curves": [
-            curve("gradient", 2.2, total),
+            curve("importance", 2.2, total),
             curve("random", 1.3, total),
             curve("weight-norm", 1.6, total),
         ],
@@ -214,7 +214,7 @@ def state(
         "low": bleu - 0.9,
         "high": bleu + 0.8,
         "learned": bool(lam),
-        "series": "learned gates" if lam else "greedy",
+        "series": "learned gates" if lam else "importance",
     }
     return {
         "label": label,

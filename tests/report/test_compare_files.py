@@ -21,9 +21,9 @@ from headgates.workbench.table import read_table
 from tests.worlds.compared import compared, point, right
 
 POINTS = [
-    point("greedy", 5, right(range(40))),
+    point("importance", 5, right(range(40))),
     *(
-        point("greedy", 5, right(range(n)), epochs=1, seed=seed, loss=1.25)
+        point("importance", 5, right(range(n)), epochs=1, seed=seed, loss=1.25)
         for seed, n in ((1, 100), (2, 120))
     ),
     point("l0", 8, right(range(125)), epochs=1, lam=0.1, learned=True),
@@ -60,9 +60,14 @@ def test_the_table_has_a_row_for_every_run_the_bases_first(written):
     rows = read_table(folder, "compare.csv")
     assert [row["run"] for row in rows[2:]] == [POINTS[0].run, POINTS[3].run, POINTS[1].run, POINTS[2].run]
     assert [row["method"] for row in rows[:2]] == ["base", "base-continued"]
-    greedy = rows[-1]
-    assert (greedy["heads_asked"], greedy["heads_open"], greedy["seed"], greedy["loss"]) == (5, 5, 2, 1.25)
-    assert (greedy["accuracy"], greedy["accuracy_low"], greedy["p_value"]) == (60.0, 59.0, 0.5)
+    importance = rows[-1]
+    assert (importance["heads_asked"], importance["heads_open"], importance["seed"], importance["loss"]) == (
+        5,
+        5,
+        2,
+        1.25,
+    )
+    assert (importance["accuracy"], importance["accuracy_low"], importance["p_value"]) == (60.0, 59.0, 0.5)
     assert (rows[3]["lambda"], rows[3]["heads_asked"], rows[3]["learned"]) == (0.1, None, 1)
 
 
@@ -71,13 +76,13 @@ def test_the_record_says_what_made_it_and_each_run(written):
     content = json.loads((folder / "compare.json").read_text())
     assert {"command", "commit", "device", "versions", "date"} <= set(content)
     assert content["summary"] == said
-    assert content["ranks"] == {"0": {"greedy": 1.0}, "1": {"greedy": 1.0}}
+    assert content["ranks"] == {"0": {"importance": 1.0}, "1": {"importance": 1.0}}
     assert content["runs"][POINTS[0].run]["command"] == f"python fit.py --name {POINTS[0].run}"
     assert content["failed"] == ["random at 5"]
     assert content["leads"] == []  # lambda decides how many heads these learned gates keep
     group = content["groups"][-1]
     assert (group["method"], group["seeds"], group["value"], group["lowest"], group["highest"]) == (
-        "greedy",
+        "importance",
         2,
         55.0,
         50.0,
@@ -89,21 +94,26 @@ def test_the_record_says_what_made_it_and_each_run(written):
     text = (folder / "compare.md").read_text()
     assert [sentence for sentence in said if f"- {sentence}" not in text] == []
     assert "- no run: random at 5" in text
-    assert "| greedy | 5 | 2 | 50.00 to 60.00 | 55.00 |" in text
+    assert "| importance | 5 | 2 | 50.00 to 60.00 | 55.00 |" in text
 
 
 def test_learned_gates_are_paired_with_every_other_method_at_as_many_heads_and_as_much_training():
-    planted = [("l0-target", 100, True), ("subset", 110, True), ("greedy", 120, False), ("random", 60, False)]
+    planted = [
+        ("l0-target", 100, True),
+        ("subset", 110, True),
+        ("importance", 120, False),
+        ("random", 60, False),
+    ]
     trained = [point(method, 5, right(range(n)), epochs=1, learned=learned) for method, n, learned in planted]
-    others = [point("greedy", 5, right(range(50))), point("greedy", 8, right(range(150)), epochs=1)]
+    others = [point("importance", 5, right(range(50))), point("importance", 8, right(range(150)), epochs=1)]
     made = compared([*trained, *others, point("l0", 5, right(range(9)), epochs=1, lam=0.1, learned=True)])
     rows = [lead_row(*pair) for pair in learned_pairs(made)]
     found = [(row["method"], row["against"], row["epochs"], row["heads"], row["difference"]) for row in rows]
     assert found == [
-        ("subset", "greedy", 1, 5, -5.0),
+        ("subset", "importance", 1, 5, -5.0),
         ("subset", "l0-target", 1, 5, 5.0),
         ("subset", "random", 1, 5, 25.0),
-        ("l0-target", "greedy", 1, 5, -10.0),
+        ("l0-target", "importance", 1, 5, -10.0),
         ("l0-target", "random", 1, 5, 20.0),
     ]
     assert all(

@@ -12,7 +12,7 @@ from tests.worlds.compared import COUNTS, LINES, compared, point, right, scatter
 def test_a_group_is_the_mean_over_its_seeds_in_every_resample():
     lines = [scattered(101, seed=1), scattered(83, seed=2)]
     group = Group(
-        [point("greedy", 7, right(each), seed=seed) for seed, each in enumerate(lines, start=1)], COUNTS
+        [point("importance", 7, right(each), seed=seed) for seed, each in enumerate(lines, start=1)], COUNTS
     )
     assert group.mean == pytest.approx(100 * (101 + 83) / 2 / LINES)
     assert group.range == (pytest.approx(41.5), pytest.approx(50.5))
@@ -43,7 +43,12 @@ def test_a_lead_is_one_where_the_interval_leaves_0_out(interval, verdict):
 
 
 def test_ranks_are_scipys_averaged_over_the_numbers_of_heads():
-    scores = {"greedy": [150, 90, 30], "random": [150, 80, 50], "subset": [120, 90, 40], "obs": [170, 90, 20]}
+    scores = {
+        "importance": [150, 90, 30],
+        "random": [150, 80, 50],
+        "subset": [120, 90, 40],
+        "obs": [170, 90, 20],
+    }
     heads = (17, 11, 5)
     points = [
         point(method, count, right(range(n)), epochs=1)
@@ -54,38 +59,38 @@ def test_ranks_are_scipys_averaged_over_the_numbers_of_heads():
     ranks = compared(points).ranks(1)
     assert ranks == pytest.approx(expected)
     assert list(ranks.values()) == sorted(ranks.values())
-    assert ranks["greedy"] == pytest.approx((2.5 + 2 + 3) / 3), "by hand"
+    assert ranks["importance"] == pytest.approx((2.5 + 2 + 3) / 3), "by hand"
 
 
 def test_a_method_without_a_point_everywhere_has_no_rank():
     points = [
-        point("greedy", 17, right(range(50))),
-        point("greedy", 5, right(range(40))),
+        point("importance", 17, right(range(50))),
+        point("importance", 5, right(range(40))),
         point("random", 17, right(range(60))),
     ]
-    assert compared(points).ranks(0) == {"greedy": 1.0}
+    assert compared(points).ranks(0) == {"importance": 1.0}
     steered = [*points[:2], point("l0", 9, right(range(60)), lam=0.1)]
-    assert compared(steered).ranks(0) == {"greedy": 1.0}
+    assert compared(steered).ranks(0) == {"importance": 1.0}
 
 
 def test_the_reference_is_the_base_with_the_lower_loss():
-    points = [point("greedy", 5, right(range(40)), epochs=epochs) for epochs in (0, 1)]
+    points = [point("importance", 5, right(range(40)), epochs=epochs) for epochs in (0, 1)]
     of_both = compared(points, continued=range(195))
     assert [of_both.reference(epochs).label for epochs in (0, 1)] == ["base", "base-continued"]
     assert compared(points).reference(1).label == "base"
 
 
 def test_seeds_make_one_group_and_closings_and_lambdas_do_not():
-    points = [point("greedy", 5, right(range(40)), seed=seed) for seed in (1, 2, 3)]
-    points += [point("greedy", 5, right(range(50)), closing="repair")]
+    points = [point("importance", 5, right(range(40)), seed=seed) for seed in (1, 2, 3)]
+    points += [point("importance", 5, right(range(50)), closing="out")]
     points += [
         point("l0", heads, right(range(50)), lam=lam, seed=heads)
         for heads, lam in ((5, 0.1), (6, 0.1), (3, 0.5))
     ]
     groups = compared(points).groups
     assert [(group.label, len(group.points)) for group in groups] == [
-        ("greedy", 3),
-        ("greedy-repair", 1),
+        ("importance", 3),
+        ("importance:out", 1),
         ("l0", 2),
         ("l0", 1),
     ]
@@ -94,8 +99,8 @@ def test_seeds_make_one_group_and_closings_and_lambdas_do_not():
 
 def test_loss_is_that_of_the_best_epoch_and_there_where_every_seed_has_one():
     points = [
-        point("greedy", 5, right(range(40)), seed=1, loss=1.25),
-        point("greedy", 5, right(range(40)), seed=2, loss=1.75),
+        point("importance", 5, right(range(40)), seed=1, loss=1.25),
+        point("importance", 5, right(range(40)), seed=2, loss=1.75),
     ]
     assert Group(points, COUNTS).loss == 1.5
-    assert Group([*points, point("greedy", 5, right(range(40)), seed=3)], COUNTS).loss is None
+    assert Group([*points, point("importance", 5, right(range(40)), seed=3)], COUNTS).loss is None

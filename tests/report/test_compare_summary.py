@@ -13,15 +13,18 @@ def said(points, about: str, **bases) -> list[str]:
 
 
 def test_a_planted_lead_is_called_a_lead():
-    points = [point("greedy", 11, right(range(140))), point("random", 11, right(range(100)))]
+    points = [point("importance", 11, right(range(140))), point("random", 11, right(range(100)))]
     (sentence,) = said(points, "At 11 heads")
-    begin = "At 11 heads without training greedy is the best, 70.00 accuracy, -25.00 ("
+    begin = "At 11 heads without training importance is the best, 70.00 accuracy, -25.00 ("
     assert sentence.startswith(begin)
     assert ") against base; next is random with 50.00 accuracy: a lead, +20.00 (+" in sentence
 
 
 def test_a_planted_tie_is_called_a_tie():
-    points = [point("greedy", 11, right(scattered(101, 1))), point("random", 11, right(scattered(100, 2)))]
+    points = [
+        point("importance", 11, right(scattered(101, 1))),
+        point("random", 11, right(scattered(100, 2))),
+    ]
     (sentence,) = said(points, "At 11 heads")
     assert ": a tie, +0.50 (-" in sentence
 
@@ -30,7 +33,7 @@ def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
     leads = 0
     for draw in range(200):
         points = [
-            point("greedy", 11, right(scattered(100, 2 * draw))),
+            point("importance", 11, right(scattered(100, 2 * draw))),
             point("random", 11, right(scattered(100, 2 * draw + 1))),
         ]
         leads += any("a lead" in sentence for sentence in said(points, "At 11 heads"))
@@ -40,40 +43,40 @@ def test_systems_that_differ_by_noise_alone_are_rarely_a_lead():
 def learned(lines) -> list:
     return [
         point("subset", 5, right(lines), epochs=1, learned=True),
-        point("greedy", 5, right(range(80)), epochs=1),
+        point("importance", 5, right(range(80)), epochs=1),
     ]
 
 
 def test_learned_gates_are_ahead_behind_or_a_tie_with_the_best_score_of_the_same_training():
     others = [
         point("random", 5, right(range(20)), epochs=1),
-        point("greedy", 5, right(range(180))),
+        point("importance", 5, right(range(180))),
     ]  # worse; or without training
     ahead, behind = learned(range(120)), learned(range(40))
     tie = [
         point("subset", 5, right(scattered(81, 1)), epochs=1, learned=True),
-        point("greedy", 5, right(scattered(80, 2)), epochs=1),
+        point("importance", 5, right(scattered(80, 2)), epochs=1),
     ]
     begin = "At 5 heads with 1 epoch of training: learned gates (subset)"
     for points, verdict in ((ahead, " is ahead of "), (behind, " is behind "), (tie, " is tied with ")):
         (sentence,) = said([*points, *others], "learned gates")
-        assert sentence.startswith(f"{begin}{verdict}the best score (greedy)")
+        assert sentence.startswith(f"{begin}{verdict}the best score (importance)")
 
 
 def test_what_a_closing_adds_is_the_mean_over_pairs_that_differ_in_it_alone():
-    points = [point("greedy", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
+    points = [point("importance", heads, right(range(n))) for heads, n in ((11, 120), (5, 60))]
     points += [
-        point("greedy", heads, right(range(n)), closing="repair") for heads, n in ((11, 120), (5, 100))
+        point("importance", heads, right(range(n)), closing="out") for heads, n in ((11, 120), (5, 100))
     ]
-    points += [point("random", 5, right(range(10)), closing="repair")]  # without a pair
+    points += [point("random", 5, right(range(10)), closing="out")]  # without a pair
     (sentence,) = said(points, "in place of")
     assert "+10.00 accuracy on average over 2 pairs of points (+0.00 to +20.00; 1 better, 1 tie)" in sentence
 
 
 def test_what_training_adds_stands_beside_what_it_adds_to_the_base():
-    points = [point("greedy", 5, right(range(40))), point("greedy", 5, right(range(100)), epochs=1)]
+    points = [point("importance", 5, right(range(40))), point("importance", 5, right(range(100)), epochs=1)]
     (sentence,) = said(points, "adds", continued=range(196))
-    assert sentence.startswith("1 epoch of training adds +30.00 accuracy for greedy (+")
+    assert sentence.startswith("1 epoch of training adds +30.00 accuracy for importance (+")
     assert "; 1 better); the base itself changes by +3.00 (+" in sentence
 
 
@@ -87,17 +90,20 @@ def test_of_a_method_that_lambda_controls_the_open_heads_are_named():
 
 
 def test_ranks_are_told_and_one_seed_is_warned_of():
-    points = [point(method, 5, right(range(n)), epochs=1) for method, n in (("greedy", 50), ("random", 40))]
-    assert said(points, "Mean rank") == ["Mean rank with 1 epoch of training: greedy 1.00, random 2.00."]
+    points = [
+        point(method, 5, right(range(n)), epochs=1) for method, n in (("importance", 50), ("random", 40))
+    ]
+    assert said(points, "Mean rank") == ["Mean rank with 1 epoch of training: importance 1.00, random 2.00."]
     assert len(said(points, "One seed says nothing of the luck of training")) == 1
     again = [
-        point(method, 5, right(range(n)), epochs=1, seed=2) for method, n in (("greedy", 50), ("random", 40))
+        point(method, 5, right(range(n)), epochs=1, seed=2)
+        for method, n in (("importance", 50), ("random", 40))
     ]
     assert said([*points, *again], "luck of training") == []
 
 
 def test_every_sentence_ends_and_names_no_number_that_is_none():
-    points = [point("greedy", 5, right(range(LINES // 2)))]
+    points = [point("importance", 5, right(range(LINES // 2)))]
     for sentence in summary(compared(points), metric="BLEU"):
         assert sentence.endswith(".")
         assert not {"nan", "None", "inf"} & set(sentence.replace(",", " ").split())

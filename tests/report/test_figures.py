@@ -36,7 +36,7 @@ def sweep(base: str = "s1", worse: float = 0.0) -> list[dict]:
     for lam, heads, bleu, front in ((0.003, 19, 32.0, 1), (0.01, 13, 31.5, 1), (0.031, 14, 29.0, 0)):
         rows.append(row("l0", heads, bleu - worse, base=base, lam=lam, on_front=front))
         rows.append(row("l0-removed", heads, bleu - worse, base=base, lam=lam))
-        rows.append(row("greedy", heads, bleu - 0.5 - worse, base=base, lam=lam))
+        rows.append(row("importance", heads, bleu - 0.5 - worse, base=base, lam=lam))
     return rows
 
 
@@ -74,17 +74,17 @@ EPOCHS = [
     for share in (0.0, 0.3)
 ]
 CORRELATED = {"names": ("multi30k", "tatoeba"), "pearson": (0.61, 2e-8), "spearman": (-0.07, 0.41)}
-COLLAPSED = [*sweep(), row("greedy", 5, 2.0, lam=0.1), row("greedy", 13, 25.0, lam=0.01)]
-CURVES = {"gradient": pruned(0.3), "random": pruned(2.0, seeds=(1, 2, 3))}
+COLLAPSED = [*sweep(), row("importance", 5, 2.0, lam=0.1), row("importance", 13, 25.0, lam=0.01)]
+CURVES = {"importance": pruned(0.3), "random": pruned(2.0, seeds=(1, 2, 3))}
 STAR = {"label": "λ 0.01", "heads_open": 7, "heads_total": 23, "bleu": 35.5, "bleu_low": 34, "bleu_high": 36}
 KNEE = [
     {"heads_open": n, "heads_total": 48, "drop": 30 / n, "drop_bound": 31 / n, "acceptable": n > 20}
     for n in (12, 24, 48)
 ]
 COMPARED = [
-    *(point("greedy", heads, right(range(n))) for heads, n in ((17, 90), (5, 30))),
-    point("greedy", 5, right(range(70)), closing="repair"),
-    *(point("greedy", 5, right(range(n)), epochs=1, seed=seed) for seed, n in ((1, 100), (2, 120))),
+    *(point("importance", heads, right(range(n))) for heads, n in ((17, 90), (5, 30))),
+    point("importance", 5, right(range(70)), closing="out"),
+    *(point("importance", 5, right(range(n)), epochs=1, seed=seed) for seed, n in ((1, 100), (2, 120))),
     *(point("subset", 5, right(range(n)), epochs=1, seed=n, learned=True) for n in (130, 120)),
 ]
 SITE = HeadSite.at("cross", 1, 3)
@@ -158,7 +158,7 @@ def test_every_system_is_a_point_with_its_interval_and_the_line_joins_the_front_
     assert {(31.0, 32.25), (28.0, 29.25), (32.5, 33.75)} <= bars
     fronts = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
     assert [[13, 31.5], [19, 32.0], [23, 33.0]] in [line.get_xydata().tolist() for line in fronts]
-    beside = [heads for heads, _ in marked(axes, "greedy")]
+    beside = [heads for heads, _ in marked(axes, "importance")]
     assert all(0 < abs(x - heads) < 0.5 for x, heads in zip(beside, (13, 14, 19), strict=True))
     assert set(notes(axes)) == {"λ 0.003", "λ 0.01", "λ 0.031"}
 
@@ -167,7 +167,7 @@ def test_systems_that_equal_another_are_left_out_and_gates_with_a_number_of_head
     series = system_series([each | {"lambda": None} for each in sweep()])
     assert not [note for each in series for note in each.notes if note]
     with pytest.raises(ValueError, match="expected rows to draw, got no system of a finished run"):
-        draw_bleu_heads([row("l0-removed", 5, 3.0), row("greedy", 23, 3.0, same_as="base")], "nowhere")
+        draw_bleu_heads([row("l0-removed", 5, 3.0), row("importance", 23, 3.0, same_as="base")], "nowhere")
 
 
 def test_where_some_systems_collapse_the_others_get_a_panel_of_their_own(drawn, tmp_path):
@@ -175,7 +175,7 @@ def test_where_some_systems_collapse_the_others_get_a_panel_of_their_own(drawn, 
     upper, lower = drawn[0].axes
     assert 20 < upper.get_ylim()[0] < 28.5
     assert lower.get_ylim()[0] < 2
-    assert [bleu for _, bleu in marked(lower, "greedy")][:2] == [2.0, 25.0]
+    assert [bleu for _, bleu in marked(lower, "importance")][:2] == [2.0, 25.0]
     assert enlarged(sweep()) is None
     low, _ = enlarged([*sweep(), row("l0", 1, 1.0, lam=1.0)])
     assert 27 < low < 28.5, "a learned run that collapsed does not flatten the others"
@@ -190,7 +190,7 @@ def test_bases_have_the_same_colours_filled_otherwise_and_a_front_each():
 def test_a_curve_has_its_interval_and_several_seeds_their_mean_from_lowest_to_highest(drawn, tmp_path):
     draw_curves(CURVES, tmp_path / "figure", points=[STAR])
     (axes,) = drawn[0].axes
-    assert marked(axes, "gradient")[1] == (pytest.approx(500 / 23), pytest.approx(37 * (18 / 23) ** 0.3))
+    assert marked(axes, "importance")[1] == (pytest.approx(500 / 23), pytest.approx(37 * (18 / 23) ** 0.3))
     bands = [band.get_paths()[0].vertices for band in axes.collections[:2]]
     at = [band[np.isclose(band[:, 0], 500 / 23), 1] for band in bands]
     assert [np.ptp(ends) for ends in at] == [pytest.approx(1.4), pytest.approx(2.0)]
@@ -209,11 +209,13 @@ def test_the_fewest_acceptable_heads_are_named(drawn, tmp_path):
 def test_panels_of_a_comparison_are_rows_of_training_and_columns_of_closings():
     rows = panels(compared(COMPARED, continued=range(195)))
     labels = [[[series.label for series in panel.series] for panel in row] for row in rows]
-    assert labels == [[["greedy"], ["greedy"]], [["greedy", "subset"], ["subset"]]], "learned gates on top"
+    assert labels == [[["importance"], ["importance"]], [["importance", "subset"], ["subset"]]], (
+        "learned gates on top"
+    )
     assert [list(panel.levels.values()) for panel in (rows[0][0], rows[1][0])] == [[95.0], [95.0, 97.5]]
-    greedy = rows[1][0].series[0]
-    assert (greedy.heads, greedy.values, greedy.seeds) == ([5.0], [55.0], [(5, 50.0), (5, 60.0)])
-    assert greedy.low[0] < 50 < 60 < greedy.high[0]
+    importance = rows[1][0].series[0]
+    assert (importance.heads, importance.values, importance.seeds) == ([5.0], [55.0], [(5, 50.0), (5, 60.0)])
+    assert importance.low[0] < 50 < 60 < importance.high[0]
     assert rows[0][0].series[0].heads == [17.0, 5.0], "the most heads first"
 
 

@@ -177,7 +177,7 @@ def test_the_slider_shuts_heads(opened):
         assert opened.tab.locator("button.mark.shut").count() == 72 - state["heads_open"]
     opened.tab.fill("#state", "0")
     assert opened.tab.locator("button.mark.shut").count() == 0
-    opened.tab.select_option("#series", "greedy")
+    opened.tab.select_option("#series", "importance")
     opened.tab.fill("#state", "8")
     assert opened.tab.locator("button.mark.shut").count() == 72 - data["states"][-1]["heads_open"]
 
@@ -229,7 +229,7 @@ def test_at_1400_pixels_no_table_is_cut_and_no_column_has_a_raw_key(browser, tmp
     data = cards()
     row = {
         "run": "multi30k-en-de-l0-0.003-s1",
-        "system": "greedy-finetuned",
+        "system": "importance:trained",
         "lambda": 0.003,
         "heads_open": 59,
         "heads_total": 72,
@@ -291,10 +291,10 @@ def test_the_page_begins_with_the_result_and_says_what_to_call_next(browser, tmp
 
 def test_untrained_curves_are_called_so_and_trained_ones_not(browser, tmp_path):
     data = cards()
-    data["curves"].append({**data["curves"][0], "name": "greedy-finetuned", "trained": True})
+    data["curves"].append({**data["curves"][0], "name": "importance:trained", "trained": True})
     one = Opened(browser, tmp_path / "report.html", data)
     assert one.tab.locator("#chart-legend button").all_inner_texts() == [
-        *("gradient, untrained", "random, untrained", "weight-norm, untrained", "greedy-finetuned")
+        *("gradient, untrained", "random, untrained", "weight-norm, untrained", "importance:trained")
     ]
     one.close()
 

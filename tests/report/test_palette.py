@@ -7,9 +7,10 @@ from pathlib import Path
 
 from headgates.analysis.roles import FAMILIES
 from headgates.analysis.survival import NO_ROLE
+from headgates.configs.methods import METHODS
 from headgates.configs.schema import KINDS
-from headgates.configs.scores import ZERO, all_score_rows
-from headgates.configs.systems import all_systems
+from headgates.configs.scores import SCORES
+from headgates.configs.systems import BASES, TRAINED
 from headgates.report import palette
 from headgates.report.palette import (
     CARD,
@@ -45,9 +46,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_no_two_systems_look_alike_in_colour_or_in_grey():
-    closed = {name for name, row in all_score_rows().items() if row.closing != ZERO}  # told by their names
-    ends = ("-soft", "-removed", "-scratch")
-    names = [name for name in all_systems() if name not in closed and not name.endswith(ends)]
+    names = [*BASES, *METHODS, *SCORES, *(f"{score}:{TRAINED}" for score in SCORES)]
     for one, other in combinations(names, 2):
         first, second = look_of(one), look_of(other)
         assert (first.marker, first.dash) != (second.marker, second.dash), (one, other)
@@ -61,8 +60,8 @@ def test_a_line_can_be_seen_on_its_paper():
         assert contrast(HUES[name].dark, CARD.dark) >= 3, name
 
 
-def test_a_name_that_is_not_here_has_one_look_and_its_fine_tuned_twin_the_colour():
-    one, trained = look_of("exact-k"), look_of("exact-k-finetuned")
+def test_a_name_that_is_not_here_has_one_look_and_its_trained_twin_the_colour():
+    one, trained = look_of("exact-k"), look_of("exact-k:trained")
     assert one == look_of("exact-k")
     assert trained.colour == one.colour
     assert trained.marker != one.marker
@@ -70,9 +69,9 @@ def test_a_name_that_is_not_here_has_one_look_and_its_fine_tuned_twin_the_colour
 
 
 def test_a_method_drawn_kind_by_kind_has_the_looks_of_the_kinds():
-    by_kind = curve_looks(["gradient-enc-self", "gradient-cross"])
+    by_kind = curve_looks(["importance-enc-self", "importance-cross"])
     assert list(by_kind.values()) == [KIND_LOOKS["enc-self"], KIND_LOOKS["cross"]]
-    mixed = curve_looks(["gradient-enc-self", "random-enc-self", "gradient"])
+    mixed = curve_looks(["importance-enc-self", "random-enc-self", "importance"])
     assert len(set(map(str, mixed.values()))) == 3
 
 

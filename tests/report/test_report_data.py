@@ -15,7 +15,7 @@ RUN = RunFolder(Path(__file__).parents[2] / "examples/toy_run/toy-en-de-l0-0.05-
 def test_the_continued_base_and_fine_tuned_pruning_stand_beside_the_gates():
     rows = {row["system"]: row for row in json.loads((RUN / "result.json").read_text())["rows"]}
     curves = {curve["name"]: curve for curve in trained_curves([open_gate_run(RUN)])}
-    assert sorted(curves) == ["base-continued", "greedy-finetuned"]
+    assert sorted(curves) == ["base-continued", "importance:trained"]
     for name, curve in curves.items():
         row = rows[name]
         low, high = row["bleu_ci95"]

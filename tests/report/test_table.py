@@ -29,7 +29,7 @@ def row(system: str, bleu: float, difference: float | None = None, **more) -> Re
 
 DONE = {**LONG, "converged": True}
 BASE = row("base", 37.0)
-ROWS = [row("base", 37.88), row("greedy-finetuned", 36.5, -1.38)]
+ROWS = [row("base", 37.88), row("importance:trained", 36.5, -1.38)]
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def test_no_number_is_cut_and_no_line_is_wider_than_the_terminal(run, width, mon
     sentence, *lines = capsys.readouterr().out.splitlines()
     assert "with 31 of 72 heads the model has 37.88 BLEU" in sentence
     assert max(map(len, lines)) <= width
-    of_greedy = " ".join(line for line in lines if "greedy-finetuned" in line)
-    assert re.findall(r"[-+]?\d[\d./]*", of_greedy) == [
+    of_trained = " ".join(line for line in lines if "importance:trained" in line)
+    assert re.findall(r"[-+]?\d[\d./]*", of_trained) == [
         *("31/72", "3", "11", "17", "36.50", "35.5", "37.5", "56.50"),
         *("-1.38", "-1.75", "-0.25", "0.013"),
     ]

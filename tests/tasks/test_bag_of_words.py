@@ -26,7 +26,7 @@ SYSTEMS = [
     "l0",
     "l0-removed",
     "random",
-    "random-finetuned",
+    "random:trained",
     "weight-norm",
 ]
 STAGE = StageConfig(epochs=3, optimizer="adamw", lr=0.01, warmup_steps=3, bleu_sentences=0)

@@ -13,6 +13,7 @@ from headgates.analysis.scores.importance import importance
 from headgates.commands import analyze, compare, export, fit, prune, translate
 from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
+from headgates.configs.systems import file_name
 from headgates.data.labelled import labelled_corpus
 from headgates.gates import HeadMap, attach, detach, find_sites, heads_left
 from headgates.report.speed import speed
@@ -25,7 +26,7 @@ from headgates.workbench.source import open_source
 from tests.worlds.tiny_encoder import labelled_sentences, write_encoder, write_tsv
 
 SETTINGS = {"text": {"max_tokens": 61, "max_length": 20, "train_sentences": 0}, "seed": 1}
-SYSTEMS = "base,base-continued,l0,l0-removed,greedy,random"
+SYSTEMS = "base,base-continued,l0,l0-removed,importance,random"
 FLAGS = [
     *(
         "--task",
@@ -227,14 +228,14 @@ def test_it_learns_the_planted_labels_and_is_compared_by_accuracy_and_mcnemar(ru
     assert rows["base"].main.value > 90
     for system, row in rows.items():
         assert (row.metric, row.heads_total, list(row.heads_by_kind)) == ("accuracy", 8, ["enc-self"])
-        given = (run / f"hypotheses/{system}.txt").read_text().split("\n")[:-1]
+        given = (run / f"hypotheses/{file_name(system)}.txt").read_text().split("\n")[:-1]
         wanted = labelled_corpus(str(labelled)).test.targets
         assert row.main.value == pytest.approx(
             100 * sum(a == b for a, b in zip(given, wanted, strict=True)) / 67
         )
         assert row.main.p_mcnemar is not None
     assert 0 < rows["l0"].heads_open < 8
-    assert rows["greedy"].heads_open == rows["l0-removed"].heads_open == rows["l0"].heads_open
+    assert rows["importance"].heads_open == rows["l0-removed"].heads_open == rows["l0"].heads_open
     assert rows["l0-removed"].parameters < rows["l0"].parameters
     assert rows["l0-removed"].lines_unlike_masked == 0
     assert run.result()["data"]["vocabulary"] == {"source": 22, "labels": 2}
@@ -286,7 +287,7 @@ def test_prune_py_draws_a_curve_ablates_each_head_and_takes_a_second_domain(copy
         for path in (base / "curves").glob("*-order*.json")
     }
     assert drawn == set(orders.split(","))
-    head = (base / "curves/gradient-step0.5.csv").read_text().splitlines()[0]
+    head = (base / "curves/importance-step0.5.csv").read_text().splitlines()[0]
     assert {"test_accuracy", "test_accuracy_p_value", "test_accuracy_p_mcnemar"} <= set(head.split(","))
     code, said, wrong = called(prune)(base.path, "--ablate", "one", "--also", other, "--threads", 1)
     assert code == 0, wrong
@@ -376,7 +377,7 @@ def test_methods_are_compared_on_its_base_by_accuracy(copy, called):
         "--runs",
         base.path.parent,
         "--methods",
-        "greedy,random",
+        "importance,random",
         "--heads",
         "6,4",
         "--finetune",
@@ -390,7 +391,10 @@ def test_methods_are_compared_on_its_base_by_accuracy(copy, called):
     assert content["metric"] == "accuracy"
     told = {(group["method"], group["epochs"], group["heads"]) for group in content["groups"][2:]}
     assert told == {
-        (method, epochs, heads) for method in ("greedy", "random") for epochs in (0, 3) for heads in (6, 4)
+        (method, epochs, heads)
+        for method in ("importance", "random")
+        for epochs in (0, 3)
+        for heads in (6, 4)
     }
     assert "is the best" in content["summary"][0]
     assert "6/8 heads, accuracy 100.00" in out

@@ -11,7 +11,7 @@ from headgates.workbench.closing import Calibration, close_heads, closed_heads
 from headgates.workbench.curve import MaskScorer
 
 PERMANENT = [name for name, closing in CLOSINGS.items() if closing.permanent]
-MORE = {"stream": [".feed_forward.outer."], "values": [".feed_forward.outer.", ".v_proj."]}  # beside W_O
+MORE = {"out+ffn": [".feed_forward.outer."], "out+ffn+v": [".feed_forward.outer.", ".v_proj."]}  # beside W_O
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_context_that_fails_leaves_the_model_as_it_was_too(dense):
     before = weights(dense)
     with (
         pytest.raises(ZeroDivisionError),
-        closed_heads(dense.source.model, some(dense), "repair", Calibration(dense.source)),
+        closed_heads(dense.source.model, some(dense), "out", Calibration(dense.source)),
     ):
         raise ZeroDivisionError
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(dense).items())
@@ -85,8 +85,8 @@ def test_zero_is_what_masks_do(dense):
 
 def test_curves_score_masks_closed_in_their_way(dense):
     closed, calibration = some(dense), Calibration(dense.source)
-    scored = MaskScorer(dense, "repair", calibration).score_mask(closed)
-    close_heads(dense.source.model, closed, "repair", calibration)
+    scored = MaskScorer(dense, "out", calibration).score_mask(closed)
+    close_heads(dense.source.model, closed, "out", calibration)
     now = MaskScorer(dense).score_now()
     assert {split: each.values for split, each in scored.items()} == {
         split: each.values for split, (each, _) in now.items()
@@ -110,24 +110,22 @@ def test_of_a_run_on_part_of_the_text_only_that_part_is_drawn(dense):
 def test_own_targets_are_the_whole_models_translations(dense):
     calibration = Calibration(dense.source, targets="own")
     expected = dense.translator.translate(calibration.text.sources, beam=1)
-    close_heads(dense.source.model, some(dense), "repair", calibration)
+    close_heads(dense.source.model, some(dense), "out", calibration)
     assert calibration.data.corpus.train.targets == expected
 
 
 def test_no_text_is_refused(dense):
     with pytest.raises(ValueError, match="the calibration text is empty; give at least one source line"):
-        close_heads(
-            dense.source.model, some(dense), "repair", Calibration(dense.source, lines=([" "], ["x"]))
-        )
+        close_heads(dense.source.model, some(dense), "out", Calibration(dense.source, lines=([" "], ["x"])))
 
 
 def test_unknown_ways_and_targets_are_refused_with_the_nearest_name(dense):
-    with pytest.raises(ValueError, match=r"unknown way to close a head, 'repare' \(did you mean 'repair'"):
-        close_heads(dense.source.model, some(dense), "repare", None)
+    with pytest.raises(ValueError, match=r"unknown way to close a head, 'outt' \(did you mean 'out'"):
+        close_heads(dense.source.model, some(dense), "outt", None)
     with pytest.raises(ValueError, match="expected one of reference, own, got 'owns'"):
         Calibration(dense.source, targets="owns")
     with pytest.raises(
         ValueError,
-        match="resample draws anew at every pass and leaves no weights to keep; close with one of zero, mean",
+        match="resample samples anew at every pass and leaves no weights to keep; close with one of zero",
     ):
         close_heads(dense.source.model, some(dense), "resample", Calibration(dense.source))

@@ -25,21 +25,21 @@ def planned(*words: object, heads=(9, 4)) -> list[Point]:
 @pytest.fixture
 def told(monkeypatch):
     """A method that is told a number of heads."""
-    monkeypatch.setitem(METHODS, "first", replace(METHODS["l0"], name="first", steered_by="heads"))
+    monkeypatch.setitem(METHODS, "first", replace(METHODS["l0"], name="first", controlled_by="heads"))
     monkeypatch.setattr(schema, "GATES", [*schema.GATES, "first"])
     config = read(
-        CompareConfig, ["runs/base", "--methods", "greedy,random", "--finetune", "0,3", "--seeds", "2"]
+        CompareConfig, ["runs/base", "--methods", "importance,random", "--finetune", "0,3", "--seeds", "2"]
     )
     object.__setattr__(
-        config, "methods", ["first", "greedy", "random"]
+        config, "methods", ["first", "importance", "random"]
     )  # --methods knows those of the first import
     return config
 
 
 def test_without_training_only_what_is_drawn_has_seeds():
-    found = planned("--methods", "greedy,random,weight-norm", "--finetune", 0, "--seeds", 3)
+    found = planned("--methods", "importance,random,weight-norm", "--finetune", 0, "--seeds", 3)
     assert Counter((point.method, point.heads) for point in found) == {
-        **{("greedy", heads): 1 for heads in (9, 4)},
+        **{("importance", heads): 1 for heads in (9, 4)},
         **{("weight-norm", heads): 1 for heads in (9, 4)},
         **{("random", heads): 3 for heads in (9, 4)},
     }
@@ -51,7 +51,7 @@ def test_learned_methods_have_points_with_training_alone_and_no_closing(told):
     assert [point.heads for point in found if point.method == "first"] == [9, 4, 9, 4]
     assert {point.epochs for point in found if point.method == "first"} == {3}
     assert len(found) == 2 * (2 * 3) + 2 * (1 + 2), (
-        "trained: two seeds of three methods; untrained: greedy once, random twice"
+        "trained: two seeds of three methods; untrained: importance once, random twice"
     )
     seeds = [point.seed for point in found]
     assert seeds == sorted(seeds), "a whole seed before the next"
@@ -60,9 +60,7 @@ def test_learned_methods_have_points_with_training_alone_and_no_closing(told):
 def test_closings_and_epochs_multiply_and_lambdas_stand_for_themselves():
     words = [
         "--methods",
-        "l0,greedy",
-        "--close",
-        "zero,repair",
+        "l0,importance,importance:out",
         "--finetune",
         "0,1,3",
         "--lambdas",
@@ -71,10 +69,10 @@ def test_closings_and_epochs_multiply_and_lambdas_stand_for_themselves():
         9,
     ]
     found = planned(*words, heads=[9])
-    assert [point.system for point in found if point.epochs == 0] == ["greedy", "greedy-repair"]
+    assert [point.system for point in found if point.epochs == 0] == ["importance", "importance:out"]
     assert [point.system for point in found if point.epochs == 3] == [
-        "greedy-finetuned",
-        "greedy-repair-finetuned",
+        "importance:trained",
+        "importance:out:trained",
         "l0",
         "l0",
     ]
@@ -87,7 +85,7 @@ def test_the_words_of_a_point_are_what_fit_reads(tiny_flags):
     flags = [*tiny_flags[:place], *tiny_flags[place + 2 :]]
     shared = read(FitConfig, flags)
     for point in planned(
-        "--methods", "l0,greedy,random", "--lambdas", "0.125", "--finetune", "0,5", "--seeds", 2
+        "--methods", "l0,importance,random", "--lambdas", "0.125", "--finetune", "0,5", "--seeds", 2
     ):
         config = read(FitConfig, [*flags, *point.words])
         assert config == point.config(shared)
@@ -107,7 +105,7 @@ def base(runs) -> RunFolder:
 @pytest.fixture
 def compared(base):
     """compared(words...) is the comparison of a command on the base."""
-    words = [str(base.path), "--methods", "greedy", "--runs", str(base.path.parent)]
+    words = [str(base.path), "--methods", "importance", "--runs", str(base.path.parent)]
     return lambda *more: Comparison(read(CompareConfig, [*words, *map(str, more)]))
 
 
@@ -124,7 +122,7 @@ def test_the_hash_is_that_of_the_run_that_is_made_and_of_the_continued_base(comp
     assert run.run_hash() == trained.run_hash
     continued = next(RunFolder(path) for path in comparison.base.path.parent.glob("*-continued-s1"))
     assert continued.run_hash() == trained.continued_hash
-    assert stages == ["greedy-finetuned"], "the continued base of the first run is found"
+    assert stages == ["importance:trained"], "the continued base of the first run is found"
 
 
 def test_all_runs_share_what_the_base_was_made_with_unless_a_file_says_otherwise(compared, base, tmp_path):
@@ -149,7 +147,7 @@ def test_without_numbers_of_heads_shares_of_all_are_taken(compared):
 def test_scores_are_computed_once_and_kept_with_the_base(compared, base, monkeypatch):
     comparison = compared("--heads", "9,4", "--finetune", 0)
     comparison.keep_scores(comparison.plan)
-    assert list((base / "scores").glob("gradient*.json"))
+    assert list((base / "scores").glob("importance*.json"))
     monkeypatch.setattr("headgates.workbench.scores.compute_scores", lambda *_: pytest.fail("computed again"))
     for planned in comparison.plan:
         comparison.make_here(planned)
@@ -160,7 +158,7 @@ def test_other_settings_in_the_folder_are_refused_and_more_points_are_not(compar
     first = compared("--heads", 4)
     first.check_folder(folder)
     folder.write_text(PROTOCOL, first.protocol)
-    compared("--heads", "9,4", "--seeds", 3, "--methods", "greedy,random").check_folder(folder)
+    compared("--heads", "9,4", "--seeds", 3, "--methods", "importance,random").check_folder(folder)
     (tmp_path / "fit.yaml").write_text("finetune: {lr: 0.5}\nsearch: {beam: 7}\n")
     other = (
         r"holds a comparison with other settings \(finetune.lr, search.beam\); give this one a --name "
@@ -181,7 +179,7 @@ def test_what_cannot_start_is_refused(compared, base, tmp_path):
         compared("--heads", "22,3")
     (gated,) = base.path.parent.glob("*-l0-*")
     with pytest.raises(ValueError, match="closes heads already; a comparison starts from its base"):
-        Comparison(read(CompareConfig, [str(gated), "--methods", "greedy"]))
+        Comparison(read(CompareConfig, [str(gated), "--methods", "importance"]))
     with pytest.raises(ValueError, match="--src is for models of other libraries"):
         compared("--src", "en")
     (tmp_path / "fit.yaml").write_text("finetune: {lrr: 0.5}\n")

@@ -141,7 +141,7 @@ def test_random_has_a_curve_for_every_seed(dense):
 
 def test_recomputed_scores_are_those_of_the_model_that_the_step_before_left(dense):
     config = replace(CONFIG, recompute=True, step=0.4)
-    name, rows = draw(dense, "gradient", config)
+    name, rows = draw(dense, "importance", config)
     model = dense.translator.model
     scores = importance(model, dense.train_batches(), loss=dense.source.task.loss)
     closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
@@ -199,7 +199,7 @@ def interrupted(dense: DenseModel, order: str, config: PruneConfig, after: int) 
 @pytest.mark.parametrize("after", [0, 1, 3])
 @pytest.mark.parametrize(
     ("order", "changes"),
-    [("weight-norm", {}), ("random", {"random_seeds": 2, "step": 0.5}), ("gradient", {"recompute": True})],
+    [("weight-norm", {}), ("random", {"random_seeds": 2, "step": 0.5}), ("importance", {"recompute": True})],
 )
 def test_an_interrupted_curve_goes_on_where_it_stopped_and_ends_as_one_that_was_not(
     dense, order, changes, after
@@ -364,7 +364,7 @@ def test_scores_that_are_not_numbers_are_refused():
 
 def test_reverse_closes_last_what_gradient_closes_first():
     scores = HeadMap({ENC: [5, 1, 9, 3, 7], DEC: [2, 8, 6], CROSS: [13, 4, 11]})
-    first = ranked("gradient", scores).closing_order(11, closed=OPEN)
+    first = ranked("importance", scores).closing_order(11, closed=OPEN)
     assert ranked("reverse", scores).closing_order(11, closed=OPEN) == first[::-1]
 
 
@@ -380,29 +380,29 @@ def test_the_usual_settings_leave_the_plain_name():
 @pytest.mark.parametrize(
     ("order", "changes", "name"),
     [
-        ("gradient", {"abs": "token"}, "gradient-token"),
-        ("gradient", {"sentences": 100, "recompute": True}, "gradient-n100-recompute"),
-        ("gradient", {"normalise": "none"}, "gradient-raw"),
-        ("gradient", {"normalise": "l2"}, "gradient"),
+        ("importance", {"abs": "token"}, "importance-token"),
+        ("importance", {"sentences": 100, "recompute": True}, "importance-n100-recompute"),
+        ("importance", {"normalise": "none"}, "importance-raw"),
+        ("importance", {"normalise": "l2"}, "importance"),
         ("ablation", {"normalise": "l2", "beam": 5}, "ablation-l2-beam5"),
         ("ablation", {"abs": "token", "recompute": True}, "ablation"),
         ("obs", {"sentences": 100, "recompute": True}, "obs-n100"),
         ("ablation", {"valid_sentences": 7, "test_sentences": 11}, "ablation-v7-t11"),
         ("random", {"random_seeds": 3, "seed": 2, "step": 0.25}, "random-3seeds-from2-step0.25"),
         ("weight-norm", {"at_least": 1}, "weight-norm-atleast1"),
-        ("gradient", {"kinds": ["cross"]}, "gradient-cross"),
+        ("importance", {"kinds": ["cross"]}, "importance-cross"),
         ("ablation", {"kinds": ["cross", "enc-self"]}, "ablation-enc-self+cross"),
     ],
 )
 def test_other_settings_are_in_the_name(order, changes, name):
-    config = replace(PLAIN, by=["gradient"], **changes)
+    config = replace(PLAIN, by=["importance"], **changes)
     assert curve_name(order, config, config.kinds) == name
 
 
 def test_the_figure_of_several_curves_names_them_all():
-    config = replace(PLAIN, by=["gradient", "random"], beam=5)
-    assert figure_name(config) == "gradient-beam5+random-beam5"
-    assert figure_name(replace(config, each_kind=True)) == "gradient-beam5+random-beam5-by-kind"
+    config = replace(PLAIN, by=["importance", "random"], beam=5)
+    assert figure_name(config) == "importance-beam5+random-beam5"
+    assert figure_name(replace(config, each_kind=True)) == "importance-beam5+random-beam5-by-kind"
     assert figure_name(replace(config, each_kind=True, kinds=["cross", "enc-self"])).endswith(
         "-by-kind-enc-self+cross"
     )

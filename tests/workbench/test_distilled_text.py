@@ -15,7 +15,7 @@ from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
 
-ROWS = "base,base-continued,weight-norm,weight-norm-finetuned"
+ROWS = "base,base-continued,weight-norm,weight-norm:trained"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_stages_from_the_base_train_on_what_the_base_writes(told, base, monkeypa
 
     monkeypatch.setattr(labs, "run_stage", record)
     make_runs(told("--distill.sequences", 1))
-    assert set(trained) == {"base-continued", "weight-norm-finetuned"}
+    assert set(trained) == {"base-continued", "weight-norm:trained"}
     source = open_source(base.path, device="cpu")
     written = source.corpus.train
     expected = source.predictor.translate(

@@ -29,7 +29,7 @@ PLACES |= {"checkpoint_minutes": 1.5, "checkpoint_steps": 7}
 
 
 def settings_of(method: str) -> FitConfig:
-    return FitConfig(gate=method, heads=5 if METHODS[method].steered_by == "heads" else None)
+    return FitConfig(gate=method, heads=5 if METHODS[method].controlled_by == "heads" else None)
 
 
 def of(config: FitConfig, gate: str | None = None, test=TEST) -> str:
@@ -67,7 +67,7 @@ def test_it_changes_with_how_gates_are_trained(method, setting):
     )
     if setting == "head_start_by":
         config = replace(config, gates=replace(config.gates, head_start=1.5))
-    others = {"settle_when": "decided", "head_start": 1.5, "head_start_by": "obs", "close": "repair"}
+    others = {"settle_when": "decided", "head_start": 1.5, "head_start_by": "obs", "reconstruct": "out"}
     other = others[setting] if setting in others else changed_number(getattr(config.gates, setting))
     assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
 
@@ -166,11 +166,11 @@ def samples(config: FitConfig, corpus: Corpus):
 
 def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
     """16,000 pairs are enough for importance: a run on no more has read them all."""
-    assert samples(FitConfig(), pairs(16_000)) == {"gradient": 0}
-    assert samples(FitConfig(), pairs(16_001)) == {"gradient": 16_000}
-    assert samples(FitConfig(sentences=5), pairs(16_001)) == {"gradient": 5}
+    assert samples(FitConfig(), pairs(16_000)) == {"importance": 0}
+    assert samples(FitConfig(), pairs(16_001)) == {"importance": 16_000}
+    assert samples(FitConfig(sentences=5), pairs(16_001)) == {"importance": 5}
     assert samples(FitConfig(systems=["base", "l0", "obs"]), pairs(1001)) == {"obs": 1000}
     config = FitConfig(systems=["base", "l0"])
     assert samples(config, pairs(16_001)) == {}
     begun = replace(config, gates=replace(config.gates, head_start=1.5))
-    assert samples(begun, pairs(16_001)) == {"gradient": 16_000}
+    assert samples(begun, pairs(16_001)) == {"importance": 16_000}

@@ -89,11 +89,11 @@ STAGE = {"weights": "best.pt", "epochs": 3, "steps": 7, "best_epoch": 1, "losses
     ("name", "content", "error"),
     [
         ("stage.json", [], "holds a list, not a dict"),
-        ("greedy-finetuned-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
+        ("importance-trained-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
         ("stage.json", {"weights": "best.pt"}, "epochs is missing, expected a int"),
         ("stage.json", STAGE | {"seconds": "1"}, "seconds is a str, not a int | float"),
-        ("curves/gradient.json", {"cache_key": []}, "cache_key is a list, not a dict"),
-        ("curves/gradient.json", {"cache_key": {}, "finished": "no"}, "finished is a str, not a bool"),
+        ("curves/importance.json", {"cache_key": []}, "cache_key is a list, not a dict"),
+        ("curves/importance.json", {"cache_key": {}, "finished": "no"}, "finished is a str, not a bool"),
         ("analysis/base/cards.json", {"settings": {}, "heads": {}}, "heads is a dict, not a list"),
         (
             "analysis/base/roles.json",

@@ -141,7 +141,7 @@ def test_a_run_made_here_is_one_of_the_points(tmp_path, fake):
         raise OSError("the disk is full")
 
     points = [Point({}, [], "hash-q", here=disk_full)]
-    options = CompareConfig(source="runs/base", lambdas=[], methods=["greedy"])
+    options = CompareConfig(source="runs/base", lambdas=[], methods=["importance"])
     folder = RunFolder(tmp_path / "runs/grid")
     run_grid(points, folder, options, runs=str(tmp_path / "runs"), data_dir=None, retry=True)
     assert (points[0].status, points[0].error) == ("failed", "the disk is full")

@@ -128,7 +128,7 @@ def test_a_curve_is_no_sibling_with_gates_of_its_own(curve):
         (["--curve", "9,-1"], "from many to few"),
         (["--curve", "9,4", "--heads", "3"], "leave --heads"),
         (["--max-drop", "1", "--gate", "none"], "trains gates"),
-        (["--max-drop", "1", "--systems", "base,greedy"], "leave greedy out"),
+        (["--max-drop", "1", "--systems", "base,importance"], "leave importance out"),
         (["--max-drop", "-1"], "at least 0"),
         (["--curve", "x"], "curve"),
     ],

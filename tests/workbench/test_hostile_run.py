@@ -78,7 +78,7 @@ def test_a_system_whose_name_could_lead_elsewhere_is_refused(folder, name):
             read()
 
 
-@pytest.mark.parametrize("name", ["base", "l0-removed", "greedy-finetuned", "obs+repair", "base_2.1"])
+@pytest.mark.parametrize("name", ["base", "l0-removed", "importance:trained", "obs+repair", "base_2.1"])
 def test_the_names_of_systems_pass(folder, name):
     (folder / "systems.json").write_text(json.dumps({name: SYSTEM}), encoding="utf-8")
     assert list(folder.systems()) == [name]

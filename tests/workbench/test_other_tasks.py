@@ -221,7 +221,7 @@ def test_its_curve_is_the_accuracy_of_the_model_with_the_lowest_heads_zeroed(lab
     assert labelled.folder.read_json(f"curves/{name}.json")["accuracy_signature"] == "exact match"
 
 
-@pytest.mark.parametrize("how", ["mean", "resample", "rescale", "repair", "stream", "values"])
+@pytest.mark.parametrize("how", ["mean", "resample", "rescale", "out", "out+ffn", "out+ffn+v"])
 def test_its_heads_are_closed_in_every_way(labelled, how):
     closed, calibration = next(iter(single_heads(labelled))), Calibration(labelled.source)
     before = labelled.source.weights

@@ -16,7 +16,7 @@ from headgates.workbench.source import open_source
 from headgates.workbench.stages import rewind
 
 
-@pytest.mark.parametrize("how", ["mean", "repair"])
+@pytest.mark.parametrize("how", ["rescale", "out"])
 def test_the_weights_are_those_of_the_base_closed_in_that_way(finished, how):
     base = finished.path.parent / finished.config()["base"].rpartition("/")[2]
     began, expected = open_source(base, device="cpu"), open_source(base, device="cpu")
@@ -70,8 +70,8 @@ def test_a_stage_that_begins_again_differs_and_is_found_again(finished, tiny_fla
         make_runs(read(FitConfig, [*flags, *more]))
         for more in (
             ["--name", "plain"],
-            ["--gates.close", "repair", "--name", "repaired"],
-            ["--gates.close", "repair", "--name", "repaired"],
+            ["--gates.reconstruct", "out", "--name", "repaired"],
+            ["--gates.reconstruct", "out", "--name", "repaired"],
         )
     )
     assert plain.run_hash() != repaired.run_hash() == again.run_hash()
@@ -81,7 +81,11 @@ def test_a_stage_that_begins_again_differs_and_is_found_again(finished, tiny_fla
 
 @pytest.mark.parametrize(
     "flags",
-    [["--gates.close", "resample"], ["--gates.close", "repare"], ["--set", "gates.head_start_by=gradiant"]],
+    [
+        ["--gates.reconstruct", "resample"],
+        ["--gates.reconstruct", "outt"],
+        ["--set", "gates.head_start_by=importanec"],
+    ],
 )
 def test_what_training_cannot_start_from_is_refused(flags):
     with pytest.raises(ConfigError, match=r"expected|choose|one of|did you mean"):

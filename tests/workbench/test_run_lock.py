@@ -132,7 +132,7 @@ def test_what_a_killed_run_left_half_written_goes_when_it_starts_again(claim, tm
     process.wait()  # its number is no running process
     folder, _ = claim("a")
     (tmp_path / f"theirs.{process.pid}.part").write_text("half")
-    for name in ("last.pt", "scores/gradient.json"):
+    for name in ("last.pt", "scores/importance.json"):
         folder.write_text(f"{name}.{process.pid}.part", "half")
     (folder / "elsewhere").symlink_to(tmp_path)
     claim("a")

@@ -88,8 +88,8 @@ def hashed(name: str) -> str:
 
 @pytest.fixture
 def sweep(tmp_path):
-    """A base, the continued one, and three lambdas: the second beats the third, whose greedy pruning beats
-    all."""
+    """A base, the continued one, and three lambdas: the second beats the third, whose row of importance
+    beats all."""
     root = tmp_path / "runs"
     bases = [measured("base", 0, 30.0), measured("base-continued", 0, 31.0)]
     write(root, "toy-none-s1", [measured("base", 0, 30.0, reference="base", bleu_difference=0.0)])
@@ -99,8 +99,16 @@ def sweep(tmp_path):
         [measured("base-continued", 0, 31.0, bleu_difference=0.0)],
         base="toy-none-s1",
     )
-    for lam, closed, bleu, greedy in ((0.003, 0, 30.5, 30.0), (0.01, 5, 30.25, 20.0), (0.03, 3, 29.0, 33.0)):
-        plain = measured("greedy", closed, greedy) if closed else measured("greedy", 0, 30.0, same_as="base")
+    for lam, closed, bleu, importance in (
+        (0.003, 0, 30.5, 30.0),
+        (0.01, 5, 30.25, 20.0),
+        (0.03, 3, 29.0, 33.0),
+    ):
+        plain = (
+            measured("importance", closed, importance)
+            if closed
+            else measured("importance", 0, 30.0, same_as="base")
+        )
         write(
             root,
             f"toy-l0-{lam}-s1",
@@ -192,14 +200,14 @@ def test_the_front_of_learned_gates_leaves_out_what_other_systems_can(sweep):
     assert values(table, "on_front", system="l0") == [1, 1, 0]
     assert values(table, "on_front", system="base") == [0]  # 30.5 with as many heads
     assert values(table, "on_front", system="base-continued") == [0]
-    assert values(table, "on_front", system="greedy") == [0, 0, 0]
-    assert values(table, "on_front_all", system="greedy") == [0, 0, 1]
+    assert values(table, "on_front", system="importance") == [0, 0, 0]
+    assert values(table, "on_front_all", system="importance") == [0, 0, 1]
     assert values(table, "on_front_all", system="l0") == [0, 1, 0]
     assert values(table, "on_front_all", system="base-continued") == [0]  # 33.0 with fewer
 
 
 def test_systems_that_equal_another_are_kept_and_say_so(sweep):
-    assert values(rows(find_runs(sweep)), "same_as", system="greedy") == ["base", None, None]
+    assert values(rows(find_runs(sweep)), "same_as", system="importance") == ["base", None, None]
 
 
 def test_each_base_has_a_front_of_its_own(sweep):

@@ -9,13 +9,12 @@ from headgates.analysis.scores.random_score import random_score
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.configs.cli import read
 from headgates.configs.schema import FitConfig
-from headgates.configs.scores import FINETUNED, SCORES, ScoreRow, all_score_rows, score_rows
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
 
-ROWS = "base,l0,random,weight-norm,weight-norm-finetuned"
+ROWS = "base,l0,random,weight-norm,weight-norm:trained"
 
 
 @pytest.fixture(scope="module")
@@ -31,37 +30,13 @@ def kept(run: RunFolder, system: str) -> HeadMap:
     return HeadMap.from_json(run.systems()[system]["xi"])
 
 
-@pytest.mark.parametrize("name", SCORES)
-def test_every_score_has_two_rows_that_can_be_asked_for(name):
-    rows = [SCORES[name].row, SCORES[name].row + FINETUNED]
-    assert score_rows(FitConfig(systems=["base", *rows]).systems) == {name: rows}
-
-
-def test_rows_are_those_that_are_asked_for_the_plain_one_first():
-    assert score_rows(["weight-norm-finetuned", "l0", "greedy-finetuned", "greedy"]) == {
-        "gradient": ["greedy", "greedy-finetuned"],
-        "weight-norm": ["weight-norm-finetuned"],
-    }
-
-
-def test_a_name_says_score_closing_and_training():
-    rows = all_score_rows()
-    assert rows["weight-norm-repair-finetuned"] == ScoreRow("weight-norm", "repair", finetuned=True)
-    assert rows["greedy"] == ScoreRow("gradient")
-    assert [name for name, row in rows.items() if row.name != name] == []
-    names = ["greedy-repair-finetuned", "greedy", "greedy-finetuned", "greedy-repair"]
-    assert score_rows(names) == {
-        "gradient": ["greedy", "greedy-finetuned", "greedy-repair", "greedy-repair-finetuned"]
-    }
-
-
 def test_all_methods_keep_as_many_heads_as_the_gates(compared):
     rows = compared.read_json("result.json")["rows"]
     assert [row["system"] for row in rows] == ROWS.split(",")
     heads = {row["system"]: row["heads_open"] for row in rows if row["system"] != "base"}
     assert set(heads.values()) == {heads["l0"]}
     assert 0 < heads["l0"] < 21
-    assert kept(compared, "weight-norm") == kept(compared, "weight-norm-finetuned")
+    assert kept(compared, "weight-norm") == kept(compared, "weight-norm:trained")
 
 
 @pytest.mark.parametrize("system", ["random", "weight-norm"])

@@ -8,7 +8,7 @@ import torch
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.closing import LASTING
 from headgates.configs.schema import FitConfig
-from headgates.configs.scores import ScoreRow
+from headgates.configs.systems import ScoreRow, file_name
 from headgates.gates import HeadMap
 from headgates.report.table import comparison_table
 from headgates.workbench.closing import Calibration, close_heads
@@ -19,7 +19,7 @@ from headgates.workbench.protocol import make_runs
 from headgates.workbench.related import siblings
 from headgates.workbench.source import open_source
 
-ROWS = "base,base-continued,greedy,weight-norm,weight-norm-finetuned"
+ROWS = "base,base-continued,importance,weight-norm,weight-norm:trained"
 
 
 def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(scored, stages, capsys):
@@ -30,12 +30,12 @@ def test_rows_stand_at_exactly_the_number_of_heads_and_the_run_is_found_again(sc
     assert list(rows) == ROWS.split(",")
     assert {row.heads_open for row in rows.values() if not row.is_base} == {4}
     assert {row.main.p_value is None for row in rows.values()} == {False}
-    assert stages == ["weight-norm-finetuned"], "base and base-continued are there already"
-    assert run.own_system() == "weight-norm-finetuned"
+    assert stages == ["weight-norm:trained"], "base and base-continued are there already"
+    assert run.own_system() == "weight-norm:trained"
     ((run_hash, _),) = planned_runs([config])
     assert run_hash == run.run_hash()
     assert make_runs(config).path == run.path
-    assert stages == ["weight-norm-finetuned"]
+    assert stages == ["weight-norm:trained"]
     comparison_table(run)
     assert "4/21" in capsys.readouterr().out
 
@@ -60,32 +60,32 @@ def test_a_run_of_scores_stands_for_its_base_and_not_beside_learned_gates(scored
 
 def test_what_is_not_trained_is_the_same_run_however_long_others_train(scored):
     plain = [
-        planned_runs([scored("--heads", 4, "--systems", "base,greedy", "--finetune.epochs", n)])[0][0]
+        planned_runs([scored("--heads", 4, "--systems", "base,importance", "--finetune.epochs", n)])[0][0]
         for n in (1, 2)
     ]
     trained = [
-        planned_runs([scored("--heads", 4, "--systems", "base,greedy-finetuned", "--finetune.epochs", n)])[0][
+        planned_runs([scored("--heads", 4, "--systems", "base,importance:trained", "--finetune.epochs", n)])[
             0
-        ]
+        ][0]
         for n in (1, 2)
     ]
     assert plain[0] == plain[1]
     assert trained[0] != trained[1]
-    assert planned_runs([scored("--heads", 5, "--systems", "base,greedy")])[0][0] != plain[0]
+    assert planned_runs([scored("--heads", 5, "--systems", "base,importance")])[0][0] != plain[0]
 
 
 def test_without_a_number_scores_are_refused(scored):
     with pytest.raises(ValueError, match="give --heads N"):
-        scored("--systems", "base,greedy")
+        scored("--systems", "base,importance")
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--heads", -1, "--systems", "greedy"], "--heads: expected a number at least 0, got -1"),
+        (["--heads", -1, "--systems", "importance"], "--heads: expected a number at least 0, got -1"),
         (["--heads", 4, "--systems", "base,l0"], "--gate scores learns no gates, so it has no row l0"),
-        (["--heads", 4, "--systems", "base"], "name at least one in --systems, such as greedy"),
-        (["--heads", 4, "--systems", "base,gredy"], "did you mean 'greedy'"),
+        (["--heads", 4, "--systems", "base"], "name at least one in --systems, such as importance"),
+        (["--heads", 4, "--systems", "base,importanc"], "did you mean 'importance'"),
     ],
 )
 def test_what_cannot_be_made_is_refused_at_once(scored, words, error):
@@ -98,25 +98,25 @@ def test_more_heads_than_there_are_is_refused_before_any_training(scored, tiny_f
         ValueError, match="cannot keep 22 of 21 heads of enc-self, dec-self, cross; give a smaller number"
     ):
         make_runs(
-            scored("--heads", 22, "--systems", "base-continued,greedy-finetuned", "--finetune.epochs", 1)
+            scored("--heads", 22, "--systems", "base-continued,importance:trained", "--finetune.epochs", 1)
         )
     with pytest.raises(ValueError, match="cannot keep 8 of 7 heads of cross"):
-        make_runs(scored("--heads", 8, "--kinds", "cross", "--systems", "greedy"))
+        make_runs(scored("--heads", 8, "--kinds", "cross", "--systems", "importance"))
     with pytest.raises(ValueError, match="cannot keep 22 of 21 heads"):
-        Lab(replace(read(FitConfig, tiny_flags), gate="scores", heads=22, systems=["greedy"]))
+        Lab(replace(read(FitConfig, tiny_flags), gate="scores", heads=22, systems=["importance"]))
     assert stages == []
 
 
 @pytest.mark.parametrize("closing", LASTING)
 def test_every_closing_has_rows_with_weights_of_their_own(scored, base, closing, stages):
-    plain, trained = (ScoreRow("weight-norm", closing, finetuned).name for finetuned in (False, True))
+    plain, trained = (ScoreRow("weight-norm", closing, t).name for t in (False, True))
     run = make_runs(scored("--heads", 8, "--systems", f"base,{plain},{trained}"))
     assert stages == [trained]
     rows = {row.system: row for row in run.rows()}
     assert {rows[name].heads_open for name in (plain, trained)} == {8}
     model, dense = open_source(run.path, plain), open_source(base.path)
     is_open = HeadMap.from_json(run.systems()[plain]["xi"]).map(lambda row: row > 0)
-    output = run.path / "hypotheses" / f"{plain}.txt"
+    output = run.path / "hypotheses" / f"{file_name(plain)}.txt"
     assert (
         model.task.predict(model.predictor, model.corpus.test.sources) == output.read_text().split("\n")[:-1]
     )

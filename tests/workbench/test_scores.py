@@ -14,7 +14,7 @@ from headgates.analysis.significance import score
 from headgates.configs import prune as settings
 from headgates.configs.prune import PruneConfig
 from headgates.configs.registry import imported
-from headgates.configs.scores import FINETUNED, SCORES, score_rows
+from headgates.configs.scores import SCORES
 from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
 from headgates.workbench.curve import score_request
 from headgates.workbench.dense_model import DenseModel
@@ -57,18 +57,6 @@ def test_the_command_line_has_the_scores_of_the_table():
 @pytest.mark.parametrize("name", SCORES)
 def test_every_score_names_a_function_that_is_there(name):
     assert callable(imported(SCORES[name].function))
-
-
-def test_rows_and_seeds_of_fine_tuning_are_of_one_score_each():
-    for values in ([one.row for one in SCORES.values()], [one.finetune_seed for one in SCORES.values()]):
-        assert len(set(values)) == len(values)
-
-
-def test_rows_are_those_that_are_asked_for_the_plain_one_first():
-    assert score_rows([f"weight-norm{FINETUNED}", "l0", f"greedy{FINETUNED}", "greedy"]) == {
-        "gradient": ["greedy", f"greedy{FINETUNED}"],
-        "weight-norm": [f"weight-norm{FINETUNED}"],
-    }
 
 
 # ---------------------------------------------------------------- how many
@@ -117,7 +105,7 @@ def test_every_closed_head_scores_no_more_than_every_open_one(name):
 def test_reverse_closes_the_heads_that_gradient_keeps():
     for keep in range(12):
         assert closed_by("reverse", random_scores(), keep=keep) == ~closed_by(
-            "gradient", random_scores(), keep=11 - keep
+            "importance", random_scores(), keep=11 - keep
         )
 
 
@@ -126,15 +114,15 @@ def test_l2_divides_each_layer_by_the_norm_of_its_scores():
     small, large = HeadSite.at("enc-self", 0, 2), HeadSite.at("enc-self", 1, 2)
     given = HeadMap({small: [3.0, 4.0], large: [700.0, 2400.0]})
     assert closed_by("weight-norm", given, keep=2)[small].tolist() == [True, True]
-    normalised = closed_by("gradient", given, keep=2)
+    normalised = closed_by("importance", given, keep=2)
     assert normalised[small].tolist() == [True, False]
     assert normalised[large].tolist() == [True, False]
 
 
 def test_gradient_is_divided_by_the_norm_of_its_layer_and_others_are_not_unless_asked():
     given = random_scores()
-    assert ranked("gradient", given) == given.l2_per_layer()
-    assert ranked("gradient", given, l2=False) == given
+    assert ranked("importance", given) == given.l2_per_layer()
+    assert ranked("importance", given, l2=False) == given
     assert ranked("reverse", given) == given.l2_per_layer().map(lambda row: -row)
     assert ranked("ablation", given) == given
     assert ranked("ablation", given, l2=True) == given.l2_per_layer()
@@ -148,13 +136,13 @@ def test_equal_scores_close_in_the_order_of_sites_and_heads_and_still_keep_exact
 
 def test_a_layer_without_any_importance_is_closed_first():
     given = HeadMap({ENC: torch.zeros(5), DEC: torch.full((3,), 1e-9), CROSS: torch.ones(3)})
-    assert closed_by("gradient", given, keep=6)[ENC].all()
+    assert closed_by("importance", given, keep=6)[ENC].all()
 
 
 @pytest.mark.parametrize("keep", [-1, 12])
 def test_a_number_that_cannot_be_kept_is_refused(keep):
     with pytest.raises(ValueError, match=f"cannot keep {keep} of 11 heads; expected 0 to 11"):
-        closed_by("gradient", random_scores(), keep=keep)
+        closed_by("importance", random_scores(), keep=keep)
 
 
 def test_scores_that_are_not_numbers_are_refused():
@@ -180,7 +168,7 @@ def test_scores_have_every_head_and_are_the_same_twice_and_leave_the_model_as_it
 def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
     model = dense.translator.model
     by_hand = importance(model, dense.train_batches(), loss=dense.source.task.loss)
-    assert head_scores("gradient", request_) == by_hand
+    assert head_scores("importance", request_) == by_hand
     assert head_scores("reverse", replace(request_, fresh=True)) == by_hand
     assert head_scores("weight-norm", request_) == weight_norm(model)
     assert head_scores("random", request_) == random_score(model, seed=3)
@@ -196,7 +184,7 @@ def test_random_scores_lie_between_0_and_1(dense):
 
 def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, request_):
     model = dense.translator.model
-    found = head_scores("gradient", replace(request_, absolute="token", sentences=7))
+    found = head_scores("importance", replace(request_, absolute="token", sentences=7))
     assert found == importance(model, dense.train_batches(7), loss=dense.source.task.loss, absolute="token")
     assert found != importance(model, dense.train_batches(), loss=dense.source.task.loss, absolute="token")
     assert found != importance(model, dense.train_batches(7), loss=dense.source.task.loss)
@@ -214,16 +202,16 @@ def test_the_pairs_that_are_read_are_drawn_from_all_of_the_runs(dense):
     assert sum(map(len, dense.source.train_batches(7))) == 5  # of the run's own pairs, which are no more
 
 
-@pytest.mark.parametrize("name", ["gradient", "reverse"])
+@pytest.mark.parametrize("name", ["importance", "reverse"])
 def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_kept(dense, request_, name):
-    whole = head_scores("gradient", request_)
+    whole = head_scores("importance", request_)
     shut = whole.lowest(4)
     again = head_scores(name, replace(request_, closed=shut))
     assert again == importance(
         dense.translator.model, dense.train_batches(), loss=dense.source.task.loss, closed=shut
     )
     assert (again.flat()[shut.flat()] == 0).all()
-    assert HeadMap.load(dense.folder / "scores/gradient.json") == whole != again
+    assert HeadMap.load(dense.folder / "scores/importance.json") == whole != again
 
 
 def test_the_ablation_score_is_the_validation_bleu_lost_without_the_head(dense, request_):
@@ -247,24 +235,24 @@ def test_the_ablation_score_is_the_validation_bleu_lost_without_the_head(dense, 
 
 
 def test_kept_scores_are_read_without_a_pass_and_computed_again_when_fresh(dense, request_, monkeypatch):
-    found = head_scores("gradient", request_)
+    found = head_scores("importance", request_)
     with monkeypatch.context() as patch:
         patch.setattr("headgates.analysis.scores.importance.importance", None)
-        assert head_scores("gradient", request_) == head_scores("reverse", request_) == found
+        assert head_scores("importance", request_) == head_scores("reverse", request_) == found
         with pytest.raises(TypeError):
-            head_scores("gradient", replace(request_, fresh=True))
+            head_scores("importance", replace(request_, fresh=True))
 
 
 def test_kept_scores_of_another_model_are_refused(dense, request_):
-    found = head_scores("gradient", request_)
+    found = head_scores("importance", request_)
     other = HeadMap({site: row for site, row in found.items() if site.kind != "cross"})
-    kept = dense.folder.read_json("scores/gradient.json")
-    dense.folder.write_json("scores/gradient.json", kept | {"heads": other.to_json()})
+    kept = dense.folder.read_json("scores/importance.json")
+    dense.folder.write_json("scores/importance.json", kept | {"heads": other.to_json()})
     with pytest.raises(
         ValueError,
-        match=r"scores/gradient\.json .*: it has no scores of the \d heads of decoder\.0\.cross; .*--fresh",
+        match=r"scores/importance\.json .*: it has no scores of the \d heads of decoder\.0\.cross; .*--fresh",
     ):
-        head_scores("gradient", request_)
+        head_scores("importance", request_)
 
 
 @pytest.mark.parametrize(
@@ -279,21 +267,21 @@ def test_scores_that_one_kind_was_pruned_by_serve_all_kinds_later(dense, name):
 @pytest.mark.parametrize(
     ("name", "changes", "file"),
     [
-        ("gradient", {}, "gradient"),
-        ("reverse", {}, "gradient"),
+        ("importance", {}, "importance"),
+        ("reverse", {}, "importance"),
         ("weight-norm", {}, "weight-norm"),
         ("ablation", {}, "ablation"),
         ("random", {}, "random-seed1"),
         ("random", {"seed": 3}, "random-seed3"),
-        ("gradient", {"abs": "token"}, "gradient-token"),
-        ("reverse", {"abs": "batch"}, "gradient-batch"),
-        ("gradient", {"sentences": 100, "recompute": True}, "gradient-n100"),
-        ("gradient", {"normalise": "none"}, "gradient"),
+        ("importance", {"abs": "token"}, "importance-token"),
+        ("reverse", {"abs": "batch"}, "importance-batch"),
+        ("importance", {"sentences": 100, "recompute": True}, "importance-n100"),
+        ("importance", {"normalise": "none"}, "importance"),
         ("ablation", {"normalise": "l2"}, "ablation"),
         ("ablation", {"abs": "token", "sentences": 7}, "ablation"),
         ("ablation", {"valid_sentences": 7, "test_sentences": 11}, "ablation-v7"),
         ("weight-norm", {"at_least": 1}, "weight-norm"),
-        ("gradient", {"kinds": ["cross"]}, "gradient"),
+        ("importance", {"kinds": ["cross"]}, "importance"),
         ("ablation", {"kinds": ["cross", "enc-self"]}, "ablation-enc-self+cross"),
         ("obs", {}, "obs-n1000"),
         ("obs", {"sentences": 100, "abs": "token"}, "obs-n100"),
@@ -302,11 +290,11 @@ def test_scores_that_one_kind_was_pruned_by_serve_all_kinds_later(dense, name):
         ("confidence", {}, "confidence-n1000"),
         ("lrp", {}, "lrp-n200"),
         ("lrp", {"sentences": 7}, "lrp-drawn7"),
-        ("gradient", {"sentences": 7}, "gradient-drawn7"),
+        ("importance", {"sentences": 7}, "importance-drawn7"),
     ],
 )
 def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, changes, file):
-    config = PruneConfig("run", by=["gradient"], **changes)
+    config = PruneConfig("run", by=["importance"], **changes)
     dense.valid = dense.source.lines("valid", config.valid_sentences)
     assert score_file(name, score_request(dense, config, config.seed, quiet)) == file
 
@@ -314,9 +302,9 @@ def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, c
 def test_the_beam_is_in_the_file_of_what_outputs_say_alone(make_dense):
     dense = make_dense(beam=5)
     request = ScoreRequest(dense.source, valid=dense.valid)
-    assert [score_file(name, request) for name in ("ablation", "gradient", "weight-norm")] == [
+    assert [score_file(name, request) for name in ("ablation", "importance", "weight-norm")] == [
         "ablation-beam5",
-        "gradient",
+        "importance",
         "weight-norm",
     ]
 

@@ -112,8 +112,10 @@ def family(name: str) -> str:
 
 @pytest.mark.parametrize("change", [{"sentences": 31}, {"absolute": "token"}, {"absolute": "batch"}], ids=str)
 def test_a_gradient_taken_otherwise_is_kept_elsewhere(change, request_of):
-    usual, other = head_scores("gradient", request_of()), head_scores("gradient", request_of(**change))
-    assert module.score_file("gradient", request_of()) != module.score_file("gradient", request_of(**change))
+    usual, other = head_scores("importance", request_of()), head_scores("importance", request_of(**change))
+    assert module.score_file("importance", request_of()) != module.score_file(
+        "importance", request_of(**change)
+    )
     assert not torch.allclose(usual.flat(), other.flat(), rtol=1e-6)
 
 
@@ -122,9 +124,9 @@ def test_another_seed_is_another_random_score(request_of):
 
 
 def test_reverse_closes_what_gradient_keeps(request_of):
-    scores = head_scores("gradient", request_of())
+    scores = head_scores("importance", request_of())
     assert head_scores("reverse", request_of()) == scores
-    assert closed_by("reverse", scores, keep=8) == ~closed_by("gradient", scores, keep=13)
+    assert closed_by("reverse", scores, keep=8) == ~closed_by("importance", scores, keep=13)
 
 
 @NAMES
@@ -142,11 +144,11 @@ def test_closing_keeps_exactly_as_many_as_it_is_told_the_lowest_first(name):
 
 
 def test_scores_with_heads_shut_are_computed_each_time_and_never_kept(source, request_of, computed):
-    first = head_scores("gradient", request_of())
-    closed = closed_by("gradient", first, keep=13)
+    first = head_scores("importance", request_of())
+    closed = closed_by("importance", first, keep=13)
     for _ in range(2):
-        again = head_scores("gradient", request_of(closed=closed))
+        again = head_scores("importance", request_of(closed=closed))
         assert (again.flat()[closed.flat()] == 0).all()
     assert len(computed) == 3
-    assert head_scores("gradient", request_of()) == first
+    assert head_scores("importance", request_of()) == first
     assert [path.name for path in (source.folder / "scores").iterdir()] == ["gradient.json"]

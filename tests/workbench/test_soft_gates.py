@@ -3,6 +3,7 @@ made exact on the way."""
 
 import pytest
 
+from headgates.configs.systems import file_name
 from headgates.gates import HeadMap
 from headgates.workbench.evaluation import Evaluation
 from headgates.workbench.protocol import make_runs
@@ -28,7 +29,7 @@ def test_soft_gates_translate_again_as_they_did_in_the_run(configure, corpus, se
     assert xi.flat().tolist() == pytest.approx(values)
     assert rows["l0"].same_as is None
     for system in ("l0-soft", "l0"):
-        assert again(run, system, corpus) == (run / f"hypotheses/{system}.txt").read_text()
+        assert again(run, system, corpus) == (run / f"hypotheses/{file_name(system)}.txt").read_text()
 
 
 def test_a_run_resumed_after_its_training_evaluates_the_same_soft_gates(configure, monkeypatch):

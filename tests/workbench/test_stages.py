@@ -9,6 +9,7 @@ import torch
 
 from headgates.configs.cli import config_hash, read
 from headgates.configs.schema import FitConfig
+from headgates.configs.systems import file_name
 from headgates.gates import HeadMap, find_sites
 from headgates.lightning_modules.module import StageModule
 from headgates.models.checkpoint import load_file, load_model
@@ -19,7 +20,7 @@ from headgates.workbench.lab import Lab
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.source import open_source
 
-SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "greedy", "greedy-finetuned"]
+SYSTEMS = ["base", "base-continued", "l0-soft", "l0", "l0-removed", "importance", "importance:trained"]
 RUN, BASE, CONTINUED = "{}-xx-yy-l0-0.1-s1", "{}-xx-yy-none-s1", "{}-xx-yy-continued-s1"
 
 
@@ -47,7 +48,10 @@ def test_a_run_has_a_row_for_every_system_and_all_its_files(finished, text_folde
         "gates_history.npz",
         "result.json",
     }
-    assert wanted | {f"hypotheses/{system}.txt" for system in SYSTEMS} | {"scores/gradient.json"} <= files
+    assert (
+        wanted | {f"hypotheses/{file_name(system)}.txt" for system in SYSTEMS} | {"scores/importance.json"}
+        <= files
+    )
     assert not [file for file in files if "part" in file]
 
 
@@ -70,10 +74,10 @@ def test_gates_json_and_the_rows_agree_on_the_heads(finished):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], ["base", "base-continued", "gates", "greedy-finetuned"]),
+        ([], ["base", "base-continued", "gates", "importance:trained"]),
         (["--gate", "none"], ["base"]),
-        (["--systems", "base,l0,greedy,random-finetuned,random"], ["base", "gates", "random-finetuned"]),
-        (["--base", "..."], ["base-continued", "gates", "greedy-finetuned"]),
+        (["--systems", "base,l0,importance,random:trained,random"], ["base", "gates", "random:trained"]),
+        (["--base", "..."], ["base-continued", "gates", "importance:trained"]),
     ],
 )
 def test_a_run_knows_its_stages_beforehand(finished, tiny_flags, words, expected):
@@ -83,11 +87,15 @@ def test_a_run_knows_its_stages_beforehand(finished, tiny_flags, words, expected
     assert Lab(read(FitConfig, [*tiny_flags, *words])).stages == expected
 
 
-def test_greedy_has_exactly_the_number_of_heads_of_l0_and_they_are_the_most_important(finished):
+def test_importance_has_exactly_the_number_of_heads_of_l0_and_they_are_the_most_important(finished):
     rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
-    assert rows["greedy"]["heads_open"] == rows["greedy-finetuned"]["heads_open"] == rows["l0"]["heads_open"]
-    scores = HeadMap.load(finished / "scores/gradient.json").l2_per_layer().flat()
-    xi = HeadMap.from_json(finished.systems()["greedy"]["xi"]).flat()
+    assert (
+        rows["importance"]["heads_open"]
+        == rows["importance:trained"]["heads_open"]
+        == rows["l0"]["heads_open"]
+    )
+    scores = HeadMap.load(finished / "scores/importance.json").l2_per_layer().flat()
+    xi = HeadMap.from_json(finished.systems()["importance"]["xi"]).flat()
     assert set(xi.tolist()) == {0.0, 1.0}
     assert scores[xi == 0].max() <= scores[xi == 1].min()
 
@@ -100,7 +108,7 @@ def test_every_system_loads_from_plain_tensors_and_translates_as_the_run_did(fin
             line + "\n"
             for line in open_source(finished.path, system).translator.translate(corpus.test.sources)
         )
-        assert again == (finished / f"hypotheses/{system}.txt").read_text(), system
+        assert again == (finished / f"hypotheses/{file_name(system)}.txt").read_text(), system
     own = "".join(
         line + "\n" for line in open_source(finished.path).translator.translate(corpus.test.sources)
     )
@@ -148,12 +156,12 @@ def test_the_reference_is_the_better_of_the_two_bases_on_validation(finished):
         assert low <= high
 
 
-def test_gates_greedy_and_the_continued_base_get_the_same_number_of_steps(finished):
+def test_gates_importance_and_the_continued_base_get_the_same_number_of_steps(finished):
     rows = {row["system"]: row for row in finished.read_json("result.json")["rows"]}
     assert (
         rows["l0"]["stage"]["steps"]
         == rows["base-continued"]["stage"]["steps"]
-        == rows["greedy-finetuned"]["stage"]["steps"]
+        == rows["importance:trained"]["stage"]["steps"]
         > 0
     )
 
@@ -210,7 +218,7 @@ def test_gate_none_stops_at_the_base(configure, tmp_path, stages, text_folder):
 
 def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages, text_folder):
     sibling = make_runs(configure("--lambda", "0.05"))
-    assert stages == ["gates", "greedy-finetuned"]
+    assert stages == ["gates", "importance:trained"]
     there = {*(name(each, text_folder) for each in (RUN, BASE, CONTINUED)), sibling.path.name}
     assert {path.name for path in runs.iterdir()} - {"tiny-curve"} == there  # of test_head_curve
     first = json.loads((runs / name(RUN, text_folder) / "result.json").read_text())["rows"]
@@ -221,8 +229,8 @@ def test_siblings_share_one_base_and_one_continued_base(runs, configure, stages,
 def test_the_same_seed_gives_the_same_translations_and_heads(finished, configure):
     again = make_runs(configure())
     for system in SYSTEMS:
-        assert (again / f"hypotheses/{system}.txt").read_bytes() == (
-            finished / f"hypotheses/{system}.txt"
+        assert (again / f"hypotheses/{file_name(system)}.txt").read_bytes() == (
+            finished / f"hypotheses/{file_name(system)}.txt"
         ).read_bytes()
     assert again.read_json("gates.json") == finished.read_json("gates.json")
 
@@ -239,7 +247,7 @@ def test_another_seed_gives_another_base(finished, configure, text_folder):
 
 def test_fresh_repeats_a_finished_run_and_leaves_its_base(runs, configure, stages):
     make_runs(configure("--fresh"))
-    assert stages == ["gates", "greedy-finetuned"]
+    assert stages == ["gates", "importance:trained"]
 
 
 def test_a_fresh_run_of_another_name_leaves_the_first_alone(runs, configure, text_folder):
@@ -252,7 +260,9 @@ def test_a_fresh_run_of_another_name_leaves_the_first_alone(runs, configure, tex
 
 def test_base_names_a_base_from_elsewhere(runs, finished, configure, tmp_path, stages, text_folder):
     elsewhere, base = tmp_path / "elsewhere", runs / name(BASE, text_folder)
-    run = make_runs(configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,greedy"))
+    run = make_runs(
+        configure("--base", str(base), "--runs", str(elsewhere), "--systems", "base,l0,importance")
+    )
     assert stages == ["gates"]
     assert [path.name for path in elsewhere.iterdir()] == [run.path.name]
     assert run.config()["base"] == str(base)
@@ -271,7 +281,7 @@ def test_a_base_that_is_none_is_refused(runs, configure, text_folder):
 
 def test_another_beam_reuses_the_trained_bases_and_translates_anew(runs, configure, stages, text_folder):
     run = make_runs(
-        configure("--search.beam", "1", "--name", "greedy-search", "--systems", "base,base-continued,l0")
+        configure("--search.beam", "1", "--name", "importance-search", "--systems", "base,base-continued,l0")
     )
     assert stages == ["gates"]
     assert all(row["evaluation"]["search"]["beam"] == 1 for row in run.read_json("result.json")["rows"])
@@ -290,10 +300,10 @@ def test_another_test_set_of_the_same_size_is_not_taken_for_the_first(runs, conf
 
 
 def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
-    run = make_runs(configure("--kinds", "enc-self", "--name", "encoder", "--systems", "base,l0,greedy"))
+    run = make_runs(configure("--kinds", "enc-self", "--name", "encoder", "--systems", "base,l0,importance"))
     assert set(run.read_json("gates.json")["sites"]) == {"encoder.0.enc-self"}
     rows = {row["system"]: row for row in run.read_json("result.json")["rows"]}
-    for system in ("l0", "greedy"):
+    for system in ("l0", "importance"):
         assert rows[system]["heads_by_kind"]["dec-self"] == rows[system]["heads_by_kind"]["cross"] == 7
         assert rows[system]["heads_open"] == rows["l0"]["heads_open"]
         assert set(run.systems()[system]["xi"]) == {"encoder.0.enc-self"}
@@ -306,12 +316,12 @@ def test_only_the_kinds_asked_for_carry_gates_and_are_pruned(runs, configure):
 def test_freeze_decoder_trains_the_encoder_its_own_embeddings_and_gates_only(
     configure, tmp_path, embeddings, joint, trained
 ):
-    systems = ("--systems", "base,l0,greedy-finetuned")
+    systems = ("--systems", "base,l0,importance:trained")
     run = make_runs(
         configure("--freeze-decoder", "--model.embeddings", embeddings, "--text.joint", joint, *systems)
     )
     base = load_file(next((tmp_path / "runs").glob("*-none-s1")) / "best.pt")["model"]
-    for checkpoint in ("best.pt", "greedy-finetuned-best.pt"):
+    for checkpoint in ("best.pt", "importance-trained-best.pt"):
         tuned = load_file(run / checkpoint)["model"]
         moved = {key.split(".")[0] for key, tensor in tuned.items() if not torch.equal(tensor, base[key])}
         assert moved == trained
@@ -370,7 +380,7 @@ def test_a_run_cut_before_its_first_epoch_ended_simply_begins_again(configure, m
     assert make_runs(configure("--gate", "none")).finished()
 
 
-@pytest.mark.parametrize("system", ["l0-soft", "greedy", "greedy-finetuned"])
+@pytest.mark.parametrize("system", ["l0-soft", "importance", "importance:trained"])
 def test_a_run_cut_in_its_evaluation_resumes_without_training_again(
     finished, runs, configure, monkeypatch, stages, text_folder, system
 ):
@@ -380,15 +390,15 @@ def test_a_run_cut_in_its_evaluation_resumes_without_training_again(
         cut_power(patched, Evaluation, "add", lambda self, wanted, *_: wanted == system)
         with pytest.raises(PowerCut):
             make_runs(configure())
-    trained = ["gates", "greedy-finetuned"] if system == "greedy-finetuned" else ["gates"]
+    trained = ["gates", "importance:trained"] if system == "importance:trained" else ["gates"]
     assert stages == trained
     with pytest.raises(ValueError, match="is unfinished: --resume"):
         make_runs(configure())
     run = make_runs(configure("--resume"))
-    assert stages == ["gates", "greedy-finetuned"]
+    assert stages == ["gates", "importance:trained"]
     for each in SYSTEMS:
-        assert (run / f"hypotheses/{each}.txt").read_text() == (
-            finished / f"hypotheses/{each}.txt"
+        assert (run / f"hypotheses/{file_name(each)}.txt").read_text() == (
+            finished / f"hypotheses/{file_name(each)}.txt"
         ).read_text()
 
 

@@ -11,9 +11,9 @@ from tests.worlds.killed import PLANNED, Fork, left_of
 # every kind of stage, the ways gates become exact, and what may be beside them
 RUNS = {
     "distilled": "--lambda 0.1 --distill.weight 0.3 --gates.settle 0.5 --systems "
-    "base,base-continued,l0-soft,l0,greedy,greedy-finetuned",
+    "base,base-continued,l0-soft,l0,importance,importance:trained",
     "decided": "--heads 9 --finetune.epochs 4 --set gates.settle_when=decided --set gates.patience=3 "
-    "--gates.close repair --set gates.head_start=2"
+    "--gates.reconstruct out --set gates.head_start=2"
     " --systems base,l0",
     "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
     "from scratch": "--lambda 0.1 --train.optimizer muon --train.accumulate 3 --systems base,l0,l0-scratch",

@@ -63,16 +63,18 @@ def test_a_run_keeps_the_number_by_kind_and_the_scores_beside_it_too(configure, 
     )
     run = make_runs(
         configure(
-            *FEW, *told, "--systems", "base,subset,subset-removed,greedy", "--set", "gates.anneal_steps=3"
+            *FEW, *told, "--systems", "base,subset,subset-removed,importance", "--set", "gates.anneal_steps=3"
         )
     )
     assert run.path.name == f"{text_folder.name}-xx-yy-subset-8-enc-self=1+dec-self=4+cross=3-s1"
-    for system in ("subset", "subset-removed", "greedy"):
+    for system in ("subset", "subset-removed", "importance"):
         assert rows(run)[system]["heads_by_kind"] == {"enc-self": 1, "dec-self": 4, "cross": 3}
     with np.load(run / "gates_history.npz") as history:
         first = dict(zip(history["heads"].tolist(), history["log_alpha"][0].tolist(), strict=True))
-    scores = HeadMap.from_json(run.read_json("scores/gradient.json"))
-    importance = torch.cat([row / row.norm() for row in scores.values()])  # as greedy pruning compares layers
+    scores = HeadMap.from_json(run.read_json("scores/importance.json"))
+    importance = torch.cat(
+        [row / row.norm() for row in scores.values()]
+    )  # as importance pruning compares layers
     assert torch.equal(
         torch.tensor(list(first.values())).argsort(), importance.argsort()
     )  # gates start in this order
@@ -91,19 +93,21 @@ def test_a_priced_run_keeps_the_number_learns_from_its_base_and_trains_the_heads
         "--set",
         "distill.temperature=2",
     )
-    run = make_runs(configure(*FEW, *told, "--systems", "base,base-continued,l0,greedy-finetuned,l0-scratch"))
+    run = make_runs(
+        configure(*FEW, *told, "--systems", "base,base-continued,l0,importance:trained,l0-scratch")
+    )
     assert run.path.name == f"{text_folder.name}-xx-yy-l0-target-9-s1"
     assert stages == [
         "base",
         "base-continued",
         "gates",
-        "greedy-finetuned",
+        "importance:trained",
         "l0-target-scratch",
         "l0-target-scratch, on",
     ]
     found = rows(run)
-    assert list(found) == ["base", "base-continued", "l0-target", "greedy-finetuned", "l0-target-scratch"]
-    assert found["l0-target"]["heads_open"] == found["greedy-finetuned"]["heads_open"] == 9
+    assert list(found) == ["base", "base-continued", "l0-target", "importance:trained", "l0-target-scratch"]
+    assert found["l0-target"]["heads_open"] == found["importance:trained"]["heads_open"] == 9
     scratch, learned = found["l0-target-scratch"], found["l0-target"]
     assert scratch["heads_by_site"] == learned["heads_by_site"]
     assert scratch["parameters"] == learned["parameters"]

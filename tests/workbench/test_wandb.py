@@ -14,6 +14,7 @@ import pytest
 from headgates.configs.cli import read
 from headgates.configs.metrics import HISTORY, OF_A_SYSTEM, SUMMARY
 from headgates.configs.schema import FitConfig
+from headgates.configs.systems import file_name
 from headgates.workbench import lab as labs
 from headgates.workbench import tracker as trackers
 from headgates.workbench.folder import RunFolder, find_runs
@@ -101,7 +102,7 @@ def test_every_folder_has_a_run_of_its_own_in_one_group_with_its_whole_history(r
         assert run["run_group"] == f"{base.path.name}-{base.config()['run_hash'][:6]}"
         assert state == {"project": "headgates", "entity": None, "id": run["run_id"], "logged": True}
         assert history(found) == logged_in_csv(folder, job)
-    assert {name for _, name in history(records(runs["gates"])) if not name.startswith("greedy")} == {
+    assert {name for _, name in history(records(runs["gates"])) if not name.startswith("importance")} == {
         *HISTORY,
         "epoch",
     }
@@ -149,7 +150,7 @@ def test_summary_and_tables_are_those_of_the_result(runs, gates, corpus):
     assert [row["reference"] for row in lines] == corpus.test.targets
     for row in results:
         text = "".join(line[row["system"]] + "\n" for line in lines)
-        assert text == (runs["gates"] / f"hypotheses/{row['system']}.txt").read_text()
+        assert text == (runs["gates"] / f"hypotheses/{file_name(row['system'])}.txt").read_text()
 
 
 def test_gates_the_removed_model_and_the_page_are_artifacts_with_aliases(runs, gates):
@@ -192,18 +193,22 @@ def test_the_command_ends_with_one_line_that_says_how_to_sync_and_no_number_is_c
     found = {path for folder in synced for path in folder.glob("*.wandb")}
     assert found == {path for run in runs.values() for path in fragments(run)}
     theirs, _ = fit(tiny_flags, tmp_path / "runs", *TRAIN[:-2])
-    for name in ("gates.json", "metrics.csv", *(f"hypotheses/{system}.txt" for system in ours.systems())):
+    for name in (
+        "gates.json",
+        "metrics.csv",
+        *(f"hypotheses/{file_name(system)}.txt" for system in ours.systems()),
+    ):
         assert (theirs / name).read_bytes() == (ours / name).read_bytes()
     assert not (theirs / "wandb").exists()
 
 
 def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_path, monkeypatch):
     runs = shutil.copytree(tracked[0].path.parent, tmp_path / "runs")
-    flags = [*TRAIN, "--lambda", "0.2", "--systems", "base,l0,greedy,greedy-finetuned"]
+    flags = [*TRAIN, "--lambda", "0.2", "--systems", "base,l0,importance,importance:trained"]
     run_stage = labs.run_stage
 
     def interrupted(name, *rest, **options):
-        if name == "greedy-finetuned":
+        if name == "importance:trained":
             raise KeyboardInterrupt
         return run_stage(name, *rest, **options)
 
