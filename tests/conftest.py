@@ -28,7 +28,6 @@ SLOW_FILES = {
     "test_parses.py",
     "test_planted.py",
     "test_toy_corpus.py",
-    "test_compiled.py",
     "test_examples.py",
     "test_families.py",
     "test_reconstruct_models.py",

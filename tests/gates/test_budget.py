@@ -1,4 +1,4 @@
-"""The price of a head and the watch over a gate stage."""
+"""The price of a head, fixed or led to a number of heads, and the watch over a gate stage."""
 
 import math
 import warnings
@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from headgates.gates import GateWatch, LambdaBudget, NotANumber, attach
+from headgates.gates import GateWatch, LambdaBudget, NotANumber, TargetBudget, attach
 
 
 def set_gates(bank, log_alpha):
@@ -18,34 +18,31 @@ def set_gates(bank, log_alpha):
 def test_lambda_grows_by_equal_steps_and_then_stays():
     budget = LambdaBudget(lam=0.8, warmup=3)
     assert [budget.weight(step) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
-
-
-def test_without_warm_up_lambda_is_whole_at_once():
+    assert [budget.is_reached(None, step) for step in (2, 3)] == [False, True]
     assert LambdaBudget(lam=0.8).weight(0) == 0.8
 
 
-def test_the_loss_is_lambda_times_the_expected_target_heads(model):
+def test_the_loss_is_lambda_times_the_expected_open_heads_and_pulls_every_gate(model):
     bank = attach(model, log_alpha=0.3)
-    assert LambdaBudget(lam=0.03).loss(bank, 0).item() == pytest.approx(
-        0.03 * bank.open_prob().sum(), rel=1e-6
-    )
-
-
-def test_the_loss_has_a_gradient_for_every_gate(model):
-    bank = attach(model)
-    LambdaBudget(lam=0.03).loss(bank, 0).backward()
+    loss = LambdaBudget(lam=0.03).loss(bank, 0)
+    assert loss.item() == pytest.approx(0.03 * bank.open_prob().sum(), rel=1e-6)
+    loss.backward()
     assert all((parameter.grad > 0).all() for parameter in bank.parameters())
 
 
-@pytest.mark.parametrize("lam", [-0.01, math.nan, math.inf])
-def test_a_lambda_that_is_no_price_is_refused(lam):
-    with pytest.raises(ValueError, match="lambda to be a finite number"):
-        LambdaBudget(lam=lam)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"lam": lam}, "lambda to be a finite number") for lam in (-0.01, math.nan, math.inf)),
+        ({"lam": 0.01, "warmup": -1}, "at least 0 warm-up steps"),
+    ],
+)
+def test_a_lambda_that_is_no_price_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        LambdaBudget(**options)
 
 
-def test_a_negative_warm_up_is_refused():
-    with pytest.raises(ValueError, match="warm-up"):
-        LambdaBudget(lam=0.01, warmup=-1)
+# ---------------------------------------------------------------- the watch
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
@@ -54,56 +51,95 @@ def test_a_loss_that_is_no_number_stops_and_says_what_to_lower(model, loss):
         GateWatch(LambdaBudget(0.01)).observe(17, loss, attach(model))
 
 
-def test_a_collapse_gives_a_reason_that_names_the_lambda(model):
-    bank = attach(model)
+def test_a_collapse_gives_a_reason_that_names_the_lambda_and_one_open_head_is_none(model):
+    bank, watch = attach(model), GateWatch(LambdaBudget(7.0))
     set_gates(bank, -3.0)
-    reason = GateWatch(LambdaBudget(7.0)).observe(5, 1.0, bank)
-    assert reason is not None
-    assert "all 18 gated heads are shut at step 5: lambda 7" in reason
-    assert "lower lambda" in reason
-
-
-def test_one_open_head_is_no_collapse(model):
-    bank = attach(model)
-    set_gates(bank, -3.0)
+    assert "all 18 gated heads are shut at step 5: lambda 7 is too large" in watch.observe(5, 1.0, bank)
     with torch.no_grad():
         bank.get_parameter("gates.encoder/0/enc-self.log_alpha")[0] = 0.5
-    assert GateWatch(LambdaBudget(7.0)).observe(5, 1.0, bank) is None
-
-
-def test_a_stall_warns_once_and_names_the_gate_rate(model):
-    bank = attach(model)
-    watch = GateWatch(LambdaBudget(0.01, warmup=3), patience=5)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for step in range(13):
-            assert watch.observe(step, 1.0, bank) is None
-    assert len(caught) == 1
-    assert "raise the gates' learning rate" in str(caught[0].message)
+    assert watch.observe(5, 1.0, bank) is None
 
 
 @pytest.mark.parametrize(
-    ("lam", "step", "log_alpha"),
-    [(0.0, 50, 2.5), (0.01, 7, 2.5), (0.01, 50, 2.0)],
-    ids=["no price", "too early", "a gate moved"],
+    ("lam", "step", "shift", "stalled"),
+    [
+        (0.01, 8, 0.19, True),
+        (0.01, 8, 0.21, False),
+        (0.01, 8, -0.21, False),
+        (0.01, 7, 0.0, False),  # too early
+        (0.0, 50, 0.0, False),  # no price
+    ],
 )
-def test_there_is_no_stall_where_none_can_be_told(model, lam, step, log_alpha):
-    bank = attach(model, log_alpha=2.5)
-    watch = GateWatch(LambdaBudget(lam, warmup=3), patience=5)
-    watch.observe(0, 1.0, bank)
-    set_gates(bank, log_alpha)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert watch.observe(step, 1.0, bank) is None
-
-
-@pytest.mark.parametrize(("shift", "stalled"), [(0.19, True), (0.21, False), (-0.21, False)])
-def test_movement_is_measured_in_log_alpha(model, shift, stalled):
+def test_a_stall_is_warned_of_once_where_no_log_alpha_has_moved(model, lam, step, shift, stalled):
     bank = attach(model, log_alpha=1.0)
-    watch = GateWatch(LambdaBudget(0.01), patience=5, moved=0.2)
-    watch.observe(0, 1.0, bank)
-    set_gates(bank, 1.0 + shift)
+    watch = GateWatch(LambdaBudget(lam, warmup=3), patience=5, moved=0.2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        watch.observe(5, 1.0, bank)
-    assert bool(caught) == stalled
+        watch.observe(0, 1.0, bank)
+        set_gates(bank, 1.0 + shift)
+        for _ in range(3):
+            assert watch.observe(step, 1.0, bank) is None
+    assert ["raise the gates' learning rate" in str(each.message) for each in caught] == [True] * stalled
+
+
+# ---------------------------------------------------------------- a target
+
+
+def test_the_target_falls_by_equal_steps_from_all_heads_and_stays(model):
+    bank, budget = attach(model), TargetBudget(6, warmup=3)
+    assert [budget.target(bank, "", step) for step in range(6)] == [15, 12, 9, 6, 6, 6]
+
+
+def test_the_loss_is_the_augmented_lagrangian_and_the_multipliers_ascend(model):
+    bank = attach(model, log_alpha=0.3)
+    budget = TargetBudget({"enc-self": 1, "cross": 4}, stiffness=0.02, rate=0.5)
+    budget.multipliers = {"enc-self": 0.25, "cross": -0.5}
+    by_kind = bank.open_prob().by_kind()
+    a, b = by_kind["enc-self"] - 1, by_kind["cross"] - 4
+    assert budget.loss(bank, 0).item() == pytest.approx(0.25 * a - 0.5 * b + 0.01 * (a**2 + b**2), rel=1e-5)
+    budget.update(bank, 0)
+    found = [0.25 + 0.5 * a, -0.5 + 0.5 * b]
+    assert list(budget.multipliers.values()) == pytest.approx(found)
+    assert budget.weight(1) == pytest.approx((sum(found) + 0.02 * (a + b)) / 2)
+
+
+@pytest.mark.parametrize(("start", "heads"), [(2.5, 4), (-2.2, 11)], ids=["from above", "from below"])
+def test_the_expected_heads_come_to_the_target_and_the_best_heads_stay(model, start, heads):
+    bank = attach(model.train(), log_alpha=start, target_heads=heads)
+    budget, worth = TargetBudget(heads, warmup=10), torch.linspace(0.005, 0.05, 18)
+    assert (bank.open_prob().sum() > heads) == (start > 0)
+    optimizer = torch.optim.Adam(bank.parameters(), lr=0.1)
+    torch.manual_seed(0)
+    for step in range(150):
+        assert step > 3 or not budget.is_reached(bank, step)
+        bank.sample()
+        xi = torch.cat([gate() for _, gate in bank.items()])
+        optimizer.zero_grad()
+        (budget.loss(bank, step) - (xi * worth).sum()).backward()
+        optimizer.step()
+        budget.update(bank, step)
+    assert abs(bank.open_prob().sum() - heads) <= 1
+    assert budget.is_reached(bank, 150)
+    chosen = bank.open().flat()
+    assert chosen.sum() == heads
+    assert worth[chosen].mean() > worth[~chosen].mean()
+
+
+def test_its_state_goes_on_where_it_was(model):
+    bank, budget, other = attach(model), TargetBudget(4), TargetBudget(4)
+    budget.update(bank, 0)
+    other.load_state_dict(budget.state_dict())
+    assert other.weight(0) == budget.weight(0) > 0
+    assert torch.equal(other.loss(bank, 1), budget.loss(bank, 1))
+
+
+def test_all_heads_shut_is_no_collapse_where_that_is_the_target(model):
+    bank = attach(model, target_heads=0)
+    assert bank.open().count() == 0
+    assert GateWatch(TargetBudget(0)).observe(5, 1.0, bank) is None
+
+
+@pytest.mark.parametrize("wrong", [{"stiffness": 0.0}, {"rate": -1.0}, {"warmup": -1}])
+def test_numbers_that_lead_nowhere_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected stiffness and rate above 0 and warmup of at least 0"):
+        TargetBudget(4, **wrong)
