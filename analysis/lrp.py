@@ -11,8 +11,8 @@ Two ways lead there:
                      (linear_pass.py). It is the gradient rule, and the limit of the paper's ratio rule
                      without its stabiliser (Ancona et al. 2018). For any model with head sites; the default.
     ratio            the paper's rule, step by step: it shares the relevance of every number among those it
-                     was made of, down to the embeddings. The caller brings this walk, of its own model
-                     (models/lrp_walk.py for our Transformer).
+                     was made of, down to the embeddings. The caller brings this walk
+                     (ratio_walk.py for our Transformer).
 
 Shares are within the layer, in two forms. The paper adds relevances with their sign, and heads that disagree
 cancel; by size, each head counts for what it does either way:

@@ -96,13 +96,13 @@ def importance(config: "FitConfig", model: "Transformer", batches: Sequence["Bat
 def relevances(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
     from benchmarks.product_step import product_step
     from headgates.analysis.lrp import relevance
-    from headgates.models.lrp_walk import Walk
+    from headgates.analysis.ratio_walk import RatioWalk
 
     plain = product_step(copy.deepcopy(model), config.train, "32")
     return {
         PLAIN: lambda: plain.block(batches),
         "gate-gradient": lambda: relevance(model, batches, walk=None, aggregation="sum"),
-        "ratio": lambda: relevance(model, batches, walk=Walk, aggregation="sum"),
+        "ratio": lambda: relevance(model, batches, walk=RatioWalk, aggregation="sum"),
     }
 
 

@@ -118,12 +118,19 @@ class Translation(Task):
         )
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
-        memory, bias = model.encode(batch.source)
-        hidden = model.decode(memory, bias, batch.target_in)
         output, padding = model.output, model.target_specials.padding
         return linear_cross_entropy(
-            hidden, output.weight, batch.target_out, padding=padding, smoothing=smoothing, bias=output.bias
+            self.states(model, batch),
+            output.weight,
+            batch.target_out,
+            padding=padding,
+            smoothing=smoothing,
+            bias=output.bias,
         )
+
+    def states(self, model: Any, batch: Batch) -> Tensor:
+        """The decoder states (B, T, D) of every target position."""
+        return model.decode(*model.encode(batch.source), batch.target_in)
 
     def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
         """Each target token anew, after the given ones before it. None becomes padding, which has no loss."""
@@ -134,17 +141,24 @@ class Translation(Task):
         self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float
     ) -> Tensor:
         with torch.no_grad():
-            dense = teacher.decode(*teacher.encode(batch.source), batch.target_in)
-        hidden = model.decode(*model.encode(batch.source), batch.target_in)
-        how: Any = {
-            "padding": model.target_specials.padding,
-            "smoothing": smoothing,
-            "weight": weight,
-            "temperature": temperature,
-        }
+            taught = self.states(teacher, batch)
         return distilled_cross_entropy(
-            (hidden, model.output), (dense, teacher.output), batch.target_out, **how
+            (self.states(model, batch), model.output),
+            (taught, teacher.output),
+            batch.target_out,
+            padding=model.target_specials.padding,
+            smoothing=smoothing,
+            weight=weight,
+            temperature=temperature,
         )
+
+    def top_logits(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        hidden, real = self.states(model, batch), batch.target_out != model.target_specials.padding
+        best = torch.zeros_like(batch.target_out)
+        with torch.no_grad():  # never all logits at once
+            best[real] = torch.cat([model.output(part).argmax(1) for part in hidden[real].split(256)])
+        top = (hidden * model.output.weight[best]).sum(-1)
+        return (top if model.output.bias is None else top + model.output.bias[best]) * real, real
 
     def validator(self, model: Any) -> TranslationValidator:
         return TranslationValidator(model)

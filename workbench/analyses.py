@@ -14,6 +14,7 @@ name to configs/analyze.py)."""
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headgates.analysis.confidence import Confidence
 from headgates.analysis.lrp import relevance
 from headgates.analysis.positions import Positions
 from headgates.analysis.rare_words import RareWords, token_counts
+from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.results import AnalysisResult
 from headgates.analysis.syntax import CLEAR_NAMES, Syntax, clear_name
 from headgates.configs.analyze import LABELS
@@ -32,9 +34,7 @@ from headgates.data.ranks import wait
 from headgates.data.toy import toy_pairs
 from headgates.data.word_pieces import word_of_piece
 from headgates.gates import KINDS, HeadMap
-from headgates.models.lrp_walk import Walk, top_logits
 from headgates.models.progress import Report
-from headgates.models.translator import Translator
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.folder import plain
 from headgates.workbench.table import read_table, write_table
@@ -159,18 +159,16 @@ def parses_source(analysed: AnalysedModel) -> str | None:
 
 
 def lrp(analysed: AnalysedModel) -> StartedAnalysis:
-    config = analysed.config
+    config, logits = analysed.config, analysed.source.task.top_logits
 
     def finish() -> AnalysisResult:
         shares = relevance(
             analysed.predictor.model,
             analysed.batches("lrp"),
-            walk=Walk if config.lrp_rule == "ratio" else None,
+            walk=partial(RatioWalk, logits=logits) if config.lrp_rule == "ratio" else None,
             aggregation=config.lrp_aggregation,
             kinds=config.kinds,
-            logits=top_logits
-            if isinstance(analysed.predictor, Translator)
-            else analysed.source.task.top_logits,
+            logits=logits,
             ranks=ranks,
         )
         return AnalysisResult(shares.head_maps(), shares.facts())

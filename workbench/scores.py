@@ -16,9 +16,7 @@ from headgates.data import ranks
 from headgates.data.parallel import digest_lines
 from headgates.data.ranks import first
 from headgates.gates import KINDS, HeadMap, find_sites
-from headgates.models.lrp_walk import top_logits
 from headgates.models.progress import Report, say
-from headgates.models.translator import Translator
 from headgates.workbench.source import Lines, Source
 
 
@@ -58,7 +56,7 @@ class ScoreRequest:
     @property
     def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:
         """(model, batch) -> where relevance starts: the largest logits, and which of them are no padding."""
-        return top_logits if isinstance(self.source.predictor, Translator) else self.source.task.top_logits
+        return self.source.task.top_logits
 
 
 def head_scores(name: str, request: ScoreRequest) -> HeadMap:

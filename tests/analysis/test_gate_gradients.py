@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.lrp import relevance
+from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch, collate
 from headgates.gates import SITE_RULES, HeadSite, SiteRule, gate_heads
-from headgates.models.lrp_walk import Walk
 
 
 @pytest.fixture
@@ -149,5 +149,5 @@ def test_relevance_of_a_classifier_is_gradient_times_input_at_its_heads_outputs(
     for name, each in expected.items():
         torch.testing.assert_close(found.head_maps()[name].flat(), each.flatten(), rtol=1e-10, atol=1e-12)
     assert classifier.training
-    with pytest.raises(ValueError, match="walks through a Transformer of ours, got Classifier"):
-        relevance(classifier, [ROWS], walk=Walk)
+    with pytest.raises(ValueError, match="embeddings of our own Transformer, got Classifier"):
+        relevance(classifier, [ROWS], walk=RatioWalk)

@@ -9,11 +9,11 @@ import torch
 
 from headgates.analysis import lrp
 from headgates.analysis.lrp import Relevance, relevance, share, share_signed
+from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import Batch, collate
 from headgates.gates import HeadMap, attach, detach, find_sites, remove
-from headgates.models.lrp_rules import Account, Ratio
-from headgates.models.lrp_walk import Walk
 from headgates.models.transformer import Transformer
+from headgates.tasks.translation import Translation
 
 PAIRS = [
     ([7, 5, 11, 4, 9, 13], [5, 7]),
@@ -25,10 +25,10 @@ PAIRS = [
 
 
 def ratio(eps: float) -> Any:
-    return partial(Walk, rule=Ratio(eps=eps))
+    return partial(RatioWalk, eps=eps)
 
 
-either_rule = pytest.mark.parametrize("rule", [None, Walk])  # the gate's gradient, and the ratio rule
+either_rule = pytest.mark.parametrize("rule", [None, RatioWalk])  # the gate's gradient, and the ratio rule
 exact = pytest.mark.parametrize("rule", [ratio(1e-13), None])
 aggregations = pytest.mark.parametrize("aggregation", ["step", "sum"])
 
@@ -64,7 +64,7 @@ UNEVEN = "encoder.0.enc-self.0", "encoder.0.enc-self.2", "encoder.1.enc-self.1",
 EMPTY = "encoder.1.enc-self", "decoder.1.cross", "decoder.0.dec-self"
 
 
-@pytest.mark.parametrize("rule", [Walk, ratio(0.1)])
+@pytest.mark.parametrize("rule", [RatioWalk, ratio(0.1)])
 @pytest.mark.parametrize(
     ("settings", "gone"),
     [
@@ -135,14 +135,12 @@ def test_the_gates_gradient_is_the_walk_without_its_stabiliser(make_model, chang
         {"norm": "pre", "decoder_mixer": "ssru", "activation": "swish"},
     ],
 )
-def test_the_walk_begins_at_the_models_own_top_logits(make_model, settings):
+def test_a_translation_s_relevance_begins_at_the_models_own_top_logits(make_model, settings):
     model, batch = make_model(**settings), batches()[0]
     logits, real = model(batch.source, batch.target_in), batch.target_out != 0
-    with torch.no_grad():
-        walk = Walk(model, batch)
-    torch.testing.assert_close(walk.logits[real], logits.max(-1).values[real])
-    assert torch.equal(walk.best[real], logits.argmax(-1)[real])
-    assert not walk.logits[~real].any()
+    top, found = Translation().top_logits(model, batch)
+    torch.testing.assert_close(top, logits.max(-1).values * real)
+    assert torch.equal(found, real)
 
 
 @either_rule
@@ -171,7 +169,7 @@ def test_both_aggregations_have_the_same_signed_relevance_and_shares_of_their_ow
     assert not torch.allclose(step.share.flat(), total.share.flat(), rtol=0.001)
 
 
-@pytest.mark.parametrize("rule", [Walk, ratio(0.1), None])
+@pytest.mark.parametrize("rule", [RatioWalk, ratio(0.1), None])
 @aggregations
 def test_heads_that_write_nothing_get_nothing_and_a_head_that_writes_alone_gets_all(
     make_model, rule, aggregation
@@ -251,12 +249,18 @@ def test_training_and_autocast_change_nothing_and_the_model_is_left_as_it_was(ma
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_logit_of_exactly_zero_loses_its_seed_to_eps_and_eps_must_be_positive():
-    zero, books = torch.zeros(1, 1, 1), Account(torch.zeros(1, 1))
-    carried = Ratio().top(zero, zero, torch.zeros(1, 1), torch.zeros(1, 1))(torch.full((1, 1, 1), 2.0), books)
-    assert (float(books.eps), float(carried.abs().sum())) == (2, 0)
+def test_a_logit_of_exactly_zero_loses_its_seed_to_eps_and_eps_must_be_positive(make_model):
+    model, batch = make_model(), batches()[0]
+
+    def nothing(model: Transformer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        top = model(batch.source, batch.target_in).amax(2) * 0
+        return top, top == 0
+
+    books = RatioWalk(model, batch, logits=nothing).back(torch.ones(1, *batch.target_out.shape))
+    assert torch.equal(books.eps, books.seed)
+    assert not books.source.any()
     with pytest.raises(ValueError, match="needs eps > 0"):
-        Ratio(eps=0.0)
+        RatioWalk(model, batch, eps=0.0)
 
 
 @pytest.mark.parametrize(

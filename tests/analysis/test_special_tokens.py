@@ -11,9 +11,9 @@ from headgates.analysis.alignment import Alignment, Entropy
 from headgates.analysis.attention_pass import observe_attention
 from headgates.analysis.lrp import relevance
 from headgates.analysis.rare_words import RareWords
+from headgates.analysis.ratio_walk import RatioWalk
 from headgates.analysis.scores.importance import importance
 from headgates.gates import HeadSite
-from headgates.models.lrp_walk import Walk
 from tests.renumbered import OTHERWISE, PAIRS, SOURCE_VOCAB, batches, twins
 
 every_numbering = pytest.mark.parametrize("specials", OTHERWISE.values(), ids=OTHERWISE)
@@ -77,7 +77,7 @@ def test_importance_is_the_same(specials, absolute):
 
 
 @every_numbering
-@pytest.mark.parametrize("rule", [None, Walk])
+@pytest.mark.parametrize("rule", [None, RatioWalk])
 def test_relevance_is_the_same(specials, rule):
     expected, found = (relevance(each.model, batches(each), walk=rule) for each in twins(specials))
     assert found.steps == expected.steps

@@ -13,7 +13,6 @@ from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.obs import obs
 from headgates.configs.scores import SCORES
 from headgates.gates import HeadMap, HeadSite, find_sites
-from headgates.models.lrp_walk import top_logits
 from headgates.workbench.scores import closed_by, head_scores
 from tests.workbench.test_scores import ENC, dense, random_scores, request_  # noqa: F401 - fixtures
 
@@ -25,7 +24,10 @@ def test_scores_of_the_whole_training_text_are_those_of_their_functions(dense, r
     assert head_scores("fisher", request_) == fisher(model, dense.train_batches(), loss=task.loss)
     assert head_scores("fluctuation", request_) == fluctuation(model, dense.train_batches())
     assert head_scores("confidence", request_) == confidence(model, dense.train_batches())
-    assert head_scores("lrp", request_) == relevance(model, dense.train_batches(200), logits=top_logits).share
+    assert (
+        head_scores("lrp", request_)
+        == relevance(model, dense.train_batches(200), logits=task.top_logits).share
+    )
 
 
 @pytest.mark.parametrize("name", ["obs", "fisher", "fluctuation", "confidence", "lrp"])
