@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +81,12 @@ def attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tenso
     return attention.out_proj(torch.matmul(weights, values).transpose(1, 2).flatten(2))
 
 
+def self_attend(attention: MultiHeadAttention, bias: Tensor, x: Tensor) -> Tensor:
+    if not attention.heads:
+        return attention.out_proj.bias.expand_as(x)
+    return attend(attention, x, *attention.keys_values(x), bias)
+
+
 def go_on(unit: SSRU, x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """The SSRU's output (N, L, D) for x (N, L, D) after earlier states (N, 1, T, D), and all states (N, 1, T
     + L, D), without a loop."""
@@ -120,14 +127,8 @@ class EncoderProgram(nn.Module):
         x = self.embed(source, torch.zeros((), dtype=torch.int64))
         for module in self.layers:
             layer = cast(EncoderLayer, module)
-            h, attention = layer.self_residual.before(x), layer.self_attention
-            y = (
-                attend(attention, h, *attention.keys_values(h), bias)
-                if attention.heads
-                else attention.out_proj.bias.expand_as(x)
-            )
-            x = layer.self_residual.after(x, y)
-            x = layer.feed_residual.after(x, layer.feed_forward(layer.feed_residual.before(x)))
+            x = layer.self_residual(x, partial(self_attend, layer.self_attention, bias))
+            x = layer.feed_residual(x, layer.feed_forward)
         memory = self.norm(x)
         attentions = [cast(MultiHeadAttention, attention) for attention in self.decoder_cross]
         cross = [attention.keys_values(memory) for attention in attentions if attention.heads]
@@ -165,36 +166,58 @@ class DecoderProgram(nn.Module):
         cross_left, past_left, grown = list(cross), list(past), []
         for module in self.layers:
             layer = cast(DecoderLayer, module)
-            h, attention = layer.self_residual.before(x), layer.self_attention
-            if isinstance(attention, SSRU):
-                y, states = go_on(attention, h, past_left.pop(0).flatten(0, 1))
-                grown.append(states.unflatten(0, (sentences, beams)))
-            elif attention.heads:
-                old = past_left.pop(0), past_left.pop(0)
-                both = zip(old, attention.keys_values(h), strict=True)
-                keys, values = (
-                    torch.cat([one.flatten(0, 1), more], dim=2) for one, more in both
-                )  # (N, H, T + L, K)
-                grown += [keys.unflatten(0, (sentences, beams)), values.unflatten(0, (sentences, beams))]
-                y = attend(attention, h, keys, values, causal)
-            else:
-                y = attention.out_proj.bias.expand_as(x)
-            x = layer.self_residual.after(x, y)
-            h, cross_attention = layer.cross_residual.before(x), layer.cross_attention
-            if cross_attention.heads:
-                # the beams of a sentence are query positions of one attention, so its source keys are never
-                # copied
-                h = h.unflatten(0, (sentences, beams)).flatten(1, 2)  # (B, k * L, D)
-                y = attend(cross_attention, h, cross_left.pop(0), cross_left.pop(0), bias)
-                y = y.unflatten(1, (beams, positions)).flatten(0, 1)
-            else:
-                y = cross_attention.out_proj.bias.expand_as(x)
-            x = layer.cross_residual.after(x, y)
-            x = layer.feed_residual.after(x, layer.feed_forward(layer.feed_residual.before(x)))
+            mix = partial(self.mix, layer.self_attention, causal, past_left, grown, (sentences, beams))
+            x = layer.cross_residual(
+                layer.self_residual(x, mix),
+                partial(self.cross, layer.cross_attention, bias, cross_left, (sentences, beams)),
+            )
+            x = layer.feed_residual(x, layer.feed_forward)
         # as one matrix: so ONNX keeps a product with the table itself, which embeds too, and no second,
         # transposed one
         logits = self.output(self.norm(x).flatten(0, 1))
         return logits.view(sentences, beams, positions, -1), *grown
+
+    def mix(
+        self,
+        attention: MultiHeadAttention | SSRU,
+        causal: Tensor,
+        past: list[Tensor],
+        grown: list[Tensor],
+        rows: tuple[int, int],
+        h: Tensor,
+    ) -> Tensor:
+        """The self-attention's output (N, L, D) for h (N, L, D). Its earlier keys and values leave `past`,
+        and the longer ones join `grown`."""
+        if isinstance(attention, SSRU):
+            y, states = go_on(attention, h, past.pop(0).flatten(0, 1))
+            grown.append(states.unflatten(0, rows))
+            return y
+        if not attention.heads:
+            return attention.out_proj.bias.expand_as(h)
+        old = past.pop(0), past.pop(0)
+        keys, values = (
+            torch.cat([one.flatten(0, 1), more], dim=2)
+            for one, more in zip(old, attention.keys_values(h), strict=True)
+        )  # (N, H, T + L, K)
+        grown += [keys.unflatten(0, rows), values.unflatten(0, rows)]
+        return attend(attention, h, keys, values, causal)
+
+    def cross(
+        self,
+        attention: MultiHeadAttention,
+        bias: Tensor,
+        left: list[Tensor],
+        rows: tuple[int, int],
+        h: Tensor,
+    ) -> Tensor:
+        """The cross attention's output (N, L, D) for h (N, L, D)."""
+        if not attention.heads:
+            return attention.out_proj.bias.expand_as(h)
+        positions = h.shape[1]
+        # the beams of a sentence are query positions of one attention, so its source keys are never copied
+        h = h.unflatten(0, rows).flatten(1, 2)  # (B, k * L, D)
+        y = attend(attention, h, left.pop(0), left.pop(0), bias)
+        return y.unflatten(1, (rows[1], positions)).flatten(0, 1)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def translate_by_drafts(
                         (int(numbers[row // len(chosen)]), chosen[row % len(chosen)]) for row in rows.tolist()
                     ]
                     waiting.append((row_keys, started))
-                if sum(len(each) for _, each in waiting) >= WAITING:
+                if sum(len(each) for each, _ in waiting) >= WAITING:
                     decode_waiting(translator, bank, xi, waiting, redone)
         decode_waiting(translator, bank, xi, waiting, redone)
     texts = iter(translator.target_vocab.decode([*drafts, *(ids for row in redone for ids in row.values())]))
@@ -166,9 +166,8 @@ def decode_waiting(
     row_keys = [pair for pairs, _ in waiting for pair in pairs]
     numbers = torch.tensor([ablation for ablation, _ in row_keys], device=translator.device)
     bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
-    for (ablation, line), ids in zip(
-        row_keys, decode_on(translator.model, DecodingStart.join([each for _, each in waiting])), strict=True
-    ):
+    decoded = decode_on(translator.model, [each for _, each in waiting])
+    for (ablation, line), ids in zip(row_keys, decoded, strict=True):
         redone[ablation][line] = ids
     waiting.clear()
 

@@ -6,6 +6,7 @@ Letters: B batch, H heads, K head width, D model width, L query positions, S key
 """
 
 import warnings
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -28,6 +29,7 @@ class MultiHeadAttention(nn.Module):
         self.gate: HeadGate | None = (
             None  # the slot: gates.attach puts a gate here, gates.detach takes it away
         )
+        self.keep: Callable[[Tensor], None] | None = None  # gets the weights (B, H, L, S) of every pass
 
     def split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, H, L, K)
@@ -58,33 +60,26 @@ class MultiHeadAttention(nn.Module):
         *,
         rows: Tensor | None = None,
         span: tuple[int, int] | None = None,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the attention's output (B, L, D) for queries x (B, L, D), and the weights (B, H, L, S) if
-        they are needed, else None.
+    ) -> Tensor:
+        """The attention's output (B, L, D) for queries x (B, L, D).
 
         bias: added to the scores, broadcast to (B, H, L, S); -inf where a key must not be seen. rows (B,),
         span (start, length): the sentence of each row and the positions of the queries, for gates that differ
-        by sentence or
-        position."""
+        by sentence or position."""
         if self.heads == 0:
-            weights = x.new_empty(x.shape[0], 0, x.shape[1], keys.shape[2]) if need_weights else None
-            return self.out_proj.bias.expand_as(x), weights
+            if self.keep is not None:
+                self.keep(x.new_empty(*keys.shape[:2], x.shape[1], keys.shape[2]))
+            return self.out_proj.bias.expand_as(x)
         q = self.split(self.q_proj(x))  # (B, H, L, K)
-        z, weights = attend(q, keys, values, bias, self.dropout, need_weights)
+        z = attend(q, keys, values, bias, self.dropout, self.keep)
         xi = None if self.gate is None else self.gate(rows, span)
-        if xi is not None and xi.dim() > 1:
-            z = gate_heads(z, xi)
-        flat = z.transpose(1, 2).flatten(2)  # (B, L, H * K)
-        if xi is not None and xi.dim() == 1:
-            # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
-            columns = self.out_proj.weight * xi.repeat_interleave(self.head_width).to(
-                self.out_proj.weight.dtype
-            )
-            out = product(flat, columns, self.out_proj.bias)
-        else:
-            out = self.out_proj(flat)
-        return out, weights
+        if xi is None or xi.dim() > 1:
+            z = z if xi is None else gate_heads(z, xi)
+            return self.out_proj(z.transpose(1, 2).flatten(2))
+        # the same product, taken on W_O's columns: H * K by D numbers instead of every position's
+        weight, bias_O = self.out_proj.weight, self.out_proj.bias
+        columns = weight * xi.repeat_interleave(self.head_width).to(weight.dtype)
+        return product(z.transpose(1, 2).flatten(2), columns, bias_O)
 
 
 def linear(inputs: int, outputs: int) -> Linear:

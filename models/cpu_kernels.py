@@ -6,6 +6,7 @@ L query and S key positions; M rows, I inputs, O outputs of a linear layer.
 """
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -78,18 +79,25 @@ def keep_mask(shape: torch.Size, threshold: int, dtype: torch.dtype) -> Tensor:
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, dropout: Dropout, need_weights: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """z = softmax(q k^T / sqrt(K) + bias) v, (B, H, L, K), and the weights (B, H, L, S) if they are needed.
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    dropout: Dropout,
+    keep: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """z = softmax(q k^T / sqrt(K) + bias) v, (B, H, L, K). keep: called with the weights (B, H, L, S).
 
     F.scaled_dot_product_attention, whose backward pass is slow on a CPU for sentences: there two batched
     products and a softmax are taken."""
-    if need_weights or (q.device.type == "cpu" and q.shape[2] <= LONGEST):
+    if keep is not None or (q.device.type == "cpu" and q.shape[2] <= LONGEST):
         weights = attention_weights(q * q.shape[-1] ** -0.5, keys, bias)  # (B, H, L, S)
-        return mixture(dropout(weights), values), weights if need_weights else None
+        if keep is not None:
+            keep(weights)
+        return mixture(dropout(weights), values)
     mask = None if bias is None else bias.to(q.dtype)
     p = dropout.p if dropout.training else 0.0
-    return F.scaled_dot_product_attention(q, keys, values, mask, dropout_p=p), None
+    return F.scaled_dot_product_attention(q, keys, values, mask, dropout_p=p)
 
 
 def attention_weights(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:

@@ -7,10 +7,11 @@ earlier keys and values. Letters: R rows, S source, T target, H heads, K head wi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from headgates.models.decoder_state import DecoderState, KeysValues, position_first
 from headgates.models.search import rule_out
@@ -19,8 +20,7 @@ from headgates.models.transformer import Transformer
 ENDED = 0.25  # share of the open rows that have ended before the buffers are made smaller
 
 
-@dataclass(frozen=True)
-class DecodingStart:
+class DecodingStart(NamedTuple):
     """The decoder state of rows whose drafts were accepted up to a position."""
 
     first: Tensor  # (R,) the first position that is decoded
@@ -30,73 +30,38 @@ class DecodingStart:
     cross: list[KeysValues]  # per decoder layer (R, H, S, K)
     cross_bias: Tensor  # (R, 1, 1, S)
 
-    def __len__(self) -> int:
-        return len(self.first)
-
-    @classmethod
-    def join(cls, starts: Sequence["DecodingStart"]) -> "DecodingStart":
-        """All rows of several starts with the same S and T, in their order."""
-
-        def cat_layers(layers: Sequence[list[KeysValues]]) -> list[KeysValues]:
-            return [
-                (torch.cat([k for k, _ in pairs]), torch.cat([v for _, v in pairs]))
-                for pairs in zip(*layers, strict=True)
-            ]
-
-        first, draft, limits, bias = (
-            torch.cat([getattr(start, name) for start in starts])
-            for name in ("first", "draft", "limits", "cross_bias")
-        )
-        return cls(
-            first,
-            draft,
-            limits,
-            cat_layers([start.past for start in starts]),
-            cat_layers([start.cross for start in starts]),
-            bias,
-        )
-
-    def take(self, rows: Tensor) -> "DecodingStart":
-        past, cross = (
-            [(keys[rows], values[rows]) for keys, values in layers] for layers in (self.past, self.cross)
-        )
-        return DecodingStart(
-            self.first[rows], self.draft[rows], self.limits[rows], past, cross, self.cross_bias[rows]
-        )
-
 
 class RowState(DecoderState):
     """The decoder state of sorted rows: the first `open` are being decoded, the others wait."""
 
     def __init__(self, started: DecodingStart, numbers: Tensor):
         self.all_cross, self.all_bias, self.numbers = started.cross, started.cross_bias, numbers
-        past = [
-            (position_first(keys).contiguous(), position_first(values).contiguous())
-            for keys, values in started.past
-        ]
-        super().__init__([], started.cross_bias, numbers, numbers, [*past], int(started.first[0]))
+        past = tree_map(lambda each: position_first(each).contiguous(), started.past)
+        super().__init__([], started.cross_bias, numbers, numbers, past, int(started.first[0]))
 
     def admit(self, count: int) -> None:
         """Decode the first `count` rows from now on."""
-        self.cross = [(keys[:count], values[:count]) for keys, values in self.all_cross]
+        self.cross = tree_map(lambda each: each[:count], self.all_cross)
         self.cross_bias = self.all_bias[:count]
         self.sentences = self.row_sentences = self.numbers[:count]
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows, open and waiting."""
-        self.all_cross = [(keys[rows], values[rows]) for keys, values in self.all_cross]
-        self.all_bias, self.numbers = self.all_bias[rows], self.numbers[rows]
-        self.past = [past and (past[0][:, rows], past[1][:, rows]) for past in self.past]
+        self.all_cross, self.all_bias, self.numbers = tree_map(
+            lambda each: each[rows], (self.all_cross, self.all_bias, self.numbers)
+        )
+        self.past = tree_map(lambda each: each[:, rows], self.past)
 
 
-def decode_on(model: Transformer, started: DecodingStart) -> list[list[int]]:
+def decode_on(model: Transformer, starts: Sequence[DecodingStart]) -> list[list[int]]:
     """The translation of every row, exactly as greedy search continues its draft from position `first`. Gates
-    are indexed by row."""
+    are indexed by row. starts: with the same S and T; their rows follow each other."""
     specials = model.target_specials
-    order = started.first.argsort(stable=True)
-    rows = started.take(order)
-    limits, first, left = rows.limits, rows.first, torch.arange(len(rows), device=order.device)
-    out = torch.full((len(rows), int(limits.max()) + 1), specials.padding, device=order.device)
+    joined = tree_map(lambda *each: torch.cat(each), *starts)
+    order = joined.first.argsort(stable=True)
+    rows = tree_map(lambda each: each[order], joined)
+    limits, first, left = rows.limits, rows.first, torch.arange(len(order), device=order.device)
+    out = torch.full((len(order), int(limits.max()) + 1), specials.padding, device=order.device)
     width = min(out.shape[1], rows.draft.shape[1])
     out[:, :width] = rows.draft[:, :width]
     done = torch.zeros_like(left, dtype=torch.bool)  # for the rows that are left

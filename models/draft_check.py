@@ -9,21 +9,49 @@ need new logits. Letters: B sentences, A ablations, R = A * B rows (ablation by 
 D model width, V vocabulary, C candidates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadSite
 from headgates.models.decode_on import DecodingStart
 from headgates.models.search import length_limits, rule_out
-from headgates.models.transformer import Trace, Transformer, padding_bias
+from headgates.models.transformer import Transformer, padding_bias
 
 # nats between the two best tokens; below it, one pass and step-by-step decoding may round differently
 MARGIN = 1e-4
 CANDIDATES = 64
 LOGITS = 512  # positions whose (V,) logits are in memory together
+
+
+@contextmanager
+def traced(model: Transformer) -> Iterator[dict[str, list[Any]]]:
+    """What passes over whole sequences meet meanwhile, layer by layer: the inputs (B, L, D) of every
+    "encoder" and "decoder" layer, and the keys and values (B, H, L, K) of self-attention, "past", and of
+    "cross"."""
+    found: dict[str, list[Any]] = {"encoder": [], "decoder": [], "past": [], "cross": []}
+
+    def watch(module: nn.Module, kind: str, what: Any) -> Any:
+        return module.register_forward_pre_hook(lambda _, inputs: found[kind].append(inputs[what]))
+
+    x, keys_values = 0, slice(1, 3)  # of the arguments
+    hooks = [watch(layer, "encoder", x) for layer in model.encoder.layers]
+    for layer in model.decoder.layers:
+        hooks += [
+            watch(layer, "decoder", x),
+            watch(layer.self_attention, "past", keys_values),
+            watch(layer.cross_attention, "cross", keys_values),
+        ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def farthest_distances(model: Transformer, drafts: list[list[int]]) -> Tensor:
@@ -61,11 +89,9 @@ class Drafts:
         self.target = pad(drafts, self.specials, end=True).to(source.device)  # (B, T)
         self.bias = padding_bias(source, model.source_specials.padding)
         self.limits = length_limits(model, source, max_ratio, max_extra)  # (B,)
-        self.encoder, self.decoder = Trace(), Trace()
-        self.memory = model.encoder(model.embed(source, "source"), self.bias, trace=self.encoder)
-        self.hidden = model.decoder(
-            model.embed(self.target_in, "target"), self.memory, self.bias, trace=self.decoder
-        )  # (B, T, D)
+        with traced(model) as self.trace:
+            memory = model.encoder(model.embed(source, "source"), self.bias)
+            self.hidden = model.decoder(model.embed(self.target_in, "target"), memory, self.bias)  # (B, T, D)
         positions = torch.arange(1, self.target.shape[1] + 1, device=source.device)
         # beyond the draft there is nothing to check; at a row's limit its end is forced, and so may its
         # beginning be
@@ -121,28 +147,26 @@ class Drafts:
                 for site in bank.sites
             }
         )
-        bias, trace = to_rows(self.bias), Trace()
-        if stack == "encoder":
-            memory = self.model.encoder(to_rows(self.encoder.inputs[layer]), bias, first=layer)
-            hidden = self.model.decoder(to_rows(self.decoder.inputs[0]), memory, bias, trace=trace)
-            layer = 0
-        else:
-            cross = [
-                (to_rows(keys), to_rows(values)) if i >= layer else (keys, values)
-                for i, (keys, values) in enumerate(self.decoder.cross)
-            ]
-            hidden = self.model.decoder(
-                to_rows(self.decoder.inputs[layer]), cross, bias, first=layer, trace=trace
-            )
+        model, before, bias = self.model, self.trace, to_rows(self.bias)
+        start = layer if stack == "decoder" else 0  # the decoder layer from which on states differ
+        inputs = to_rows(before["decoder"][start])
+        with traced(model) as trace:
+            if stack == "encoder":
+                memory = model.encoder(to_rows(before["encoder"][layer]), bias, first=layer)
+                hidden = model.decoder(inputs, memory, bias)
+            else:
+                cross = [
+                    tree_map(to_rows, pair) if i >= layer else pair for i, pair in enumerate(before["cross"])
+                ]
+                hidden = model.decoder(inputs, cross, bias, first=layer)
         first = self.first_differences(hidden.unflatten(0, (times, sentences))).flatten()
         rows = (first >= 0).nonzero().flatten()
         if not len(rows):
             return rows, None
         b = rows % sentences
         past, cross = (
-            [(keys[b], values[b]) for keys, values in before[:layer]]
-            + [(keys[rows], values[rows]) for keys, values in after]
-            for before, after in ((self.decoder.past, trace.past), (self.decoder.cross, trace.cross))
+            [(k[b], v[b]) for k, v in before[kind][:start]] + [(k[rows], v[rows]) for k, v in trace[kind]]
+            for kind in ("past", "cross")
         )
         return rows, DecodingStart(first[rows], self.target_in[b], self.limits[b], past, cross, self.bias[b])
 

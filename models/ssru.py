@@ -18,10 +18,8 @@ from headgates.models.cpu_kernels import Linear
 class SSRU(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
-        self.forget, self.update = (
-            Linear(d_model, d_model),
-            Linear(d_model, d_model, bias=False),
-        )  # W_f and b_f, W
+        self.forget, self.update = Linear(d_model, d_model), Linear(d_model, d_model, bias=False)
+        # W_f and b_f, W
 
     def keys_values(self, x: Tensor, newest: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The states (B, 1, L, D) of x (B, L, D), and values (B, 1, L, 0). newest (B, 1, 1, D): the state
@@ -46,11 +44,9 @@ class SSRU(nn.Module):
         *,
         rows: Tensor | None = None,
         span: tuple[int, int] | None = None,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, None]:
-        """Return relu of the last L states (B, L, D), and no weights. What an attention is told besides is
-        not needed."""
-        return F.relu(keys[:, 0, -x.shape[1] :]), None
+    ) -> Tensor:
+        """relu of the last L states (B, L, D). What an attention gets besides is not needed."""
+        return F.relu(keys[:, 0, -x.shape[1] :])
 
 
 def decays(log_f: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ T target positions, D model width, V vocabulary.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -40,7 +41,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(norm(x)) (pre) or norm(x + f(x)) (post): `before` and `after` stand around f."""
+    """x + f(norm(x)) (pre) or norm(x + f(x)) (post)."""
 
     def __init__(self, config: ModelConfig, stack: str):
         super().__init__()
@@ -48,11 +49,9 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
         self.dropout = Dropout(config.dropout)
 
-    def before(self, x: Tensor) -> Tensor:
-        return self.norm(x) if self.pre else x
-
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
-        x = x + self.dropout(y).to(x.dtype)  # a sum of two types goes number by number on a CPU
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+        y = self.dropout(f(self.norm(x) if self.pre else x))
+        x = x + y.to(x.dtype)  # a sum of two types goes number by number on a CPU
         return x if self.pre else self.norm(x)
 
 
@@ -62,29 +61,24 @@ class EncoderLayer(nn.Module):
         width = config.d_model // config.heads
         self.self_attention = MultiHeadAttention(config.d_model, heads, width, config.attention_dropout)
         self.feed_forward = FeedForward(config.d_model, config.ffn, config.dropout, config.activation)
-        self.self_residual, self.feed_residual = Residual(config, "encoder"), Residual(config, "encoder")
+        self.self_residual, self.feed_residual = (Residual(config, "encoder") for _ in range(2))
 
-    def forward(self, x: Tensor, bias: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        h = self.self_residual.before(x)
-        y, weights = self.self_attention(
-            h, *self.self_attention.keys_values(h), bias, need_weights=need_weights
-        )
-        x = self.self_residual.after(x, y)
-        return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))), weights
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        attend = self.self_attention
+        x = self.self_residual(x, lambda h: attend(h, *attend.keys_values(h), bias))
+        return self.feed_residual(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, self_heads: int, cross_heads: int):
         super().__init__()
-        width = config.d_model // config.heads_of_decoder
+        sizes = config.d_model // config.heads_of_decoder, config.attention_dropout
         self.self_attention: Any = (  # either, told apart by isinstance
             SSRU(config.d_model)
             if config.decoder_mixer == "ssru"
-            else MultiHeadAttention(config.d_model, self_heads, width, config.attention_dropout)
+            else MultiHeadAttention(config.d_model, self_heads, *sizes)
         )
-        self.cross_attention = MultiHeadAttention(
-            config.d_model, cross_heads, width, config.attention_dropout
-        )
+        self.cross_attention = MultiHeadAttention(config.d_model, cross_heads, *sizes)
         self.feed_forward = FeedForward(
             config.d_model, config.decoder_ffn or config.ffn, config.dropout, config.activation
         )
@@ -92,56 +86,34 @@ class DecoderLayer(nn.Module):
             Residual(config, "decoder") for _ in range(3)
         )
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: "Tensor | KeysValues",
-        self_bias: Tensor,
-        cross_bias: Tensor,
-        need_weights: bool = False,
-        trace: "Trace | None" = None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        h = self.self_residual.before(x)
-        past = self.self_attention.keys_values(h)
-        y, self_weights = self.self_attention(h, *past, self_bias, need_weights=need_weights)
-        x = self.self_residual.after(x, y)
-        h = self.cross_residual.before(x)
+    def forward(self, x: Tensor, memory: Tensor | KeysValues, causal: Tensor, bias: Tensor) -> Tensor:
+        """The layer's output for whole sequences x (B, T, D). memory: (B, S, D), or its keys and values."""
+        mix = self.self_attention
         cross = self.cross_attention.keys_values(memory) if isinstance(memory, Tensor) else memory
-        y, cross_weights = self.cross_attention(h, *cross, cross_bias, need_weights=need_weights)
-        x = self.cross_residual.after(x, y)
-        if trace is not None:
-            trace.past.append(past)
-            trace.cross.append(cross)
-        return (
-            self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x))),
-            self_weights,
-            cross_weights,
-        )
+        x = self.self_residual(x, lambda h: mix(h, *mix.keys_values(h), causal))
+        x = self.cross_residual(x, lambda h: self.cross_attention(h, *cross, bias))
+        return self.feed_residual(x, self.feed_forward)
 
     def step(self, x: Tensor, state: DecoderState, layer: int) -> Tensor:
-        """Return the layer's output for one new position of every row, x (N, 1, D); `state` has the earlier
-        keys and values."""
+        """The layer's output for one new position of every row, x (N, 1, D); `state` has the earlier keys and
+        values."""
         span = (state.length, 1)
-        h, mixer = self.self_residual.before(x), self.self_attention
-        new = mixer.keys_values(h, state.newest(layer)) if isinstance(mixer, SSRU) else mixer.keys_values(h)
-        keys, values = state.grow(layer, *new)
-        y, _ = mixer(h, keys, values, rows=state.row_sentences, span=span)
-        x = self.self_residual.after(x, y)
-        # the beams of a sentence are query positions of one attention, so its source keys are never copied
-        h = self.cross_residual.before(x).view(len(state.sentences), -1, x.shape[-1])  # (B, N / B, D)
-        y, _ = self.cross_attention(h, *state.cross[layer], state.cross_bias, rows=state.sentences, span=span)
-        x = self.cross_residual.after(x, y.view_as(x))
-        return self.feed_residual.after(x, self.feed_forward(self.feed_residual.before(x)))
 
+        def mix(h: Tensor) -> Tensor:
+            mixer = self.self_attention
+            before = (state.newest(layer),) if isinstance(mixer, SSRU) else ()
+            keys, values = state.grow(layer, *mixer.keys_values(h, *before))
+            return mixer(h, keys, values, rows=state.row_sentences, span=span)
 
-@dataclass
-class Trace:
-    """The inputs, keys and values of every layer in a pass over whole sequences, from which another pass can
-    start at a later layer."""
+        def cross(h: Tensor) -> Tensor:
+            # the beams of a sentence are query positions of one attention, so its source keys are not copied
+            h = h.view(len(state.sentences), -1, h.shape[-1])  # (B, N / B, D)
+            keys, values = state.cross[layer]
+            y = self.cross_attention(h, keys, values, state.cross_bias, rows=state.sentences, span=span)
+            return y.view_as(x)
 
-    inputs: list[Tensor] = field(default_factory=list)  # (B, L, D)
-    past: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, T, K) of self-attention
-    cross: list[KeysValues] = field(default_factory=list)  # decoder: k, v (B, H, S, K) of cross-attention
+        x = self.cross_residual(self.self_residual(x, mix), cross)
+        return self.feed_residual(x, self.feed_forward)
 
 
 class Encoder(nn.Module):
@@ -151,73 +123,42 @@ class Encoder(nn.Module):
             EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads))
             for i in range(config.encoder_layers)
         )
-        self.norm = (
-            nn.LayerNorm(config.d_model, config.norm_eps)
-            if config.has_final_norm("encoder")
-            else nn.Identity()
-        )
+        self.norm = final_norm(config, "encoder")
 
-    def forward(
-        self,
-        x: Tensor,
-        bias: Tensor,
-        *,
-        first: int = 0,
-        weights: Weights | None = None,
-        trace: Trace | None = None,
-    ) -> Tensor:
-        """Return the memory (B, S, D), given the input x (B, S, D) of layer `first`."""
-        for i, layer in list(enumerate(self.layers))[first:]:
-            if trace is not None:
-                trace.inputs.append(x)
-            x, seen = layer(x, bias, weights is not None)
-            if weights is not None:
-                weights[f"encoder.{i}.enc-self"] = seen
+    def forward(self, x: Tensor, bias: Tensor, *, first: int = 0) -> Tensor:
+        """The memory (B, S, D), given the input x (B, S, D) of layer `first`."""
+        for layer in list(self.layers)[first:]:
+            x = layer(x, bias)
         return self.norm(x)
 
 
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
-        whole = config.heads_of_decoder
+        unpruned = config.heads_of_decoder
         self.layers = nn.ModuleList(
             DecoderLayer(
-                config, heads.get(f"decoder.{i}.dec-self", whole), heads.get(f"decoder.{i}.cross", whole)
+                config, *(heads.get(f"decoder.{i}.{kind}", unpruned) for kind in ("dec-self", "cross"))
             )
             for i in range(config.decoder_layers)
         )
-        self.norm = (
-            nn.LayerNorm(config.d_model, config.norm_eps)
-            if config.has_final_norm("decoder")
-            else nn.Identity()
-        )
+        self.norm = final_norm(config, "decoder")
 
     def forward(
-        self,
-        x: Tensor,
-        memory: "Tensor | list[KeysValues]",
-        bias: Tensor,
-        *,
-        first: int = 0,
-        weights: Weights | None = None,
-        trace: Trace | None = None,
+        self, x: Tensor, memory: Tensor | list[KeysValues], bias: Tensor, *, first: int = 0
     ) -> Tensor:
-        """Return the normed states (B, T, D), given the input x (B, T, D) of layer `first`.
+        """The normed states (B, T, D), given the input x (B, T, D) of layer `first`.
 
         memory: (B, S, D), or the keys and values that every layer computes from it."""
         length = x.shape[1]
         causal = torch.full((length, length), -torch.inf, device=x.device).triu(1)
         for i, layer in list(enumerate(self.layers))[first:]:
-            if trace is not None:
-                trace.inputs.append(x)
-            source = memory if isinstance(memory, Tensor) else memory[i]
-            x, self_seen, cross_seen = layer(x, source, causal, bias, weights is not None, trace)
-            if weights is not None:
-                seen = {f"decoder.{i}.dec-self": self_seen, f"decoder.{i}.cross": cross_seen}
-                weights.update(
-                    {site: each for site, each in seen.items() if each is not None}
-                )  # an SSRU has none
+            x = layer(x, memory if isinstance(memory, Tensor) else memory[i], causal, bias)
         return self.norm(x)
+
+
+def final_norm(config: ModelConfig, stack: str) -> nn.Module:
+    return nn.LayerNorm(config.d_model, config.norm_eps) if config.has_final_norm(stack) else nn.Identity()
 
 
 class Transformer(nn.Module):
@@ -319,20 +260,21 @@ class Transformer(nn.Module):
         return x + positions
 
     def encode(self, source: Tensor, weights: Weights | None = None) -> tuple[Tensor, Tensor]:
-        """Return the memory (B, S, D) and the additive mask of its padding (B, 1, 1, S). `weights` is filled
-        as in `forward`."""
+        """The memory (B, S, D) and the additive mask of its padding (B, 1, 1, S); weights as in `forward`."""
         bias = padding_bias(source, self.source_specials.padding)
-        return self.encoder(self.embed(source, "source"), bias, weights=weights), bias
+        with kept_weights(self, weights):
+            return self.encoder(self.embed(source, "source"), bias), bias
 
     def decode(
         self, memory: Tensor, bias: Tensor, target_in: Tensor, weights: Weights | None = None
     ) -> Tensor:
-        """Return the normed decoder states (B, T, D), to which `output` is applied."""
-        return self.decoder(self.embed(target_in, "target"), memory, bias, weights=weights)
+        """The normed decoder states (B, T, D), to which `output` is applied."""
+        with kept_weights(self, weights):
+            return self.decoder(self.embed(target_in, "target"), memory, bias)
 
     def forward(self, source: Tensor, target_in: Tensor, weights: Weights | None = None) -> Tensor:
-        """Return the logits (B, T, V), and fill `weights`, if given, with the attention weights (B, H, L, S)
-        of every site."""
+        """The logits (B, T, V). `weights`, if given, is filled with the attention weights (B, H, L, S) of
+        every site."""
         memory, bias = self.encode(source, weights)
         return self.output(self.decode(memory, bias, target_in, weights))
 
@@ -353,6 +295,19 @@ class Transformer(nn.Module):
             x = cast(DecoderLayer, layer).step(x, state, i)
         state.length += 1
         return self.output(self.decoder.norm(x)).squeeze(1)
+
+
+@contextmanager
+def kept_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
+    """Meanwhile every attention puts its weights (B, H, L, S) into `weights`, unless that is None."""
+    sites = {} if weights is None else find_sites(model)
+    for site, attention in sites.items():
+        attention.keep = partial(weights.__setitem__, site.name)
+    try:
+        yield
+    finally:
+        for attention in sites.values():
+            attention.keep = None
 
 
 def padding_bias(ids: Tensor, padding: int) -> Tensor:

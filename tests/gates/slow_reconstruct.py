@@ -156,7 +156,7 @@ def streams(model, batches, name: str, where=None) -> tuple[np.ndarray, np.ndarr
             return x + y if residual.pre else residual.norm(x + y)
 
         def attend(attention, memory, bias):
-            return lambda h: attention(h, *attention.keys_values(h if memory is None else memory), bias)[0]
+            return lambda h: attention(h, *attention.keys_values(h if memory is None else memory), bias)
 
         source, target_in = batch
         padding = torch.zeros(source.shape).masked_fill(source == 0, -torch.inf)[:, None, None]
