@@ -125,13 +125,13 @@ def observe_attention(
     with evaluation_mode(model):
         for batch in batches:
             batch = on_device(batch, device)
-            weights = recorded(model, batch, modules)
             if isinstance(batch, Mapping):
                 pair = numbered_pair(model, batch, number)
                 source = target = OtherIds(torch.tensor(special_ids, dtype=torch.int64, device=device))
             else:
                 pair, source, target = batch, model.source_specials, model.target_specials
             number += len(pair.source)
+            weights = recorded(model, batch, modules)
             # (B, L) by kind: the padding of the queries
             of_source, of_target = pair.source == source.padding, pair.target_out == target.padding
             shown = {

@@ -4,6 +4,7 @@ query after the other."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from headgates.configs.schema import ModelConfig
@@ -85,13 +86,9 @@ def looks(model: Transformer, pairs: Sequence[Pair], exclude: str = "both") -> I
                         continue
                     row = {
                         j: float(each[0, head, i, j])
-                        for j in range(len(keys))
-                        if "dec-self" not in site or j <= i
-                    }
-                    row = {
-                        j: weight
-                        for j, weight in row.items()
-                        if exclude in ("none", "query") or keys[j] not in (BOS, EOS)
+                        for j, key in enumerate(keys)
+                        if ("dec-self" not in site or j <= i)
+                        and (exclude in ("none", "query") or key not in (BOS, EOS))
                     }
                     if row:
                         yield Look(site, head, number, i, row)
@@ -99,14 +96,14 @@ def looks(model: Transformer, pairs: Sequence[Pair], exclude: str = "both") -> I
 
 def mean_map(values: dict[tuple[str, int], list[float]]) -> HeadMap:
     """The mean of each head's values."""
-    sizes: dict[str, int] = {}
-    for site, head in values:
-        sizes[site] = max(sizes.get(site, 0), head + 1)
-    rows = {
-        site: [sum(values[site, head]) / len(values[site, head]) for head in range(size)]
-        for site, size in sizes.items()
-    }
+    rows: dict[str, list[float]] = {}
+    for site, head in sorted(values):
+        rows.setdefault(site, []).append(sum(values[site, head]) / len(values[site, head]))
     return HeadMap({HeadSite.parse(site, len(row)): row for site, row in rows.items()})
+
+
+# every reading of `exclude`, with batches of one size or another
+readings = pytest.mark.parametrize(("exclude", "size"), [("both", 1), ("query", 3), ("key", 8), ("none", 3)])
 
 
 def assert_equal(ours: HeadMap, loop: HeadMap) -> None:

@@ -1,15 +1,32 @@
-"""What observers are shown, and that the model does not notice."""
+"""What observers are shown, and that the model does not notice; confidence, the simplest of them; models that
+are not ours."""
+
+from collections import defaultdict
 
 import pytest
 import torch
+from torch import nn
 
-from headgates.analysis.attention_pass import AttentionBatch, check_exclude, observe_attention
+from headgates.analysis.attention_pass import AttentionBatch, HeadMeans, check_exclude, observe_attention
+from headgates.analysis.confidence import Confidence, confidence
+from headgates.analysis.positions import Positions
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, HeadSite, find_sites, remove
-from tests.analysis.one_by_one import VOCAB, in_batches, looks, random_model, random_pairs
+from tests.analysis.one_by_one import (
+    VOCAB,
+    assert_equal,
+    in_batches,
+    looks,
+    mean_map,
+    random_model,
+    random_pairs,
+    readings,
+)
+from tests.gates.families import BY_NAME
 from tests.worlds.seen_attention import seen_attention
 
 PAD = SpecialTokens().padding
+BATCHES = in_batches(random_pairs(), 3)
 
 
 class Keep:
@@ -20,132 +37,98 @@ class Keep:
         self.seen.append(seen)
 
 
-def shown(model, batches, **options) -> list[AttentionBatch]:
-    keep = Keep()
-    observe_attention(model, batches, [keep], **options)
+def shown(model, batches=BATCHES, **options) -> list[AttentionBatch]:
+    keep, other = Keep(), Keep()
+    observe_attention(model, batches, [keep, other], **options)
+    assert all(one is two for one, two in zip(keep.seen, other.seen, strict=True))
     return keep.seen
 
 
-def test_every_observer_sees_every_batch_with_the_weights_of_a_plain_forward():
-    model, batches = random_model(), in_batches(random_pairs(), 3)
-    first, second = Keep(), Keep()
-    observe_attention(model, batches, [first, second])
-    assert [seen.batch.index.tolist() for seen in first.seen] == [batch.index.tolist() for batch in batches]
-    assert all(one is two for one, two in zip(first.seen, second.seen, strict=True))
-    for seen, batch in zip(first.seen, batches, strict=True):
-        plain = {}
+def test_every_batch_is_shown_with_the_weights_of_a_plain_forward_and_none_at_padding():
+    model = random_model()
+    for seen, batch in zip(shown(model), BATCHES, strict=True):
+        assert torch.equal(seen.batch.index, batch.index)
+        plain, source, target = {}, batch.source == PAD, batch.target_in == PAD
         with torch.no_grad():
             model(batch.source, batch.target_in, plain)
         for site, weights in seen.weights.items():
-            queries = (batch.source if site.kind == "enc-self" else batch.target_in) != PAD
-            assert weights.dtype == torch.float32
-            torch.testing.assert_close(
-                weights.transpose(1, 2)[queries], plain[site.name].transpose(1, 2)[queries], rtol=0, atol=0
-            )
-
-
-def test_padding_has_no_weight_as_a_key_or_as_a_query():
-    for seen in shown(random_model(), in_batches(random_pairs(), 8)):
-        source, target = seen.batch.source == PAD, seen.batch.target_in == PAD
-        assert source.any()
-        assert target.any()
-        for site, weights in seen.weights.items():
-            queries, keys = (
-                (source if site.kind == "enc-self" else target),
-                (target if site.kind == "dec-self" else source),
-            )
-            assert (weights.transpose(1, 2)[queries] == 0).all()
-            assert (weights.permute(0, 3, 1, 2)[keys] == 0).all()
-            totals = weights.sum(3).transpose(1, 2)[~queries]
-            torch.testing.assert_close(totals, torch.ones_like(totals))
+            queries = source if site.kind == "enc-self" else target
+            keys = target if site.kind == "dec-self" else source
+            by_query, theirs = (each.transpose(1, 2) for each in (weights, plain[site.name]))
+            assert torch.equal(by_query[~queries], theirs[~queries])
+            assert not by_query[queries].any()
+            assert not weights.permute(0, 3, 1, 2)[keys].any()
 
 
 def test_only_the_kinds_asked_for_are_shown_and_the_decoder_rests_for_the_encoder_alone(monkeypatch):
-    model, batches = random_model(), in_batches(random_pairs(), 8)
-    assert {site.kind for site in shown(model, batches, kinds=["cross", "enc-self"])[0].weights} == {
-        "cross",
-        "enc-self",
-    }
+    model = random_model()
+    kinds = {site.kind for site in shown(model, kinds=["cross", "enc-self"])[0].weights}
+    assert kinds == {"cross", "enc-self"}
     monkeypatch.setattr(type(model), "decode", None)
-    assert {site.kind for site in shown(model, batches, kinds=["enc-self"])[0].weights} == {"enc-self"}
+    assert {site.kind for site in shown(model, kinds=["enc-self"])[0].weights} == {"enc-self"}
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_the_model_is_left_as_it_was_even_by_an_observer_that_fails(broken):
+def test_the_model_is_left_as_it_was_even_by_an_observer_that_fails():
     model = random_model().train()
     model.encoder.eval()
-    modes = {name: module.training for name, module in model.named_modules()}
+    modes = [module.training for module in model.modules()]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
     class Observer:
         def add(self, seen: AttentionBatch) -> None:
             assert not any(module.training for module in model.modules())
-            if broken:
-                raise RuntimeError("the disk is full")
+            raise RuntimeError("the disk is full")
 
-    if broken:
-        with pytest.raises(RuntimeError, match="the disk is full"):
-            observe_attention(model, in_batches(random_pairs(), 3), [Observer()])
-    else:
-        observe_attention(model, in_batches(random_pairs(), 3), [Observer()])
-    assert {name: module.training for name, module in model.named_modules()} == modes
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        observe_attention(model, BATCHES, [Observer()])
+    assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert all(parameter.requires_grad for parameter in model.parameters() if parameter.numel())
 
 
 def test_a_model_whose_positions_grew_while_recording_can_still_be_trained():
     model = random_model()
-    observe_attention(model, in_batches([(list(range(4, 24)) * 20, [5])], 1), [Keep()])
-    batch = in_batches(random_pairs(), 8)[0]
-    model.train()(batch.source, batch.target_in).sum().backward()
+    shown(model, in_batches([(list(range(4, 24)) * 20, [5])], 1))
+    model.train()(BATCHES[0].source, BATCHES[0].target_in).sum().backward()
     assert model.output.weight.grad is not None
 
 
-def test_no_batch_is_refused():
-    with pytest.raises(ValueError, match="got no batch"):
-        observe_attention(random_model(), iter(()), [Keep()])
-
-
-def test_kinds_without_a_head_and_unknown_kinds_are_refused():
+def test_what_cannot_be_observed_is_refused():
     model = random_model()
+    with pytest.raises(ValueError, match="got no batch"):
+        shown(model, [])
+    with pytest.raises(ValueError, match="did you mean 'cross'"):
+        shown(model, kinds=["crosss"])
     remove(model, HeadMap({site: [True] * site.heads for site in find_sites(model) if site.kind == "cross"}))
     with pytest.raises(ValueError, match="no heads of the kinds cross"):
-        observe_attention(model, in_batches(random_pairs(), 3), [Keep()], kinds=["cross"])
-    with pytest.raises(ValueError, match="did you mean 'cross'"):
-        observe_attention(model, in_batches(random_pairs(), 3), [Keep()], kinds=["crosss"])
+        shown(model, kinds=["cross"])
+    with pytest.raises(ValueError, match="did you mean 'query'"):
+        check_exclude("querys")
+    with pytest.raises(ValueError, match="anything has nothing to count"):
+        HeadMeans("anything").head_map()
 
 
-@pytest.mark.parametrize("exclude", ["both", "query", "key", "none"])
-@pytest.mark.parametrize("size", [1, 3, 8])
+@readings
 def test_the_strongest_keys_are_those_of_one_sentence_and_one_query_at_a_time(exclude, size):
     model, pairs = random_model(), random_pairs()
     slow = {(look.site, look.head, look.pair, look.query): look for look in looks(model, pairs, exclude)}
-    found = 0
     for seen in shown(model, in_batches(pairs, size)):
         for site in seen.weights:
             strongest = seen.strongest(site, exclude)
-            assert seen.strongest(site, exclude) is strongest
             numbers = seen.batch.index[strongest.pair].tolist()
             for n, (pair, query) in enumerate(zip(numbers, strongest.query.tolist(), strict=True)):
                 for head in range(site.heads):
-                    look = slow[site.name, head, pair, query]
+                    look = slow.pop((site.name, head, pair, query))
                     assert int(strongest.key[n, head]) == look.argmax
-                    assert float(strongest.weight[n, head]) == pytest.approx(
-                        max(look.keys.values()), rel=1e-5
-                    )
-                    found += 1
-    assert found == len(slow)
+                    assert float(strongest.weight[n, head]) == pytest.approx(look.keys[look.argmax], rel=1e-5)
+    assert not slow
 
 
 def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_never_padding():
     batch = in_batches([([5, 6, 7], [5]), ([VOCAB - 1], [5])], 2)[0]  # sources (2, 4)
+    weights = torch.zeros(2, 1, 4, 4)
+    weights[0, 0] = torch.tensor([[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0]] + [[0.25] * 4] * 2)
+    weights[1, 0, :2, 1] = 1.0
     site = HeadSite.at("enc-self", 0, 1)
-    weights = torch.tensor(
-        [
-            [[[0.2, 0.3, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0]] + [[0.25] * 4] * 2],
-            [[[0.0, 1.0, 0, 0]] * 2 + [[0.0] * 4] * 2],
-        ]
-    )
     seen = seen_attention(batch, {site: weights})
     assert seen.strongest(site, "both").key.flatten().tolist() == [1, 0, 0, 0]
     assert seen.strongest(site, "none").key.flatten().tolist() == [1, 3, 0, 0, 1, 1]
@@ -160,7 +143,78 @@ def test_where_all_weight_is_on_the_beginning_the_strongest_is_still_a_token():
     assert seen.strongest(site, "query").key.tolist() == [[0], [0]]
 
 
-def test_an_unknown_reading_is_refused_with_the_nearest():
-    assert check_exclude("key") == "key"
-    with pytest.raises(ValueError, match="did you mean 'query'"):
-        check_exclude("querys")
+@readings
+def test_confidence_is_the_mean_over_tokens_of_the_largest_weight(exclude, size):
+    model, pairs, values = random_model(), random_pairs(), defaultdict(list)
+    for look in looks(model, pairs, exclude):
+        values[look.site, look.head].append(max(look.keys.values()))
+    observer = Confidence(exclude)
+    for batch in in_batches(pairs, size):  # in several passes
+        observe_attention(model, [batch], [observer])
+    assert_equal(observer.head_map(), mean_map(values))
+    if exclude == "both":
+        assert_equal(confidence(model, BATCHES), observer.head_map())
+
+
+# --- models that are not ours
+
+
+def eager(name: str) -> nn.Module:
+    model = BY_NAME[name].model()
+    model.set_attn_implementation("eager")
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "T5"])
+def test_attention_of_hugging_faces_models_is_what_they_output(name):
+    model = eager(name)
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]])
+    mask = (ids != 0).long()
+    labels = torch.tensor([[4, 5, 1], [7, 1, -100]])
+    batch = {"input_ids": ids, "attention_mask": mask, **({"labels": labels} if name == "T5" else {})}
+    (seen,) = shown(model, [batch], special_ids=[8])
+    output = model(**batch, output_attentions=True)
+    named = {"enc-self": "encoder_attentions", "dec-self": "decoder_attentions", "cross": "cross_attentions"}
+    for site, weights in seen.weights.items():
+        theirs = output[named[site.kind] if name == "T5" else "attentions"][site.layer]
+        real = mask.bool() if site.kind == "enc-self" or name != "T5" else labels != -100  # (B, L)
+        by_query = weights.transpose(1, 2)
+        torch.testing.assert_close(by_query[real], theirs.transpose(1, 2)[real])
+        assert not by_query[~real].any()
+    kind = "dec-self" if name == "GPT-2" else "enc-self"
+    assert seen.visible(kind, "none").any(2).sum() == 6
+    assert seen.visible(kind, "query").any(2).sum() == 5  # but for the special one
+    if name == "T5":
+        assert seen.visible("cross", "none").any(2).tolist() == (labels != -100).tolist()
+    assert confidence(model, [batch, batch]).flat().min() > 0
+
+
+@pytest.mark.slow
+def test_attention_of_torchs_own_is_observed_and_what_has_none_is_named():
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(11, 12)
+            layer = nn.TransformerEncoderLayer(12, 3, 7, batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.encoder(self.embedding(input_ids))
+
+    model, batch = Encoder().eval(), {"input_ids": torch.tensor([[5, 6, 7, 8]])}
+    seen = shown(model, [batch, batch])
+    assert [each.batch.index.tolist() for each in seen] == [[0], [1]]
+    first, *_ = seen[0].weights.values()
+    x = model.embedding(batch["input_ids"])
+    expected = model.encoder.layers[0].self_attn(x, x, x, average_attn_weights=False)[1]
+    torch.testing.assert_close(first, expected)
+    positions = Positions()
+    observe_attention(model, [batch], [positions])
+    assert positions.best().share.heads_total == 6
+    with pytest.raises(ValueError, match="expected input_ids, the batch has"):
+        shown(model, [{"pixels": torch.ones(2)}])
+    flash = BY_NAME["BERT"].model()
+    flash.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match=r"encoder\.0\.enc-self: .* attn_implementation='eager'"):
+        shown(flash, [batch])

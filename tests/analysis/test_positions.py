@@ -5,92 +5,63 @@ from collections import Counter
 import pytest
 import torch
 
-from headgates.analysis.attention_pass import AttentionBatch, observe_attention
-from headgates.analysis.positions import THRESHOLD, Positions
-from headgates.data.batch import collate
+from headgates.analysis.attention_pass import observe_attention
+from headgates.analysis.positions import THRESHOLD, BestOffset, Positions
 from headgates.gates import HeadSite
-from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs
+from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs, readings
 from tests.worlds.seen_attention import seen_attention
 
-SITE = HeadSite.at("enc-self", 0, 2)
 
-
-def slow(model, pairs, exclude):
-    """(looks at each offset, queries with a key there, queries) of each head."""
+@readings
+@pytest.mark.parametrize("edges", ["inside", "all"])
+def test_every_offset_has_the_share_of_a_slow_count_and_the_best_is_chosen_of_them(exclude, size, edges):
+    """The best: the most frequent, then the larger share, the nearest, the earlier."""
+    model, pairs, window = random_model(), random_pairs(), 2 + size
+    positions = Positions(window, exclude=exclude, edges=edges)
+    observe_attention(model, in_batches(pairs, size), [positions])
     at, inside, queries = {}, {}, Counter()
     for look in looks(model, pairs, exclude):
         head = look.site, look.head
         at.setdefault(head, Counter())[look.argmax - look.query] += 1
         inside.setdefault(head, Counter()).update(key - look.query for key in look.keys)
         queries[head] += 1
-    return at, inside, queries
-
-
-@pytest.mark.parametrize("exclude", ["both", "query", "key", "none"])
-@pytest.mark.parametrize(("size", "window"), [(1, 3), (3, 20), (8, 5)])
-def test_every_offset_has_the_share_that_a_slow_count_gives(exclude, size, window):
-    model, pairs = random_model(), random_pairs()
-    by_edges = {edges: Positions(window, exclude=exclude, edges=edges) for edges in ("inside", "all")}
-    observe_attention(model, in_batches(pairs, size), list(by_edges.values()))
-    at, inside, queries = slow(model, pairs, exclude)
-    for edges, positions in by_edges.items():
-        rows = {(row["site"], row["head"], row["offset"]): row for row in positions.offsets()}
-        expected = {(*head, offset) for head in inside for offset in inside[head] if abs(offset) <= window}
-        assert set(rows) == expected
-        for (site, head, offset), row in rows.items():
-            assert row["looks"] == at[site, head][offset]
-            assert row["inside"] == inside[site, head][offset]
-            assert row["queries"] == queries[site, head]
-            of = row["inside"] if edges == "inside" else row["queries"]
-            assert row["share"] == pytest.approx(row["looks"] / of)
-            assert (row["kind"], row["layer"]) == (site.split(".")[2], int(site.split(".")[1]))
-
-
-@pytest.mark.parametrize("edges", ["inside", "all"])
-def test_the_best_offset_is_the_most_frequent_then_the_larger_share_the_nearest_the_earlier(
-    edges,
-):
-    model, pairs = random_model(), random_pairs()
-    positions = Positions(4, edges=edges)
-    observe_attention(model, in_batches(pairs, 3), [positions])
-    at, inside, queries = slow(model, pairs, "both")
+    rows = {(row["site"], row["head"], row["offset"]): row for row in positions.offsets()}
+    assert set(rows) == {(*head, o) for head in inside for o in inside[head] if abs(o) <= window}
     best = positions.best()
-    for site, row in best.offset.items():
-        for head, offset in enumerate(row.tolist()):
-            counts, there = at[site.name, head], inside[site.name, head]
-            share = {
-                o: counts[o] / (there[o] if edges == "inside" else queries[site.name, head])
-                for o in range(-4, 5)
-                if there[o]
-            }
-            assert offset == min(share, key=lambda o: (-counts[o], -share[o], abs(o), o))
-            assert float(best.share[site][head]) == pytest.approx(share[offset])
+    for (site, head), counts in at.items():
+        shares = {}
+        for offset in range(-window, window + 1):
+            if there := inside[site, head][offset]:
+                row = rows[site, head, offset]
+                shares[offset] = counts[offset] / (there if edges == "inside" else queries[site, head])
+                expected = (counts[offset], there, queries[site, head], pytest.approx(shares[offset]))
+                assert (row["looks"], row["inside"], row["queries"], row["share"]) == expected
+                assert row["site"].endswith(f"{row['layer']}.{row['kind']}")
+        chosen = min(shares, key=lambda o: (-counts[o], -shares[o], abs(o), o))
+        assert best.offset[site][head] == chosen
+        assert float(best.share[site][head]) == pytest.approx(shares[chosen])
 
 
-def seen_with_argmax(lengths: list[int], key_of: list[list[int]]) -> AttentionBatch:
-    """Sentences of these numbers of words; head h looks from word i to key key_of[h][i]."""
-    batch = collate([([5] * length, [5]) for length in lengths], list(range(len(lengths))), 1)
-    weights = torch.zeros(len(lengths), 2, max(lengths) + 1, max(lengths) + 1)
-    for b, length in enumerate(lengths):
-        for head, keys in enumerate(key_of):
-            for i in range(length):
-                weights[b, head, i, keys[i]] = 1.0
-    return seen_attention(batch, {SITE: weights})
+def best_of(keys: list[list[int]], **options) -> BestOffset:
+    """One sentence; head h looks from word i to key keys[h][i]."""
+    site, length = HeadSite.at("enc-self", 0, len(keys)), len(keys[0])
+    weights = torch.zeros(1, len(keys), length + 1, length + 1)
+    weights[0, :, :length] = torch.nn.functional.one_hot(torch.tensor(keys), length + 1).float()
+    positions = Positions(**options)
+    positions.add(seen_attention(in_batches([([5] * length, [5])], 1)[0], {site: weights}))
+    return positions.best()
 
 
 def test_the_threshold_itself_is_positional():
-    seen = seen_with_argmax([11], [[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0], [0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0]])
-    positions = Positions()
-    positions.add(seen)
-    assert positions.best().share[SITE].tolist() == [0.9, 0.8]
-    assert (positions.best().share[SITE] >= THRESHOLD).tolist() == [True, False]
+    share = best_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0], [0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0]]).share.flat()
+    assert share.tolist() == [0.9, 0.8]
+    assert (share >= THRESHOLD).tolist() == [True, False]
 
 
 def test_a_head_that_looks_beyond_the_window_has_no_best_offset_in_it():
-    positions = Positions(window=1)
-    positions.add(seen_with_argmax([5], [[2, 3, 4, 0, 0], [0, 0, 1, 2, 3]]))
-    assert positions.best().share[SITE].tolist() == [0, 1]
-    assert positions.best().offset[SITE].tolist() == [0, -1]
+    best = best_of([[2, 3, 4, 0, 0], [0, 0, 1, 2, 3]], window=1)
+    assert best.share.flat().tolist() == [0, 1]
+    assert best.offset.flat().tolist() == [0, -1]
 
 
 def test_bad_settings_and_nothing_to_count_are_refused():
@@ -98,7 +69,5 @@ def test_bad_settings_and_nothing_to_count_are_refused():
         Positions(0)
     with pytest.raises(ValueError, match="unknown edges 'outside'; known: inside, all"):
         Positions(edges="outside")
-    with pytest.raises(ValueError, match="unknown exclude"):
-        Positions(exclude="eos")
     with pytest.raises(ValueError, match="nothing to count"):
         Positions().best()

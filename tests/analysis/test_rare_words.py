@@ -16,37 +16,31 @@ from tests.analysis.one_by_one import (
     mean_map,
     random_model,
     random_pairs,
+    readings,
 )
-
-EOS = SpecialTokens().end
 
 # many equal counts, unseen pieces, and specials that are more frequent than any word
 COUNTS = [97, 89, 83, 0] + [(7 * i) % 11 for i in range(VOCAB - 4)]
-KINDS = ["enc-self"]
 
 
 def slow(model, pairs, rank, exclude):
-    """(rarest, two rarest, chance of both), by the words of the definition."""
-    hits = defaultdict(list), defaultdict(list)
-    chance = [], []
-    sentences = 0
-    encoder = [look for look in looks(model, pairs, exclude) if "enc-self" in look.site]
-    for number, (source, _) in enumerate(pairs):
+    """(rarest, two rarest, chance of both, sentences), by the words of the definition."""
+    hits, chance, sentences = (defaultdict(list), defaultdict(list)), ([], []), set()
+    for look in looks(model, pairs, exclude):
+        source = pairs[look.pair][0]
         least = sorted(COUNTS[token] for token in source)
-        if len(source) < 2 or sum(count > least[0] for count in COUNTS[EOS + 1 :]) < rank:
-            continue
-        sentences += 1
-        sets = [{i for i, token in enumerate(source) if COUNTS[token] <= least[n]} for n in (0, 1)]
-        for look in encoder:
-            if look.pair == number:
-                for each, chosen, odds in zip(hits, sets, chance, strict=True):
-                    each[look.site, look.head].append(look.argmax in chosen)
-                    odds.append(len(chosen) / len(look.keys))
-    return *map(mean_map, hits), [sum(odds) / len(odds) for odds in chance], sentences
+        more_frequent = sum(count > least[0] for count in COUNTS[SpecialTokens().end + 1 :]) if least else 0
+        if "enc-self" in look.site and len(source) > 1 and more_frequent >= rank:
+            sentences.add(look.pair)
+            for n in (0, 1):
+                chosen = {i for i, token in enumerate(source) if COUNTS[token] <= least[n]}
+                hits[n][look.site, look.head].append(look.argmax in chosen)
+                chance[n].append(len(chosen) / len(look.keys))
+    return *map(mean_map, hits), [sum(odds) / len(odds) for odds in chance], len(sentences)
 
 
-@pytest.mark.parametrize("exclude", ["both", "query", "key", "none"])
-@pytest.mark.parametrize(("size", "rank"), [(1, 20), (3, 23), (8, 3)])
+@readings
+@pytest.mark.parametrize("rank", [3, 20])
 def test_the_shares_are_those_of_a_slow_count(exclude, size, rank):
     model, pairs = random_model(), random_pairs()
     rare = RareWords(COUNTS, rank, exclude=exclude)
@@ -60,62 +54,51 @@ def test_the_shares_are_those_of_a_slow_count(exclude, size, rank):
 
 
 def one_sentence(source: list[int], counts: list[int], rank: int = 1) -> RareWords:
-    rare = RareWords(counts, rank)
-    observe_attention(random_model(), in_batches([(source, [5])], 1), [rare], kinds=KINDS)
+    """counts: of the pieces from 4 on, as far as they are not 0."""
+    rare = RareWords([0] * 4 + counts + [0] * (VOCAB - 4 - len(counts)), rank)
+    observe_attention(random_model(), in_batches([(source, [5])], 1), [rare])
     return rare
 
 
-def test_a_rare_piece_that_occurs_twice_is_both_of_the_two_rarest():
-    rare = one_sentence([5, 6, 5, 7, 8], [0] * 5 + [1, 2, 3, 4] + [9] * (VOCAB - 9))
-    assert rare.chance() == pytest.approx((2 / 5, 2 / 5))
+@pytest.mark.parametrize(
+    ("source", "counts", "share"),
+    [
+        ([5, 6, 5, 7, 8], [9, 1, 2, 3, 4], 2 / 5),  # a rare piece that occurs twice is both of the two rarest
+        ([5, 6, 7, 8, 9], [9, 1, 1, 1, 4, 2], 3 / 5),  # pieces of equal count are all the rarest
+    ],
+)
+def test_equal_pieces_are_equally_rare(source, counts, share):
+    assert one_sentence(source, counts).chance() == pytest.approx((share, share))
 
 
-def test_pieces_of_equal_count_are_all_the_rarest():
-    rare = one_sentence([5, 6, 7, 8, 9], [0] * 5 + [1, 1, 1, 4, 2] + [9] * (VOCAB - 10))
-    assert rare.chance() == pytest.approx((3 / 5, 3 / 5))
-
-
-def test_a_piece_is_outside_the_rank_when_that_many_are_more_frequent():
-    counts = [0] * 4 + [7, 5, 5, 3] + [0] * (VOCAB - 8)  # pieces 4 to 7
-    assert one_sentence([4, 5], counts, rank=1).sentences == 1
-    assert (
-        one_sentence([4, 5], counts, rank=2).sentences == 0
-    )  # 5 and 6 are equal: one piece is more frequent
-    assert one_sentence([6, 7], counts, rank=3).sentences == 1
-    assert one_sentence([6, 7], counts, rank=4).sentences == 0
-    assert (
-        one_sentence([6, 3], counts, rank=4).sentences == 1
-    )  # an unknown piece is a piece, and never occurs in training
-
-
-def test_sentences_of_one_token_are_left_out():
-    assert one_sentence([30], [0] * 4 + [5] * (VOCAB - 5) + [1]).sentences == 0
+@pytest.mark.parametrize(
+    ("source", "rank", "counted"),
+    [
+        ([4, 5], 1, True),
+        ([4, 5], 2, False),  # 5 and 6 are equal: one piece is more frequent
+        ([6, 7], 3, True),
+        ([6, 7], 4, False),
+        ([6, 3], 4, True),  # an unknown piece is a piece, and never occurs in training
+        ([7], 1, False),  # a sentence of one token
+    ],
+)
+def test_a_piece_is_outside_the_rank_when_that_many_are_more_frequent(source, rank, counted):
+    assert one_sentence(source, [7, 5, 5, 3], rank).sentences == counted
 
 
 def test_tokens_are_counted():
-    assert token_counts([[4, 5], [], [5, 5, 7]], 11).tolist() == [0, 0, 0, 0, 1, 3, 0, 1, 0, 0, 0]
-    assert token_counts([], 5).tolist() == [0] * 5
+    assert token_counts([[4, 5], [], torch.tensor([5, 7])], 9).tolist() == [0, 0, 0, 0, 1, 2, 0, 1, 0]
 
 
-def test_no_rare_sentence_says_how_many_pieces_there_are():
-    rare = one_sentence([5, 6], [0] * 4 + [3] * 7 + [0] * (VOCAB - 11), rank=500)
+def test_what_cannot_be_counted_is_refused():
     with pytest.raises(
-        ValueError, match=r"none of the 1 sentences .* outside the 500 most frequent \(7 different ones"
+        ValueError, match=r"none of the 1 sentences .* the 500 most frequent \(7 different ones"
     ):
-        rare.rarest()
-    with pytest.raises(ValueError, match="smaller rare_rank"):
-        rare.chance()
-
-
-def test_a_model_without_encoder_heads_counts_of_another_vocabulary_and_bad_settings_are_refused():
-    rare = RareWords(COUNTS, 20)
-    observe_attention(random_model(), in_batches(random_pairs(), 8), [rare], kinds=["cross"])
+        one_sentence([5, 6], [3] * 7, rank=500).chance()
     with pytest.raises(ValueError, match="add the kind enc-self"):
-        rare.two_rarest()
+        RareWords(COUNTS).two_rarest()
     with pytest.raises(ValueError, match="counts are of 6 pieces, but a source has piece"):
-        observe_attention(
-            random_model(), in_batches(random_pairs(), 8), [RareWords(torch.ones(6), 1)], kinds=KINDS
-        )
+        observe_attention(random_model(), in_batches(random_pairs(), 8), [RareWords(torch.ones(6), 1)])
     with pytest.raises(ValueError, match="expected at least 1, got 0"):
         RareWords(COUNTS, 0)
     with pytest.raises(ValueError, match="unknown exclude"):
