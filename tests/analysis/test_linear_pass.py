@@ -14,6 +14,11 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
+def gradients(output: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    weight = random(*output.shape, seed=9)
+    return torch.autograd.grad(output, inputs, weight, allow_unused=True, retain_graph=True)
+
+
 BOOL = random(2, 1, 3, 7) > 0.2
 BOOL[1, :, 2] = False  # a query that sees nothing
 
@@ -29,17 +34,15 @@ BOOL[1, :, 2] = False  # a query that sees nothing
     ],
 )
 def test_fused_attention_gives_the_same_output_and_no_gradient_to_queries_and_keys(heads, options):
-    q, k, v = random(2, 5, 3, 11), random(2, heads, 7, 11, seed=1), random(2, heads, 7, 11, seed=2)
-    for each in (q, k, v):
-        each.requires_grad_(True)
+    shapes = (2, 5, 3, 11), (2, heads, 7, 11), (2, heads, 7, 13)
+    q, k, v = (random(*shape, seed=i).requires_grad_(True) for i, shape in enumerate(shapes))
     expected = F.scaled_dot_product_attention(q, k, v, **options)
     with LinearPass() as linear_pass:
         found = F.scaled_dot_product_attention(q, k, v, **options)
     torch.testing.assert_close(found, expected)
-    weight = random(*found.shape, seed=3)
-    of_q, of_k, of_v = torch.autograd.grad(found, (q, k, v), weight, allow_unused=True)
+    of_q, of_k, of_v = gradients(found, (q, k, v))
     assert (of_q, of_k) == (None, None)
-    torch.testing.assert_close(of_v, torch.autograd.grad(expected, v, weight)[0])  # the output is linear in v
+    torch.testing.assert_close(of_v, gradients(expected, (v,))[0])  # the output is linear in v
     assert linear_pass.largest == found.numel()
 
 
@@ -51,34 +54,46 @@ def test_norms_give_the_same_output_and_are_linear_on_the_way_back(module):
     for parameter in module.parameters():
         parameter.data = random(*parameter.shape, seed=1)
     x = random(2, 3, 7).requires_grad_(True)
-    expected = module(x)
     with LinearPass():
         found = module(x)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, module(x))
     last = tuple(range(-len(module.normalized_shape), 0))
-    mean = 0 if isinstance(module, nn.RMSNorm) else x.mean(last, keepdim=True)
-    sigma = (
-        (x - mean)
-        .pow(2)
-        .mean(last, keepdim=True)
-        .add(getattr(module, "eps", None) or torch.finfo(F64).eps)
-        .sqrt()
-        .detach()
-    )
-    by_hand = (x - mean) / sigma * (1 if module.weight is None else module.weight)
-    weight = random(*found.shape, seed=2)
-    torch.testing.assert_close(torch.autograd.grad(found, x, weight), torch.autograd.grad(by_hand, x, weight))
+    centred = x if isinstance(module, nn.RMSNorm) else x - x.mean(last, keepdim=True)
+    eps = getattr(module, "eps", None) or torch.finfo(F64).eps
+    sigma = (centred.pow(2).mean(last, keepdim=True) + eps).sqrt().detach()
+    by_hand = centred / sigma * (1 if module.weight is None else module.weight)
+    torch.testing.assert_close(gradients(found, (x,)), gradients(by_hand, (x,)))
 
 
-@pytest.mark.parametrize("softmax", [torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax])
-def test_every_softmax_is_a_constant_and_what_else_there_is_keeps_its_gradient(softmax):
+@pytest.mark.parametrize("functions", [(torch.layer_norm, F.layer_norm), (torch.rms_norm, F.rms_norm)])
+def test_both_spellings_of_a_norm_are_one(functions):
+    x = random(2, 3, 7).requires_grad_(True)
+    with LinearPass():
+        one, two = (gradients(each(x, (7,), random(7, seed=1)), (x,)) for each in functions)
+    torch.testing.assert_close(one, two)
+
+
+def softmax(x: Tensor) -> Tensor:
+    return x.softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("constant", "expected"),
+    [
+        *((each, softmax) for each in (softmax, nn.Softmax(-1), lambda x: torch.special.softmax(x, -1))),
+        *((each, lambda x: 1 / (1 + (-x).exp())) for each in (torch.sigmoid, Tensor.sigmoid, nn.Sigmoid())),
+        (lambda x: torch.rsqrt(x**2 + 1), lambda x: (x**2 + 1) ** -0.5),
+        (lambda x: x.var(-1), lambda x: torch.var(x, -1)),
+    ],
+)
+def test_weights_gates_and_scales_are_constants_and_what_else_there_is_keeps_its_gradient(constant, expected):
     x = random(2, 3).requires_grad_(True)
     with LinearPass():
-        weights, rest = softmax(x, dim=-1), F.relu(x).sum()
-    assert not weights.requires_grad
-    torch.testing.assert_close(weights, torch.softmax(x, -1).detach())
+        found, rest = constant(x), F.relu(x).sum()
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected(x).detach())
     assert torch.equal(torch.autograd.grad(rest, x)[0], (x > 0).double())
-    assert softmax(x, dim=-1).requires_grad  # outside
+    assert constant(x).requires_grad  # outside
 
 
 @pytest.mark.parametrize("activation", [F.gelu, F.silu, nn.GELU(approximate="tanh"), nn.SiLU()])
@@ -92,15 +107,6 @@ def test_an_activation_is_its_input_times_a_constant(activation):
     torch.testing.assert_close(slope[-3:], torch.full((3,), 0.5, dtype=F64))
 
 
-@pytest.mark.parametrize("sigmoid", [torch.sigmoid, Tensor.sigmoid, F.sigmoid, nn.Sigmoid()])
-def test_a_gate_is_a_constant(sigmoid):
-    x = random(2, 3).requires_grad_(True)
-    with LinearPass():
-        gate = sigmoid(x)
-    assert not gate.requires_grad
-    torch.testing.assert_close(gate, 1 / (1 + (-x.detach()).exp()))
-
-
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_torchs_own_attention_module_is_linear_in_its_values(need_weights):
     torch.manual_seed(0)
@@ -110,11 +116,8 @@ def test_torchs_own_attention_module_is_linear_in_its_values(need_weights):
     with LinearPass():
         found, _ = module(q, k, v, need_weights=need_weights)
     torch.testing.assert_close(found, expected)
-    weight = random(*found.shape, seed=3)
-    assert torch.autograd.grad(found, (q, k), weight, allow_unused=True, retain_graph=True) == (None, None)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, v, weight), torch.autograd.grad(expected, v, weight)
-    )
+    assert gradients(found, (q, k)) == (None, None)
+    torch.testing.assert_close(gradients(found, (v,)), gradients(expected, (v,)))
 
 
 def test_torchs_own_layer_does_not_go_its_fused_way():
@@ -124,6 +127,4 @@ def test_torchs_own_layer_does_not_go_its_fused_way():
     with LinearPass():
         found = layer(x)
     torch.testing.assert_close(found, layer(x))
-    gradient = torch.autograd.grad(found[0, 0, 0], x)[0]
-    whole = torch.autograd.grad(layer(x)[0, 0, 0], x)[0]
-    assert not torch.allclose(gradient, whole)
+    assert not torch.allclose(*(gradients(each, (x,))[0] for each in (found, layer(x))))
