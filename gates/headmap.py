@@ -219,7 +219,7 @@ class HeadMap(Mapping[HeadSite, Tensor]):
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict):
                 raise ValueError(f"expected sites with their numbers, got a {type(content).__name__}")
-            if content.pop("version", 1) != 1:
+            if content.pop("version", None) != 1:
                 raise ValueError("expected version 1")
             return cls.from_json(content.get("heads", content))
         except (

@@ -55,6 +55,8 @@ def write_compared(
     )
     folder.write_text(f"{NAME}.md", "\n".join(markdown(compared, metrics, sentences, title, failed)))
     draw_compared(compared, folder / NAME, metric=metrics[0].title, title=title)
+    points = [point for group in in_order(compared) for point in group.points]
+    open_heads = {f"{point.run}/{point.row.system}": point.row.heads_by_site for point in points}
     content = {
         "title": title,
         "metric": metrics[0].title,
@@ -65,6 +67,7 @@ def write_compared(
         "groups": [group_row(group, compared, metrics) for group in groups],
         "leads": [lead_row(*pair) for pair in learned_pairs(compared)],
         "failed": list(failed),
+        "open_heads": open_heads,
         "runs": made_of(runs),
     }
     folder.write_json(f"{NAME}.json", content)

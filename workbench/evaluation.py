@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from headgates.analysis.significance import Scored, compare, resample_counts, score
 from headgates.configs.cli import config_hash
 from headgates.configs.methods import GateMethod
@@ -31,6 +33,24 @@ RESAMPLES = 1000
 BINARISING_GAP = (
     0.3  # of the metric that decides, between soft and exact gates, above which the user is warned
 )
+
+
+def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
+    """The fields of a row that say which heads are open: of the sites of `open_heads` those, elsewhere all
+    that were not removed. Heads are numbered as before any removal."""
+    given = {} if open_heads is None else {site.name: row.bool() for site, row in open_heads.items()}
+    present, by_kind, by_site = heads_left(model), dict[str, int](), dict[str, list[int]]()
+    for site, left in present.items():
+        is_open, row = left.clone(), given.get(site.name, left)
+        is_open[left] = row[left] if len(row) == len(left) else row
+        by_site[site.name] = is_open.nonzero().flatten().tolist()
+        by_kind[site.kind] = by_kind.get(site.kind, 0) + len(by_site[site.name])
+    return {
+        "heads_open": sum(by_kind.values()),
+        "heads_total": present.heads_total,
+        "heads_by_kind": by_kind,
+        "heads_by_site": by_site,
+    }
 
 
 class Evaluation:
@@ -67,20 +87,10 @@ class Evaluation:
         begin = time.perf_counter()
         outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
-        by_kind: dict[str, int] = {}
-        present = heads_left(predictor.model)  # False where a head was removed
-        for site, left in present.items():
-            is_open = (
-                left & open_heads[site].bool() if open_heads is not None and site in open_heads else left
-            )
-            by_kind[site.kind] = by_kind.get(site.kind, 0) + int(is_open.sum())
         row = ResultRow(
             system=system,
-            heads_open=sum(by_kind.values()),
-            heads_total=present.heads_total,
-            heads_by_kind=by_kind,
             measures={},
-            heads_by_site=open_heads.by_site() if open_heads is not None else None,
+            **heads_of(predictor.model, open_heads),
             parameters=sum(
                 p.numel()
                 for name, p in predictor.model.named_parameters()

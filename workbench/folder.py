@@ -122,8 +122,8 @@ class RunFolder:
                 f"{self.path} has no {name}; is the run finished? (the same command with --resume "
                 f"continues it)"
             ) from None
-        if isinstance(content, dict) and (found := content.pop("version", VERSION)) != VERSION:
-            raise ValueError(f"{self / name} is of version {found}, expected {VERSION}; {cure}")
+        if isinstance(content, dict) and (found := content.pop("version", None)) != VERSION:
+            raise ValueError(f"{self / name} has version {found}, expected {VERSION}; {cure}")
         return content
 
     def cached(

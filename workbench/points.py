@@ -14,12 +14,13 @@ from headgates.analysis.significance import Scored, compare
 from headgates.configs.prune import PruneConfig
 from headgates.data.parallel import ParallelText, digest_lines
 from headgates.data.ranks import all_sum, first, share
-from headgates.gates import HeadMap, find_sites, heads_left, remove
+from headgates.gates import HeadMap, find_sites, remove
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import Report
 from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import SPLITS, MaskScorer, divides_by_norm, score_request
 from headgates.workbench.dense_model import DenseModel
+from headgates.workbench.evaluation import heads_of
 from headgates.workbench.pruned_run import check_free, save_pruned_run
 from headgates.workbench.row import Measure, ResultRow
 from headgates.workbench.scores import head_scores, ranked, refined
@@ -156,24 +157,14 @@ def save_point(
     predictor = copy.copy(source.predictor)
     predictor.model = copy.deepcopy(source.model)
     removed = remove(predictor.model, closed)
-    by_kind: dict[str, int] = {}
-    for site, there in heads_left(predictor.model).items():
-        gone = removed.heads[site]
-        shut = closed[site.name] if any(site.name == each.name for each in closed) else torch.zeros(0)
-        open_here = int(there.sum()) - (
-            int(shut.sum()) - int(gone.sum())
-        )  # one that had to stay in the weights is closed
-        by_kind[site.kind] = by_kind.get(site.kind, 0) + open_here
     test = point.scores["test"]
     measures = {name: Measure(test[name], signature) for name, signature in test.signatures.items()}
     for name, measure in measures.items():
         measure.ci95 = point.compared["test"][f"{name}_ci95"]
     row = ResultRow(
         system="base",
-        heads_open=sum(by_kind.values()),
-        heads_total=heads_left(predictor.model).heads_total,
-        heads_by_kind=by_kind,
         measures=measures,
+        **heads_of(source.model, ~closed),
         parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
         evaluation={
             **source.task.prediction_settings(predictor),

@@ -55,7 +55,7 @@ class Measure:
 class ResultRow:
     """A system: how many heads are open, and how good it is.
 
-    heads_by_kind: open heads of each kind. heads_by_site: of the gated sites, None without gates. evaluation:
+    heads_by_kind: open heads of each kind. heads_by_site: the open heads of every site. evaluation:
     what the outputs depend on beside the model. measures: metric -> numbers, the metric that decides first.
     stage: how it was trained last (lightning_modules.stage). same_as: the system of this run that it
     equals."""
@@ -65,7 +65,7 @@ class ResultRow:
     heads_total: int
     heads_by_kind: dict[str, int]
     measures: dict[str, Measure]
-    heads_by_site: dict[str, float] | None = None
+    heads_by_site: dict[str, list[int]] | None = None
     parameters: int | None = None
     sentences_per_second: float | None = None
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class ResultRow:
         row: dict[str, Any] = {}
         for name in PLAIN_FIELDS:
             value = getattr(self, name)
-            if value is not None or name == "heads_by_site":
+            if value is not None:
                 row[name] = value
         row |= record(self.system, (self.stage or {}).get("epochs"))
         for metric, measure in self.measures.items():
@@ -111,7 +111,7 @@ class ResultRow:
         """Raises ValueError where a row lacks what every row has: its system, its heads, a metric."""
         try:
             return cls._read(row)
-        except (TypeError, ValueError, KeyError, IndexError) as error:
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(
                 f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
             ) from error

@@ -165,8 +165,8 @@ def three_systems(folder: RunFolder, share: float | None, path: Path) -> RunFold
     method = method_of(folder.config())
     if share is not None:  # a run with gates stands for its base
         source = open_source(folder.path, dense=True, device="cpu")
-        scores = head_scores("gradient", ScoreRequest(source))
-        closed = closed_by("gradient", scores, keep=scores.heads_total - round(share * scores.heads_total))
+        scores = head_scores("importance", ScoreRequest(source))
+        closed = closed_by("importance", scores, keep=scores.heads_total - round(share * scores.heads_total))
         gated, xi = "base", (~closed).map(lambda row: row.double()).to_json()
     elif method is None:
         raise ValueError(f"{folder.path} is a base, a run without gates; {COMPARES}")

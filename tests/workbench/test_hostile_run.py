@@ -71,8 +71,8 @@ def test_a_setting_that_is_missing_is_named_where_it_is_needed(folder):
     "name", ["../../outside/x", "/outside/x", "a/b", "..", ".", "", "a\n", "\u202e", "-x", "</script>"]
 )
 def test_a_system_whose_name_could_lead_elsewhere_is_refused(folder, name):
-    (folder / "systems.json").write_text(json.dumps({name: SYSTEM}), encoding="utf-8")
-    (folder / "result.json").write_text(json.dumps({"system": name}), encoding="utf-8")
+    (folder / "systems.json").write_text(json.dumps({"version": 1, name: SYSTEM}), encoding="utf-8")
+    (folder / "result.json").write_text(json.dumps({"version": 1, "system": name}), encoding="utf-8")
     for read in (folder.systems, folder.own_system):
         with pytest.raises(ValueError, match="has a system called"):
             read()
@@ -80,7 +80,7 @@ def test_a_system_whose_name_could_lead_elsewhere_is_refused(folder, name):
 
 @pytest.mark.parametrize("name", ["base", "l0-removed", "importance:trained", "obs+repair", "base_2.1"])
 def test_the_names_of_systems_pass(folder, name):
-    (folder / "systems.json").write_text(json.dumps({name: SYSTEM}), encoding="utf-8")
+    (folder / "systems.json").write_text(json.dumps({"version": 1, name: SYSTEM}), encoding="utf-8")
     assert list(folder.systems()) == [name]
 
 
