@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-NEEDED = ("jsonargparse", "yaml", "torch", "pytorch_lightning", "sentencepiece", "sacrebleu")
+NEEDED = ("yaml", "torch", "pytorch_lightning", "sentencepiece", "sacrebleu")
 
 if missing := [package for package in NEEDED if find_spec(package) is None]:
     script, packages = Path(sys.argv[0]).name or "headgates", ", ".join(missing)

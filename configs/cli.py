@@ -1,4 +1,4 @@
-"""Command line and YAML from the frozen dataclasses of `schema.py`, read by jsonargparse.
+"""Command line and YAML from the frozen dataclasses of `schema.py`.
 
 A flag beats the YAML of `--config`, which beats the dataclass' default.   `model.d_model` is
 `--model.d-model` on the command line (or with
@@ -26,12 +26,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
-
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import SPELT, Setting, all_settings, shortened, to_dict
 from headgates.configs.printable import printable
-from headgates.configs.yaml_file import ConfigError, dump_yaml, load_yaml
+from headgates.configs.yaml_file import ConfigError, dump_yaml, load_yaml, scalar
 
 C = TypeVar("C")
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,19 +70,14 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     for name in sorted(given):
         if (other := settings[name].instead_of if name in settings else None) in given:
             raise ConfigError(f"{settings[name].flag} and --{other} both say the same; give one of them")
-    parser = _parser(settings.values())
-    config = parser.get_defaults()
+    values: dict[str, Any] = {}
     for path in (text for name, text in flags if name == "config"):
-        config = _parse_mapping(parser, config, load_yaml(path), settings, origin=f"{path}: ")
+        values |= _flat(load_yaml(path), settings, origin=f"{path}: ")
     for one, other in ((name, each.instead_of) for name, each in settings.items() if each.instead_of):
         for flag, in_file in ((one, other), (other, one)):
-            if flag in given and in_file in settings:  # a flag beats a file's way to say the same
-                config[in_file] = parser.get_defaults()[in_file]
-    return _build(
-        config_class,
-        _parse_flags(parser, config, [flag for flag in flags if flag[0] != "config"], settings),
-        settings,
-    )
+            if flag in given:  # a flag beats a file's way to say the same
+                values.pop(in_file, None)
+    return _build(config_class, values | {name: value for name, value in flags if name != "config"}, settings)
 
 
 def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str = "") -> C:
@@ -92,10 +85,7 @@ def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str 
     default.   `origin`, a file's
     name, goes into the errors.   Raises ConfigError (ValueError)."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
-    parser = _parser(settings.values())
-    values = _parse_mapping(
-        parser, parser.get_defaults(), mapping, settings, origin=f"{origin}: " if origin else ""
-    )
+    values = _flat(mapping, settings, origin=f"{origin}: " if origin else "")
     return _build(config_class, values, settings)
 
 
@@ -169,21 +159,17 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
     usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
     listed = [setting for setting in settings if not setting.positional and (everything or not setting.group)]
-    parser = _parser(listed, prog=prog, usage=usage, description=about, formatter_class=_HelpFormatter)
+    parser = _parser(listed, prog=prog, usage=usage, description=about)
     for setting in settings:
         if setting.positional:  # `read` takes these words itself; here they are only listed
-            nargs = "+" if setting.is_list else None
-            parser.add_argument(
-                setting.name, type=str, nargs=nargs, metavar=setting.display_name, help=setting.help
-            )
+            parser.add_argument(setting.name, metavar=setting.display_name, help=setting.help)
     headings = {
         f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)
     }  # by group
     for group in parser._action_groups:
         if heading := headings.get(group.title or ""):
             group.title = f"{group.title}: {heading.strip().splitlines()[0].rstrip('.')}"
-    # jsonargparse lists `--kinds+` (append) beside every list; `read` takes the plain form alone
-    text = re.sub(r", --[\w.-]+\+ \S+", "", parser.format_help()).rstrip()
+    text = parser.format_help().rstrip()
     if everything:
         rare = [setting for setting in described if setting.rare]
         text += "\n\nin a --config file or by --set NAME=VALUE alone:\n" if rare else ""
@@ -203,20 +189,16 @@ def help_text(config_class: type, *, prog: str, description: str = "", everythin
     return text.rstrip()
 
 
-class _HelpFormatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """jsonargparse's own, with the lines of the description as they are."""
-
-
-def _parser(settings: Iterable[Setting], **options: Any) -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False, **options)
+def _parser(settings: Iterable[Setting], **options: Any) -> argparse.ArgumentParser:
+    """For help and completion; `read` reads the words itself."""
+    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
     groups: dict[str, Any] = {"": parser}
     for setting in settings:
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
-        words = {"metavar": "A,B"} if setting.is_list else {}
-        groups[setting.group].add_argument(
-            setting.flag, type=setting.hint, default=setting.default, help=setting.help, **words
-        )
+        shown = "A,B" if setting.is_list else setting.name.rpartition(".")[2].upper()
+        about = f"{setting.help} ({setting.expected()}; default: {json.dumps(setting.default)})"
+        groups[setting.group].add_argument(setting.flag, metavar=shown, help=about.replace("%", "%%"))
     return parser
 
 
@@ -227,8 +209,8 @@ def _usage(setting: Setting) -> str:
     return words if setting.required else f"[{words}]"
 
 
-def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """(name, text) of the positional settings, whose words, those before the first flag, are taken out of
+def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, Any]]:
+    """(name, value) of the positional settings, whose words, those before the first flag, are taken out of
     `words`."""
     found = []
     for setting in (setting for setting in settings.values() if setting.positional):
@@ -236,13 +218,13 @@ def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tupl
         while words and not words[0].startswith("-") and (setting.is_list or not taken):
             taken.append(words.pop(0))
         if taken:
-            found.append((setting.name, json.dumps(taken) if setting.is_list else taken[0]))
+            found.append((setting.name, taken if setting.is_list else taken[0]))
     return found
 
 
-def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """(name, text) of every flag, names spelt as in YAML, lists as JSON."""
-    flags: list[tuple[str, str]] = []
+def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, Any]]:
+    """(name, value) of every flag, names spelt as in YAML."""
+    flags: list[tuple[str, Any]] = []
     first = " and ".join(setting.display_name for setting in settings.values() if setting.positional)
     while words:
         word = words.pop(0)
@@ -283,7 +265,8 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
                 f"{setting.flag} needs a value: "
                 f"{'the path of a YAML file' if name == 'config' else setting.expected()}"
             )
-        flags.append((name, json.dumps(_names(follow)) if setting.is_list else follow[0]))
+        value = ",".join(follow) if setting.is_list or setting.item is str else scalar(follow[0])
+        flags.append((name, _taken(setting, value, setting.display_name, follow[0])))
     return flags
 
 
@@ -297,14 +280,14 @@ def _names(words: Sequence[str]) -> list[str]:
 def _flat(
     mapping: Mapping[str, Any], settings: Mapping[str, Setting], *, origin: str, prefix: str = ""
 ) -> dict[str, Any]:
-    """Dotted name -> value, with every name known and values in the form that jsonargparse checks."""
+    """Dotted name -> value, with every name known and values of the settings' types."""
     values: dict[str, Any] = {}
     for key, value in mapping.items():
         name = prefix + str(key).replace("-", "_")
         if name in RECORDED:
             continue
         if name in settings:
-            new = {name: _plain_value(settings[name], value, origin)}
+            new = {name: _taken(settings[name], value, origin + name, value)}
         elif any(other.startswith(f"{name}.") for other in settings):
             if not isinstance(value, Mapping):
                 inner = ", ".join(
@@ -322,54 +305,20 @@ def _flat(
     return values
 
 
-def _plain_value(setting: Setting, value: Any, origin: str) -> Any:
-    if value is None and not setting.may_be_none:
-        raise ConfigError(f"{origin}{setting.name}: expected {setting.expected()}, got nothing")
+def _taken(setting: Setting, value: Any, where: str, shown: Any) -> Any:
+    """The value in the setting's type. Raises ConfigError, which names `where` and quotes what is `shown`."""
     if setting.is_list and (isinstance(value, str) or type(value) is int):  # kinds: cross, dynamics: 3
-        return _names([str(value)])
-    if (setting.inner is str or setting.choices) and type(value) is int:  # precision: 32
+        names = _names([str(value)])
+        value = names if setting.item is str else [scalar(name) for name in names]
+    if setting.item is str and type(value) is int:  # precision: 32
         value = str(value)
-    if setting.known and isinstance(value, str) and value not in setting.known:
-        raise ConfigError(origin + _wrong_value(setting.name, setting, value))
+    if value == "null" and setting.may_be_none:
+        value = None
+    if not setting.takes(value):
+        raise ConfigError(_wrong_value(where, setting, shown))
+    if setting.item is float and value is not None:
+        return [float(number) for number in value] if setting.is_list else float(value)
     return value
-
-
-def _parse_mapping(
-    parser: ArgumentParser,
-    config: Namespace,
-    mapping: Mapping[str, Any],
-    settings: Mapping[str, Setting],
-    *,
-    origin: str,
-) -> Namespace:
-    values = _flat(mapping, settings, origin=origin)
-    try:
-        return parser.parse_object(_nested(values), config)
-    except ArgumentError as error:
-        for name, value in values.items():  # one by one, to find the one that is wrong
-            try:
-                parser.parse_object(_nested({name: value}))
-            except ArgumentError:
-                raise ConfigError(origin + _wrong_value(name, settings[name], value)) from None
-        raise ConfigError(origin + " ".join(str(error).split())) from None
-
-
-def _parse_flags(
-    parser: ArgumentParser,
-    config: Namespace,
-    flags: Sequence[tuple[str, str]],
-    settings: Mapping[str, Setting],
-) -> Namespace:
-    words = [f"{settings[name].flag}={text}" for name, text in flags]
-    try:
-        return parser.parse_args(words, namespace=config)
-    except ArgumentError as error:
-        for (name, text), word in zip(flags, words, strict=True):
-            try:
-                parser.parse_args([word])
-            except ArgumentError:
-                raise ConfigError(_wrong_value(settings[name].display_name, settings[name], text)) from None
-        raise ConfigError(" ".join(str(error).split())) from None
 
 
 def _wrong_value(name: str, setting: Setting, value: Any) -> str:
@@ -397,34 +346,22 @@ def _nearest(name: str, known: Iterable[str], *, flags: bool) -> str:
     return f"; did you mean {' or '.join(shown)}?" if shown else ""
 
 
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        *groups, leaf = name.split(".")
-        inner = result
-        for group in groups:
-            inner = inner.setdefault(group, {})
-        inner[leaf] = value
-    return result
-
-
-def _build(config_class: type[C], values: Namespace, settings: Mapping[str, Setting]) -> C:
+def _build(config_class: type[C], given: Mapping[str, Any], settings: Mapping[str, Setting]) -> C:
     """The instance; raises ConfigError where a required setting is missing or __post_init__ refuses."""
+    values = {name: setting.default for name, setting in settings.items()} | dict(given)
     if missing := [setting for setting in settings.values() if setting.required and not values[setting.name]]:
         place = "before the first flag, " if missing[0].positional else ""
         raise ConfigError(f"{missing[0].display_name} is missing: give, {place}{missing[0].help}")
-    return _instance(config_class, values)
-
-
-def _instance(config_class: type[C], values: Namespace) -> C:
-    hints = typing.get_type_hints(config_class)
-    arguments = {}
-    for field in dataclasses.fields(typing.cast(Any, config_class)):
-        value, hint = values[SPELT.get(field.name, field.name)], hints[field.name]
-        arguments[field.name] = (
-            _instance(typing.cast(type, hint), value) if dataclasses.is_dataclass(hint) else value
-        )
     try:
-        return config_class(**arguments)
+        return _instance(config_class, values, "")
     except ValueError as error:  # of __post_init__: out of range, or at odds with another setting
         raise ConfigError(str(error)) from None
+
+
+def _instance(config_class: type[C], values: Mapping[str, Any], prefix: str) -> C:
+    hints, arguments = typing.get_type_hints(config_class), {}
+    for field in dataclasses.fields(typing.cast(Any, config_class)):
+        name, hint = prefix + SPELT.get(field.name, field.name), hints[field.name]
+        inner = dataclasses.is_dataclass(hint)
+        arguments[field.name] = _instance(hint, values, f"{name}.") if inner else values[name]
+    return config_class(**arguments)

@@ -144,17 +144,23 @@ class Setting:
         """What a Literal takes, or the names of a table; none for any other type."""
         return self.known or (typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ())
 
+    @property
+    def item(self) -> Any:
+        """The type of the value, or of a list's items: int, float, bool or str."""
+        inner = typing.get_args(self.inner)[0] if typing.get_origin(self.inner) is list else self.inner
+        return inner if inner in (int, float, bool) else str
+
     def takes(self, value: Any) -> bool:
         """Whether a value is of the setting's type; a whole number stands for text and for a number too, as
         YAML reads them."""
         if value is None:
             return self.may_be_none
-        listed = typing.get_origin(self.inner) is list
-        one = typing.get_args(self.inner)[0] if listed else self.inner
-        kinds = {int: (int,), float: (int, float), bool: (bool,)}.get(one, (str, int))
+        kinds = {float: (int, float), str: (str, int)}.get(self.item, (self.item,))
         values = value if isinstance(value, list) else [value]
-        return isinstance(value, list) == listed and all(
-            isinstance(v, kinds) and isinstance(v, bool) == (one is bool) for v in values
+        return (
+            isinstance(value, list) == self.is_list
+            and all(isinstance(v, kinds) and isinstance(v, bool) == (self.item is bool) for v in values)
+            and (not self.choices or str(value) in self.choices)
         )
 
     def expected(self) -> str:

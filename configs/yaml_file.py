@@ -70,6 +70,15 @@ def dump_yaml(content: dict[str, Any]) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)
 
 
+def scalar(text: str) -> Any:
+    """The number, truth value or null that a word is in YAML 1.2; the word itself if it is none."""
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, int | float | None) else text
+
+
 def written_out(content: Any, known: dict[int, float]) -> float:
     """How many values a file has where every alias stands for a copy, as in an error message that quotes it;
     infinite where one holds itself. known: id -> the number of a list or mapping that was counted."""

@@ -25,7 +25,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("script", ["fit", "prune", "analyze", "export", "sweep", "translate"])
 def test_an_interrupt_while_a_script_is_imported_is_one_line(script, tmp_path):
-    (tmp_path / "jsonargparse.py").write_text(INTERRUPTED)  # the first package that takes time
+    (tmp_path / "yaml.py").write_text(INTERRUPTED)  # the first package that takes time
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     words = [sys.executable, str(ROOT / f"{script}.py"), "nothing"]
     done = subprocess.run(

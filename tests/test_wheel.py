@@ -80,7 +80,7 @@ detach(model)
 assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 assert len(before) == len(model.state_dict())
 assert torch.equal(model(x), plain)
-for hidden in ("gates", "pytest", "numpy", "pytorch_lightning", "sentencepiece", "jsonargparse"):
+for hidden in ("gates", "pytest", "numpy", "pytorch_lightning", "sentencepiece"):
     assert importlib.util.find_spec(hidden) is None, hidden
 try:
     save_pruned(model, "pruned")

@@ -7,9 +7,9 @@ python analyze.py runs/toy-en-de-none-s1 --siblings
 import sys
 from typing import TYPE_CHECKING
 
+from headgates.commands import start
 from headgates.data.ranks import first
 from headgates.models.progress import say
-from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.analysis.results import AnalysisResult
@@ -18,17 +18,13 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    return exit_code(
-        "analyze.py", run, interrupted="the same command goes on after the last finished analysis"
+    return start(
+        "analyze.py",
+        "headgates.configs.analyze:AnalyzeConfig",
+        analyze,
+        about=__doc__,
+        interrupted="the same command goes on after the last finished analysis",
     )
-
-
-def run() -> None:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from headgates.configs.analyze import AnalyzeConfig
-    from headgates.configs.cli import parse
-
-    analyze(parse(AnalyzeConfig, prog="analyze.py", description=__doc__.split("\n")[0]))
 
 
 def analyze(config: "AnalyzeConfig") -> None:

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgates.commands import start
 from headgates.models.progress import say
-from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.configs.compare import CompareConfig
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    return exit_code("compare.py", run, interrupted="the same command continues where it stopped")
-
-
-def run() -> int:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from headgates.configs.cli import parse
-    from headgates.configs.compare import CompareConfig
-
-    return compare(parse(CompareConfig, prog="compare.py", description=__doc__.split("\n")[0]))
+    return start(
+        "compare.py",
+        "headgates.configs.compare:CompareConfig",
+        compare,
+        about=__doc__,
+        interrupted="the same command continues where it stopped",
+    )
 
 
 def compare(config: "CompareConfig") -> int:

@@ -8,22 +8,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgates.workbench.exit_code import exit_code
+from headgates.commands import start
 
 if TYPE_CHECKING:
     from headgates.configs.export import ExportConfig
 
 
 def main() -> int:
-    return exit_code("export.py", run, interrupted="nothing was written")
-
-
-def run() -> None:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from headgates.configs.cli import parse
-    from headgates.configs.export import ExportConfig
-
-    export_or_report(parse(ExportConfig, prog="export.py", description=__doc__.split("\n")[0]))
+    return start(
+        "export.py",
+        "headgates.configs.export:ExportConfig",
+        export_or_report,
+        about=__doc__,
+        interrupted="nothing was written",
+    )
 
 
 def export_or_report(config: "ExportConfig") -> None:

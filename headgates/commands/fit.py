@@ -7,9 +7,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headgates.commands import start
 from headgates.data.ranks import first
 from headgates.models.progress import say
-from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.configs.schema import FitConfig
@@ -18,17 +18,13 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    return exit_code(
-        "fit.py", run, interrupted="the same command with --resume continues from its last checkpoint"
+    return start(
+        "fit.py",
+        "headgates.configs.schema:FitConfig",
+        fit,
+        about=__doc__,
+        interrupted="the same command with --resume continues from its last checkpoint",
     )
-
-
-def run() -> None:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from headgates.configs.cli import parse
-    from headgates.configs.schema import FitConfig
-
-    fit(parse(FitConfig, prog="fit.py", description=__doc__.split("\n")[0]))
 
 
 def fit(config: "FitConfig") -> None:

@@ -8,9 +8,9 @@ python prune.py runs/toy-en-de-none-s1 --reconstruct out+ffn --heads 24 --save t
 import sys
 from typing import TYPE_CHECKING
 
+from headgates.commands import start
 from headgates.data.ranks import first
 from headgates.models.progress import say
-from headgates.workbench.exit_code import exit_code
 
 if TYPE_CHECKING:
     from headgates.configs.prune import PruneConfig
@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    return exit_code("prune.py", run, interrupted="the same command continues after the last finished step")
-
-
-def run() -> None:
-    # here: an interrupt while these are imported, which takes a second, is one line too
-    from headgates.configs.cli import parse
-    from headgates.configs.prune import PruneConfig
-
-    prune(parse(PruneConfig, prog="prune.py", description=__doc__.split("\n")[0]))
+    return start(
+        "prune.py",
+        "headgates.configs.prune:PruneConfig",
+        prune,
+        about=__doc__,
+        interrupted="the same command continues after the last finished step",
+    )
 
 
 def prune(config: "PruneConfig") -> None:

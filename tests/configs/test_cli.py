@@ -221,7 +221,7 @@ def test_a_wrong_command_line_is_one_clear_line_and_exit_code_2(capsys, argv, pa
         ("epochs: 3", ["train.epochs or finetune.epochs?"]),
         ("model: 3", ["model: expected settings below it (", "got 3"]),
         ("seed: one", ["seed: expected a whole number, got 'one'"]),
-        ("seed:", ["seed: expected a whole number, got nothing"]),
+        ("seed:", ["seed: expected a whole number, got None"]),
         ("train: {epochs: 2.5}", ["train.epochs: expected a whole number, got 2.5"]),
         ("src: [en, de]", ["src: expected text, got ['en', 'de']"]),
         ("gate: l1", ["gate: expected one of l0, l0-target, subset, scores, none, got 'l1'"]),

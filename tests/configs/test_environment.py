@@ -9,14 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    "script", ["fit.py", "prune.py", "analyze.py", "translate.py", "export.py", "sweep.py"]
-)
+@pytest.mark.parametrize("script", ["fit.py", "translate.py"])
 def test_a_script_outside_the_environment_is_one_clear_line(script):
     # -I and -S: no packages but Python's own
     start = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['{script}', '--help']; import "
-        f"runpy; runpy.run_path('{script}')"
+        f"runpy; runpy.run_path('{script}', run_name='__main__')"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", start], cwd=ROOT, capture_output=True, text=True, check=False
@@ -24,6 +22,6 @@ def test_a_script_outside_the_environment_is_one_clear_line(script):
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{script}: error: this Python")
-    assert "lacks jsonargparse, yaml, torch" in line
+    assert "lacks yaml, torch" in line
     assert "headgates[all]" in line
     assert "source .venv/bin/activate" in line
