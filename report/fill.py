@@ -75,11 +75,8 @@ def last_report_data(analysed: AnalysedModel) -> dict[str, Any]:
     file = f"{analysed.results_folder}/cards.json"
     if not (analysed.folder / file).is_file():
         return {}
-    data: dict[str, Any] = analysed.folder.read_json(
-        file, cure=f"`python analyze.py {analysed.folder.path} --fresh` makes it again"
-    )
-    if not all(
-        isinstance(card, dict) and {"site", "head", *FROM_ANALYSES} <= card.keys() for card in data["heads"]
-    ):
+    cure = f"`python analyze.py {analysed.folder.path} --fresh` makes it again"
+    data: dict[str, Any] = analysed.folder.read_json(file, cure=cure)
+    if not all({"site", "head", *FROM_ANALYSES} <= set(card) for card in data["heads"]):
         raise analysed.folder.foreign(file, "a head has no card as analyze.py makes it")
     return data if data["settings"].get("weights") == analysed.weights else {}
