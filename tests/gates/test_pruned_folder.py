@@ -7,25 +7,35 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
-from headgates.gates import HeadMap, attach, detach, find_sites, load_pruned, remove, save_pruned
+from headgates.gates import attach, find_sites, load_pruned, remove, save_pruned
 from tests.gates.families import BY_NAME
-from tests.gates.family_checks import uneven
+from tests.gates.family_checks import closing, uneven
 
 transformers = pytest.importorskip("transformers", reason="pruned folders need the extra hf")
-FAMILY = BY_NAME["BERT"]
+BERT, PLAIN = BY_NAME["BERT"], BY_NAME["torch.nn.Transformer"]
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    model = FAMILY.model()
-    remove(model, uneven(model))
-    return save_pruned(model, tmp_path_factory.mktemp("pruned") / "model")
+    """A Hugging Face model and one of a class of its own, each without some heads."""
+    paths = {}
+    for family in (BERT, PLAIN):
+        model = family.model()
+        remove(model, uneven(model))
+        paths[family.name] = save_pruned(model, tmp_path_factory.mktemp("pruned") / "model")
+    return paths
 
 
 @pytest.fixture
 def folder(written, tmp_path):
-    return shutil.copytree(written, tmp_path / "model")
+    return shutil.copytree(written[BERT.name], tmp_path / "model")
+
+
+@pytest.fixture
+def plain(written, tmp_path):
+    return shutil.copytree(written[PLAIN.name], tmp_path / "plain")
 
 
 def change(folder, **fields):
@@ -33,75 +43,64 @@ def change(folder, **fields):
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-def test_the_field_is_the_original_numbers_of_the_heads_that_are_left(written):
-    config = json.loads((written / "config.json").read_text())
+def test_the_field_is_the_original_numbers_of_the_heads_that_are_left(folder, plain):
+    config = json.loads((folder / "config.json").read_text())
     assert config["headgates"] == {"heads": {"encoder.0.enc-self": [1, 2], "encoder.1.enc-self": [0]}}
     assert config["architectures"] == ["BertForMaskedLM"]
-    assert {path.suffix for path in written.iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+    field = json.loads((plain / "config.json").read_text())["headgates"]
+    assert (field["class"], field["heads"]["encoder.0.enc-self"]) == ("Transformer", [1, 2, 3, 4, 5])
 
 
-def test_saving_leaves_the_model_as_it_was(tmp_path):
-    model = FAMILY.model()
+def test_saving_leaves_the_model_as_it_was_and_options_go_to_transformers(tmp_path):
+    model = BERT.model()
     config = model.config
-    save_pruned(model, tmp_path / "whole")
+    save_pruned(model, tmp_path / "unpruned")
     assert model.config is config
     assert not hasattr(config, "headgates")
-    assert [site.heads for site in find_sites(load_pruned(tmp_path / "whole"))] == [3, 3]
+    loaded = load_pruned(tmp_path / "unpruned", dtype=torch.bfloat16)
+    assert [site.heads for site in find_sites(loaded)] == [3, 3]
+    assert loaded.dtype == torch.bfloat16
 
 
-def test_options_go_to_transformers(folder):
-    assert load_pruned(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
+def test_shared_weights_stay_shared_and_a_layer_may_have_no_heads(tmp_path):
+    family = BY_NAME["our own Transformer"]
+    model, batch = family.model(), family.batch(2)
+    remove(model, closing(model, lambda number, layer, head: layer == 1))
+    again = load_pruned(save_pruned(model, tmp_path / "model"), model=family.build())
+    assert torch.equal(family.output(again, batch), family.output(model, batch))
+    assert {site.heads for site in find_sites(again)} == {0, 3}
+    assert len(list(again.parameters())) == len(list(model.parameters()))  # the tied embedding counts once
+
+
+def rewrite(name: str, text: str):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def heads(row: object, layer: int = 0):
+    return lambda folder: change(folder, headgates={"heads": {f"encoder.{layer}.enc-self": row}})
+
+
+def architectures(names: list[str]):
+    return lambda folder: change(folder, architectures=names)
 
 
 WRONG = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-    "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
-    "no field": (
-        lambda folder: (folder / "config.json").write_text("{}"),
-        "no field 'headgates'.*load it with from_pretrained",
-    ),
-    "no weights": (
-        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "has no weights in safetensors",
-    ),
-    "torn weights": (
-        lambda folder: (folder / "model.safetensors").write_bytes(b"12345678{"),
-        "cannot be read as those of a BertForMaskedLM",
-    ),
-    "an adapter": (lambda folder: (folder / "adapter_config.json").write_text("{}"), "has an adapter"),
-    "no class": (
-        lambda folder: change(folder, architectures=["os"]),
-        "must name one model class of transformers .*'os'",
-    ),
-    "a function": (lambda folder: change(folder, architectures=["pipeline"]), "must name one model class"),
-    "two classes": (
-        lambda folder: change(folder, architectures=["BertModel", "BertModel"]),
-        "must name one model class",
-    ),
-    "another class": (
-        lambda folder: change(folder, architectures=["BertForSequenceClassification"]),
-        "not those of its config: .*missing",
-    ),
-    "no lists": (
-        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": 2}}),
-        "must be like",
-    ),
-    "no order": (
-        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [2, 1]}}),
-        "must be like",
-    ),
-    "unknown site": (
-        lambda folder: change(folder, headgates={"heads": {"encoder.7.enc-self": [1]}}),
-        "no attention encoder.7.enc-self",
-    ),
-    "too high": (
-        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [3]}}),
-        "has 3 heads, 0 to 2; head 3",
-    ),
-    "other heads": (
-        lambda folder: change(folder, headgates={"heads": {"encoder.0.enc-self": [1]}}),
-        "cannot be read as those of",
-    ),
+    "no JSON": (rewrite("config.json", "{"), "config.json is not JSON"),
+    "no field": (rewrite("config.json", "{}"), "no field 'headgates'.*load it with from_pretrained"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights in safetensors"),
+    "torn weights": (rewrite("model.safetensors", "12345678{"), "cannot be read as those of a BertForMask"),
+    "an adapter": (rewrite("adapter_config.json", "{}"), "has an adapter"),
+    "no class": (architectures(["os"]), "must name one model class of transformers .*'os'"),
+    "a function": (architectures(["pipeline"]), "must name one model class"),
+    "two classes": (architectures(["BertModel", "BertModel"]), "must name one model class"),
+    "another class": (architectures(["BertForSequenceClassification"]), "not those of its config: .*missing"),
+    "no lists": (heads(2), "must be like"),
+    "no order": (heads([2, 1]), "must be like"),
+    "unknown site": (heads([1], layer=7), "no attention encoder.7.enc-self"),
+    "too high": (heads([3]), "has 3 heads, 0 to 2; head 3"),
+    "other heads": (heads([1]), "cannot be read as those of"),
 }
 
 
@@ -111,6 +110,37 @@ def test_a_wrong_folder_is_one_clear_line(folder, spoil, message):
     with pytest.raises(ValueError, match=message) as error:
         load_pruned(folder)
     assert "\n" not in str(error.value)
+
+
+def changed(act) -> nn.Module:
+    model = PLAIN.build()
+    act(model)
+    return model
+
+
+UNFIT = {
+    "no model": (lambda: None, r"give a new one, with all its heads, as load_pruned\(folder, model=Transf"),
+    "another class": (BY_NAME["torch.nn.TransformerEncoder"].build, "the model is a TransformerEncoder"),
+    "gates": (lambda: changed(attach), "already has gates"),
+    "lost heads": (lambda: changed(lambda model: remove(model, uneven(model))), "has lost heads already"),
+    "fewer heads": (lambda: nn.Transformer(12, 3, 2, 2, 17), "has 3 heads, 0 to 2; head 5"),
+    "another width": (lambda: nn.Transformer(24, 6, 2, 2, 17), "cannot be read .*size mismatch"),
+    "more layers": (lambda: nn.Transformer(12, 6, 2, 3, 17), r"missing \['decoder.layers.2"),
+}
+
+
+@pytest.mark.parametrize(("build", "message"), UNFIT.values(), ids=UNFIT)
+def test_a_model_that_does_not_fit_is_one_clear_line(plain, build, message):
+    with pytest.raises(ValueError, match=message) as error:
+        load_pruned(plain, model=build())
+    assert "\n" not in str(error.value)
+
+
+def test_options_of_transformers_and_models_for_its_folders_are_refused(folder, plain):
+    with pytest.raises(ValueError, match=r"\['dtype'\] are options of transformers"):
+        load_pruned(plain, model=PLAIN.build(), dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="which transformers builds; leave model= out"):
+        load_pruned(folder, model=PLAIN.build())
 
 
 def test_no_code_of_a_folder_is_run(folder):
@@ -126,52 +156,51 @@ def test_no_code_of_a_folder_is_run(folder):
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("missing", ["transformers", "tokenizers", "safetensors"])
-def test_a_missing_library_names_the_extra(folder, missing, monkeypatch):
-    model = FAMILY.model()
+@pytest.mark.parametrize(
+    ("missing", "family"),
+    [("transformers", BERT), ("tokenizers", BERT), ("safetensors", BERT), ("safetensors.torch", PLAIN)],
+)
+def test_a_missing_library_names_the_extra_and_leaves_no_folder(written, missing, family, monkeypatch):
+    model, new = family.model(), written[family.name].parent / "new"
     monkeypatch.setitem(sys.modules, missing, None)
-    for call in (lambda: load_pruned(folder), lambda: save_pruned(model, folder.parent / "new")):
-        with pytest.raises(ImportError, match=r"pip install 'headgates\[hf\]'") as error:
+    options = {"model": model} if family is PLAIN else {}
+    for call in (
+        lambda: load_pruned(written[family.name], **options),
+        lambda: save_pruned(family.model(), new),
+    ):
+        with pytest.raises(ImportError, match=r"pip install 'headgates\[hf\]'"):
             call()
-        assert error.value.__cause__ is None
-    assert not (folder.parent / "new").exists()
+    assert not new.exists()
 
 
-def test_a_folder_with_something_in_it_is_not_written_over(folder):
-    before = sorted(path.name for path in folder.iterdir())
-    with pytest.raises(FileExistsError, match="is there already and not an empty folder; choose another"):
-        save_pruned(FAMILY.model(), folder)
-    assert sorted(path.name for path in folder.iterdir()) == before
+def test_neither_saving_nor_loading_a_plain_folder_needs_transformers(plain, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    model = load_pruned(plain, model=PLAIN.build())
+    assert not model.training
+    save_pruned(model, tmp_path / "again")
 
 
-def test_what_fails_leaves_no_folder(tmp_path, monkeypatch):
-    model = FAMILY.model()
-
+def test_what_cannot_be_saved_leaves_the_folder_as_it_was(folder, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError("No space left on device")
 
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FileExistsError, match="is there already and not an empty folder; choose another"):
+        save_pruned(BERT.model(), folder)
+    with pytest.raises(ValueError, match="no attention in Linear has a rule"):
+        save_pruned(nn.Linear(2, 2), tmp_path / "new")
+    with pytest.raises(ValueError, match="already has gates"):
+        save_pruned(changed(attach), tmp_path / "new")
+    model = BERT.model()
     monkeypatch.setattr(model, "save_pretrained", full)
     with pytest.raises(OSError, match="No space"):
-        save_pruned(model, tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_with_gates_is_refused(tmp_path):
-    model = FAMILY.model()
-    attach(model)
-    with pytest.raises(ValueError, match="already has gates"):
-        save_pruned(model, tmp_path / "model")
-    detach(model)
+        save_pruned(model, tmp_path / "new")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_transformers_builds_no_layer_of_its_own_from_per_layer_config():
     """Were it to, save_pruned should write that field too."""
-    config = FAMILY.model().config
+    config = BERT.model().config
     config.per_layer_config = {0: {"num_attention_heads": 2}}
     with pytest.raises(RuntimeError, match="per-layer attribute"):
         transformers.BertForMaskedLM(config)
-
-
-def test_an_empty_map_closes_nothing(folder):
-    model = load_pruned(folder)
-    assert remove(model, HeadMap({})).parameters == 0
