@@ -74,16 +74,12 @@ class EncodedPairs(Sequence[Pair]):
 
     def flat(self, side: Side) -> Iterator[np.ndarray]:
         """The ids of a side of these pairs, in order, as one array for each record batch."""
-        for number, (begins, ids) in enumerate(self._sides[side]):
-            rows = len(begins) - 1
-            first = number * self._rows
-            low, high = np.searchsorted(self.numbers, np.array([first, first + rows], self.numbers.dtype))
-            if high - low == rows:
-                yield ids
-            else:
-                here = np.zeros(rows, dtype=bool)
-                here[self.numbers[low:high].astype(np.int64) - first] = True
-                yield ids[np.repeat(here, np.diff(begins))]
+        chosen, first = np.zeros(self.total, dtype=bool), 0
+        chosen[self.numbers] = True
+        for begins, ids in self._sides[side]:
+            here = chosen[first : first + len(begins) - 1]
+            first += len(here)
+            yield ids if here.all() else ids[np.repeat(here, np.diff(begins))]
 
 
 def begins_and_ids(column: pa.LargeListArray) -> tuple[np.ndarray, np.ndarray]:

@@ -49,26 +49,22 @@ def match(trees: Sequence[Tree], lines: Sequence[str], *, origin: str) -> list[T
     sentences too.
 
     A line that comes again takes the next tree of that text, or the last one where there is no other. Raises
-    DataError, which says which line is the first without a tree, and how many there are."""
+    DataError at the first line without a tree."""
     of_text: dict[str, list[Tree]] = defaultdict(list)
     for tree in trees:
         of_text[_plain(tree.text)].append(tree)
     times: Counter[str] = Counter()
     found: list[Tree] = []
-    missing: list[int] = []
-    for i, line in enumerate(lines):
+    for i, line in enumerate(lines, start=1):
         text = _plain(line)
-        if same := of_text.get(text) or ([] if text else [Tree((), (), (), line)]):
-            found.append(same[min(times[text], len(same) - 1)])
-            times[text] += 1
-        else:
-            missing.append(i)
-    if missing:
-        i = missing[0]
-        raise DataError(
-            f"{origin} has no tree for line {i + 1}, {shortened(lines[i])}; {len(missing):,} of "
-            f"{len(lines):,} lines have none; expected parses of these very sentences"
-        )
+        same = of_text.get(text) or ([] if text else [Tree((), (), (), line)])
+        if not same:
+            raise DataError(
+                f"{origin} has no tree for line {i}, {shortened(line)}; expected parses of these very "
+                "sentences"
+            )
+        found.append(same[min(times[text], len(same) - 1)])
+        times[text] += 1
     return found
 
 
@@ -82,14 +78,13 @@ def parse(model: str, lines: Sequence[str]) -> list[Tree]:
     Raises DataError if spaCy, the model or its parser is missing."""
     nlp = load_pipeline(model)
     trees = []
-    with nlp.select_pipes(disable=[name for name in NOT_FOR_PARSING if name in nlp.pipe_names]):
-        for line, doc in zip(lines, nlp.pipe(_documents(nlp, lines)), strict=True):
-            if len(doc) and not doc.has_annotation("DEP"):
-                raise DataError(
-                    f"the spaCy pipeline {model!r} has no dependency parser, only "
-                    f"{', '.join(nlp.pipe_names) or 'a tokenizer'}"
-                )
-            trees.append(tree_of(doc, line))
+    for line, doc in zip(lines, nlp.pipe(_documents(nlp, lines)), strict=True):
+        if len(doc) and not doc.has_annotation("DEP"):
+            raise DataError(
+                f"the spaCy pipeline {model!r} has no dependency parser, only "
+                f"{', '.join(nlp.pipe_names) or 'a tokenizer'}"
+            )
+        trees.append(tree_of(doc, line))
     return trees
 
 
@@ -104,7 +99,7 @@ def load_pipeline(model: str) -> Any:
         ) from error
     folder = Path(model).expanduser()
     try:
-        return spacy.load(folder if folder.is_dir() else model)
+        return spacy.load(folder if folder.is_dir() else model, exclude=NOT_FOR_PARSING)
     except (
         OSError,
         ImportError,

@@ -7,6 +7,7 @@ is shared out, and its sums and lists are made over all ranks. A process alone i
 none of this needs torch there.
 """
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,11 @@ GONE = (
     "remote process exited",
 )  # what gloo and NCCL say
 _alone = False  # while the first rank does what the others wait for
+
+
+def processor_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def group() -> Any:

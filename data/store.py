@@ -31,6 +31,7 @@ from headgates.data.atomic_folder import atomic_folder
 from headgates.data.cache import cache_folder, locked
 from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
 from headgates.data.file_digest import file_digest
+from headgates.data.ranks import processor_cores
 from headgates.data.text import DataError, ParallelText, without_empty
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.data.vocab import Vocabulary
@@ -202,10 +203,6 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
         raise DataError(
             f"a process that tokenised {text} was killed; was there too little memory? repeat the command"
         ) from error
-
-
-def processor_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pool(processes: int, work: tuple[Any, ...]) -> Executor:

@@ -124,11 +124,8 @@ class Vocab:
         and none are given."""
         path = Path(path)
         if not path.is_file():
-            joint = f", nor {path.parent / 'vocab.model'} for both languages" * (
-                path.name == "vocab.src.model"
-            )
             raise DataError(
-                f"no vocabulary at {path}{joint}: expected a SentencePiece model; bring it back, or repeat "
+                f"no vocabulary at {path}: expected a SentencePiece model; bring it back, or repeat "
                 "with --fresh"
             )
         processor = sentencepiece.SentencePieceProcessor()

@@ -22,6 +22,7 @@ from rich.text import Text
 from headgates.configs.cli import config_hash
 from headgates.configs.grid import GridOptions
 from headgates.configs.schema import FitConfig
+from headgates.data.ranks import processor_cores
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.progress import minutes, say
 from headgates.workbench.experiment_text import ExperimentText
@@ -184,11 +185,6 @@ def only_one(folder: RunFolder) -> Iterator[None]:
         locks.release()
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run_grid(
     points: Sequence[Point],
     folder: RunFolder,
@@ -207,7 +203,7 @@ def run_grid(
         raise ValueError("the runs are stopped by process groups, which Windows does not have; use WSL")
     start: Start = slurm_start(options.slurm, folder / "slurm") if options.slurm else LocalJob
     jobs = min(options.jobs or (len(points) if options.slurm else 1), len(points))
-    threads = options.threads or (0 if options.slurm else max(1, cores() // jobs))
+    threads = options.threads or (0 if options.slurm else max(1, processor_cores() // jobs))
     flags = ["--resume", "--unique", "--logger", options.logger, "--runs", runs, "--threads", str(threads)]
     flags += ["--data-dir", data_dir] if data_dir else []
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

@@ -11,12 +11,6 @@ something else is first),
 from headgates.data.toy.entries import ENDINGS, Adverb
 from headgates.data.toy.grammar import At, Clause, Phrase, Place, Quality
 
-LABELS = (
-    "ROOT", "acomp", "advcl", "advmod", "amod", "aux", "cc", "ccomp", "conj", "dative", "det", "dobj",
-    "mark", "neg", "npadvmod", "nsubj", "nummod", "pobj", "poss", "prep", "punct", "relcl",
-)  # fmt: skip
-PUNCTUATION = (",", ".")
-
 
 def join(words: list[str]) -> str:
     """Join words to a line of text, without a space before commas and periods."""

@@ -76,12 +76,6 @@ def test_pairs_are_padded_on_the_right_with_specials_where_the_model_wants_them(
     assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out, batch.index)} == {torch.int64}
 
 
-def test_a_batch_moves_as_a_whole():
-    moved = collate([([11], [21])], [0], 2).to("meta")
-    assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.index)} == {"meta"}
-    assert moved.step_tokens == 2
-
-
 # vocabularies
 
 
@@ -126,11 +120,6 @@ def test_no_pair_left_is_an_error_that_says_why(corpus, vocab_folder):
         serve(corpus, vocab_folder, max_length=1)
 
 
-def test_train_sentences_takes_the_first_ones(corpus, vocab_folder):
-    some = serve(corpus, vocab_folder, train_sentences=3)
-    assert some.target_vocab.decode([target for _, target in some.train_pairs]) == corpus.train.targets[:3]
-
-
 # batches
 
 
@@ -140,22 +129,11 @@ def test_index_finds_the_text_of_every_pair(data, corpus):
             assert data.target_vocab.decode([row])[0] == corpus.train.targets[number]
 
 
-def test_validation_serves_every_kept_pair_once_in_one_order(data):
-    served = [batch.index.tolist() for batch in data.val_dataloader()]
-    assert served == [batch.index.tolist() for batch in data.val_dataloader()]
-    assert sorted(i for batch in served for i in batch) == [i for i in range(23) if i != 3]
-
-
 @pytest.mark.parametrize(("split", "pairs"), [("train", 100), ("valid", 22), ("test", 13), ("more", 3)])
 def test_batches_serves_a_split_whole_with_its_own_tokens(data, split, pairs):
     batches = list(data.batches(split, 53))
     assert sum(len(batch) for batch in batches) == pairs
     assert all(batch.step_tokens == batch.target_tokens for batch in batches)
-
-
-def test_an_unknown_split_names_the_nearest(data):
-    with pytest.raises(DataError, match=r"no 'vald' text \(did you mean 'valid'\?\)"):
-        data.batches("vald", 53)
 
 
 # with Lightning
