@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from headgates.analysis.closing import close_to
-from headgates.gates import HeadMap, HeadSite, attach, remove
+from headgates.gates import HeadMap, HeadSite, find_sites, remove
+from tests.gates.families import BY_NAME
 
 ENC, DEC = HeadSite.at("enc-self", 0, 3), HeadSite.at("dec-self", 0, 4)
 SCORES = HeadMap({ENC: [0.1, 0.9, 0.2], DEC: [0.5, 0.3, 0.8, 0.05]})
@@ -36,17 +37,14 @@ def test_protected_sites_and_a_floor_keep_their_heads():
 
 
 def test_heads_of_one_key_head_close_together():
-    transformers = pytest.importorskip("transformers")
-    model = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            hidden_size=24, num_hidden_layers=1, num_attention_heads=6, num_key_value_heads=3,
-            intermediate_size=11, vocab_size=31,
-        )
-    )  # fmt: skip
-    bank = attach(model, gate="mask")
-    scores = HeadMap({bank.sites[0]: [0.0, 9.0, 1.0, 2.0, 0.0, 5.0]})  # sums 9, 3, 5
-    closed = close_to(scores, 3, model=model)
-    assert closed.flat().tolist() == [False, False, True, True, False, False]
+    model = BY_NAME["Llama"].model()
+    site = next(iter(find_sites(model)))
+    model.model.layers = model.model.layers[:1]
+    scores = HeadMap({site: [0.0, 9.0, 1.0, 2.0, 0.0, 5.0]})
+    group = find_sites(model)[site].num_key_value_groups
+    sums = scores.flat().view(-1, group).sum(1)
+    closed = close_to(scores, 6 - group, model=model)
+    assert closed.flat().tolist() == (sums == sums.min()).repeat_interleave(group).tolist()
     remove(model, closed)
     assert model(input_ids=torch.ones(1, 3, dtype=torch.long)).logits.isfinite().all()
 

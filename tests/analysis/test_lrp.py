@@ -149,24 +149,17 @@ def test_neither_batches_nor_how_many_steps_go_back_at_a_time_count(
     make_model, rule, aggregation, monkeypatch
 ):
     model = make_model().double()
-    found = relevance(model, batches(), walk=rule, aggregation=aggregation)
+    found, other = (relevance(model, batches(), walk=rule, aggregation=each) for each in (aggregation, "sum"))
     assert found.steps == sum(len(target) + 1 for _, target in PAIRS)
+    torch.testing.assert_close(found.signed.flat(), other.signed.flat(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(dict(other.share), dict(other.signed.map(share)))
+    torch.testing.assert_close(dict(other.share_signed), dict(other.signed.map(share_signed)))
+    assert (aggregation == "sum") is torch.allclose(found.share.flat(), other.share.flat(), rtol=0.001)
     assert_same(relevance(model, batches(1), walk=rule, aggregation=aggregation), found)
     assert_same(relevance(model, batches(3, PAIRS[::-1]), walk=rule, aggregation=aggregation), found)
     for numbers in (1500, 1):  # the first: two steps of five sentences of seven tokens of width 21
         monkeypatch.setattr(lrp, "NUMBERS", numbers)
         assert_same(relevance(model, batches(), walk=rule, aggregation=aggregation), found)
-
-
-@either_rule
-def test_both_aggregations_have_the_same_signed_relevance_and_shares_of_their_own(make_model, rule):
-    model = make_model().double()
-    step, total = (relevance(model, batches(), walk=rule, aggregation=each) for each in ("step", "sum"))
-    torch.testing.assert_close(step.signed.flat(), total.signed.flat(), rtol=1e-9, atol=1e-12)
-    for site in step.signed:
-        torch.testing.assert_close(total.share[site], share(total.signed[site]))
-        torch.testing.assert_close(total.share_signed[site], share_signed(total.signed[site]))
-    assert not torch.allclose(step.share.flat(), total.share.flat(), rtol=0.001)
 
 
 @pytest.mark.parametrize("rule", [RatioWalk, ratio(0.1), None])

@@ -14,32 +14,9 @@ from headgates.analysis.scores.fluctuation import fluctuation
 from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.obs import obs
 from headgates.gates import attach, detach, find_sites
+from tests.gates.families import BY_NAME
 
-transformers = pytest.importorskip("transformers")
 LENGTHS = (7, 5, 3)
-SIZES = {
-    "hidden_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 5,
-    "intermediate_size": 11,
-    "vocab_size": 31,
-}
-
-
-def bert(kind: str = "BertForMaskedLM"):
-    return getattr(transformers, kind)(transformers.BertConfig(**SIZES))
-
-
-def gpt2():
-    config = transformers.GPT2Config(n_embd=20, n_layer=2, n_head=5, vocab_size=31, n_positions=16)
-    return transformers.GPT2LMHeadModel(config)
-
-
-def t5():
-    config = transformers.T5Config(
-        d_model=20, d_kv=4, d_ff=11, num_layers=2, num_heads=5, vocab_size=31, decoder_start_token_id=0
-    )
-    return transformers.T5ForConditionalGeneration(config)
 
 
 @pytest.fixture
@@ -50,10 +27,9 @@ def batch() -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
 
-@pytest.mark.parametrize("make", [bert, gpt2, t5])
-def test_every_score_takes_a_model_with_batches_as_mappings(make, batch):
-    torch.manual_seed(0)
-    model = make()
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "T5"])
+def test_every_score_takes_a_model_with_batches_as_mappings(name, batch):
+    model = BY_NAME[name].model()
     sites = list(find_sites(model))
     for score in (importance, fisher, fluctuation, obs):
         found = score(model, [batch])
@@ -64,49 +40,55 @@ def test_every_score_takes_a_model_with_batches_as_mappings(make, batch):
 
 
 def test_importance_of_a_causal_model_is_that_of_its_sentences_one_by_one(batch):
-    torch.manual_seed(0)
-    model = gpt2().eval()
-    found, total = importance(model, [batch]), torch.zeros(5)
+    model = BY_NAME["GPT-2"].model()
+    (site, found), *_ = importance(model, [batch]).items()
+    total = torch.zeros(site.heads)
     for ids, length in zip(batch["input_ids"], LENGTHS, strict=True):
-        bank = attach(model, gate="mask")
-        gate, xi = next(iter(bank.gates.values())), torch.ones(5, requires_grad=True)
-        gate.forward = lambda xi=xi: xi
+        bank, xi = attach(model, gate="mask"), torch.ones(site.heads, requires_grad=True)
+        bank.assign({site: xi})
         logits = model(input_ids=ids[None, :length]).logits[0]
         loss = F.cross_entropy(logits[:-1], ids[1:length], reduction="sum")
         total += torch.autograd.grad(loss, xi)[0].abs() / len(LENGTHS)
         detach(model)
-    torch.testing.assert_close(next(iter(found.values())).float(), total, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(found.float(), total, rtol=1e-4, atol=1e-7)
 
 
 def test_the_loss_of_a_batch_is_a_sum_over_its_labels(batch):
-    classes = {**batch, "labels": torch.tensor([0, 1, 1])}
-    model = bert("BertForSequenceClassification").eval()
+    model = BY_NAME["BERT"].model()
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    expected = F.cross_entropy(logits, classes["labels"], reduction="sum")
-    torch.testing.assert_close(batch_loss(model, classes), expected)
+    expected = F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+    torch.testing.assert_close(batch_loss(model, batch), expected)
+    with pytest.raises(ValueError, match="add labels to the batch, or give loss="):
+        batch_loss(model, {"input_ids": batch["input_ids"]})
 
 
 def test_sampled_labels_stand_where_a_causal_model_predicts_them(batch):
-    model = gpt2().eval()  # made to predict the token that it reads
+    model = BY_NAME["GPT-2"].model()  # made to predict the token that it reads
     for name, parameter in model.named_parameters():
-        if "c_proj" in name or "wpe" in name:
-            parameter.data.zero_()
-    model.transformer.wte.weight.data = 50 * torch.eye(31, 20)
-    ids = batch["input_ids"].clamp_max(19)
+        if "c_proj" in name or "wpe" in name or "ln_" in name:
+            parameter.data.fill_("ln_" in name and "weight" in name)
+    width = model.transformer.wte.weight.shape[1]
+    model.transformer.wte.weight.data = 50 * torch.eye(31, width)
+    ids = batch["input_ids"].clamp_max(width - 1)
     found = sampled_targets(model, {**batch, "input_ids": ids}, torch.Generator().manual_seed(0))["labels"]
     real = batch["labels"] != -100
     assert torch.equal(found[:, 1:][real[:, 1:]], ids[:, :-1][real[:, 1:]])
     assert torch.equal(found == -100, ~real)
 
 
-def test_positions_and_losses_that_a_batch_does_not_give_are_asked_for(batch):
-    model, site = bert(), next(iter(find_sites(bert())))
+def test_positions_of_queries_are_those_of_the_mask_the_ids_or_the_labels(batch):
+    model, decoder = (BY_NAME[name].model() for name in ("BERT", "T5"))
+    (site, *_), (_, *others) = find_sites(model), find_sites(decoder)
     assert query_tokens(model, site, batch).sum(1).tolist() == list(LENGTHS)
     assert query_tokens(model, site, {"input_ids": batch["input_ids"]}).all()
+    labels = batch["labels"][:, :4]
+    for each in others[-2:]:  # of the decoder
+        assert torch.equal(query_tokens(decoder, each, {**batch, "labels": labels}), labels != -100)
+        read = {**batch, "decoder_input_ids": torch.ones(3, 6)}
+        assert query_tokens(decoder, each, read).shape == (3, 6)
+        assert not query_tokens(decoder, each, read | {"decoder_attention_mask": torch.zeros(3, 6)}).any()
     with pytest.raises(ValueError, match="expected attention_mask or input_ids, or give queries="):
         query_tokens(model, site, {"pixels": torch.ones(2)})
-    with pytest.raises(ValueError, match="add labels to the batch, or give loss="):
-        batch_loss(model, {"input_ids": batch["input_ids"]})
 
 
 ALONE = """

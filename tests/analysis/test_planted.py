@@ -7,7 +7,6 @@ import torch
 
 from headgates.analysis.alignment import Alignment, Entropy
 from headgates.analysis.attention_pass import observe_attention
-from headgates.analysis.confidence import Confidence
 from headgates.analysis.positions import THRESHOLD, Positions
 from headgates.analysis.rare_words import RareWords
 from headgates.analysis.roles import MARGIN, RARE_SHARE
@@ -79,36 +78,6 @@ def test_the_translation_needs_every_head_but_noise_and_decoder_self_attention(m
         assert (accuracy < 0.95) if needed else (accuracy == 1)
 
 
-def test_every_head_attends_as_planted(model):
-    """All weights of all heads against what the docstring of planted.py says."""
-
-    class Check:
-        def add(self, seen) -> None:
-            (pair,) = (PAIRS[i] for i in seen.batch.index)
-            n = len(pair.words)
-            subject = {verb - 1: i for i, verb in enumerate(pair.heads) if pair.labels[i] == "nsubj"}
-            least = min(COUNTS[token] for token in pair.source)
-            weights = {site.name: each[0] for site, each in seen.weights.items()}
-            for role, (site, head) in PLACES:
-                expected = torch.zeros(weights[site].shape[1:])  # (L, S)
-                for i in range(len(expected)):
-                    keys = list(range(i + 1)) if "dec-self" in site else list(range(n + 1))
-                    if role == "previous" and i > 0:
-                        keys = [i - 1]
-                    elif role == "next" and i < n:
-                        keys = [i + 1]
-                    elif role == "subject" and i in subject:
-                        keys = [subject[i]]
-                    elif role == "rare":
-                        keys = [i for i, token in enumerate(pair.source) if COUNTS[token] == least]
-                    elif role == "aligned":
-                        keys = [i // 2]
-                    expected[i, keys] = 1 / len(keys)
-                torch.testing.assert_close(weights[site][head], expected, rtol=0, atol=1e-6)
-
-    observe_attention(model, planted_batches(PAIRS[:23], 1), [Check()])
-
-
 def test_positions_finds_the_previous_and_the_next_token_heads_and_no_other(model):
     best = observed(model, Positions()).best()
     truth = true_heads("previous", "next")
@@ -119,25 +88,6 @@ def test_positions_finds_the_previous_and_the_next_token_heads_and_no_other(mode
         assert at(role, "enc-self", best.offset) == offset
         # but for one token of each sentence
         assert at(role, "enc-self", all_tokens) == pytest.approx(1 - len(PAIRS) / WORDS)
-
-
-def test_confidence_is_what_was_planted(model):
-    confidence, with_end = (observed(model, Confidence(exclude)).head_map() for exclude in ("both", "none"))
-    lengths = [len(pair.words) for pair in PAIRS]
-    one_key = sum(1 / (n + 1) for n in lengths)
-    verbs = [sum(label in ("ROOT", "conj") for label in pair.labels) for pair in PAIRS]
-    rarest = sum(n / pair.source.count(max(pair.source)) for n, pair in zip(lengths, PAIRS, strict=True))
-    expected = {
-        "noise": sum(n / (n + 1) for n in lengths),  # 1 / (n + 1) for each of n words
-        "previous": WORDS - len(PAIRS) + one_key,
-        "next": WORDS - len(PAIRS),  # the last word looks at the end of sentence, which is no token
-        "subject": sum(v + (n - v) / (n + 1) for n, v in zip(lengths, verbs, strict=True)),
-        "rare": rarest,  # words are numbered by frequency
-    }
-    for role, total in expected.items():
-        assert at(role, "enc-self", confidence) == pytest.approx(total / WORDS)
-    assert at("next", "enc-self", with_end) == pytest.approx((WORDS + one_key) / (WORDS + len(PAIRS)))
-    assert at("aligned", "cross", confidence) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("rank", [1, 13])

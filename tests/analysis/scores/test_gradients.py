@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgates.analysis.batches import sites_of
+from headgates.analysis.batches import batch_loss, sites_of
+from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.scores.fisher import fisher, fisher_blocks, rearranged, swapped
 from headgates.analysis.scores.importance import importance
 from headgates.data.batch import Batch
@@ -124,6 +125,19 @@ def test_the_model_is_left_as_it_was_also_by_an_error_and_dropout_is_off(model):
     with pytest.raises(ValueError, match="already has gates"):
         importance(model, BATCHES)
     assert bank.training
+
+
+@torch.no_grad()
+def test_heads_that_nothing_depends_on_have_a_gradient_of_zero_and_values_without_one_are_refused(model):
+    batch = BATCHES[0]
+    with head_factors(model) as factors:
+        factors.renew(batch, per="sentence")
+        with torch.enable_grad():
+            found = factors.gradients(model.encode(batch.source)[0].sum())
+        assert {site.kind for site, row in found.items() if row.any()} == {"enc-self"}
+        assert all(row.shape == (len(batch), site.heads) for site, row in found.items())
+        with pytest.raises(ValueError, match="no gradient reaches the heads"):
+            factors.gradients(batch_loss(model, batch))
 
 
 # --- Fisher information
