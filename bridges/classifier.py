@@ -7,7 +7,7 @@ removed by the rules of gates/. Letters: B sentences, S source pieces, H heads, 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab
-from headgates.bridges.hf_vocab import library, quiet
+from headgates.bridges.hf_vocab import hub_folder, library, quiet
+from headgates.configs.fields import one_line
 from headgates.data.batch import pad
+from headgates.data.file_digest import file_digest
 from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.models.checkpoint import load_file, save_file
+from headgates.models.checkpoint import as_json, load_file, save_file
+from headgates.models.line_translator import length_batches
 
 CLASS = "ForSequenceClassification"  # how the names of transformers' classes end
 # config fields by which transformers would load code or weights from elsewhere
@@ -113,12 +116,8 @@ class Labeller:
         target_vocab: LabelVocab,
         batch_tokens: int = BATCH_TOKENS,
     ):
-        self.model, self.source_vocab, self.target_vocab, self.batch_tokens = (
-            model,
-            source_vocab,
-            target_vocab,
-            batch_tokens,
-        )
+        self.model, self.batch_tokens = model, batch_tokens
+        self.source_vocab, self.target_vocab = source_vocab, target_vocab
 
     @torch.inference_mode()
     def label(self, lines: Sequence[str]) -> list[str]:
@@ -127,19 +126,11 @@ class Labeller:
         device = next(self.model.parameters()).device
         found = [0] * len(ids)
         with evaluation_mode(self.model):
-            for chosen in self.batches([len(each) + 1 for each in ids]):
+            for chosen in length_batches(list(map(len, ids)), self.batch_tokens):
                 source = pad([ids[i] for i in chosen], self.source_vocab.specials, end=True).to(device)
                 for i, best in zip(chosen, self.model(source).argmax(1).tolist(), strict=True):
                     found[i] = best
         return self.target_vocab.decode([[best] for best in found])
-
-    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Numbers of the lines of each batch, longest first."""
-        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-        while order:
-            count = max(1, self.batch_tokens // lengths[order[0]])
-            yield order[:count]
-            order = order[count:]
 
 
 # ---------------------------------------------------------------- an encoder's files
@@ -150,14 +141,7 @@ def encoder_folder(name: str) -> Path:
     neither, or it has no weights in safetensors (others may hold code)."""
     folder = Path(name)
     if not folder.is_dir():
-        try:
-            folder = Path(library("huggingface_hub").snapshot_download(name, allow_patterns=list(FILES)))
-        except Exception as error:  # of the network, the hub or the name
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(
-                f"--encoder {name}: no such folder, and the Hugging Face hub gives none of that name "
-                f"({reason})"
-            ) from error
+        folder = hub_folder(name, FILES)
     if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
         raise ValueError(
             f"--encoder {name}: expected the folder of a Hugging Face encoder, with config.json, "
@@ -169,12 +153,9 @@ def encoder_folder(name: str) -> Path:
 
 def encoder_digest(folder: Path) -> str:
     """12 hexadecimal digits of the SHA-256 of the files that decide what an encoder does."""
-    sha = hashlib.sha256()
-    for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
-        sha.update(path.name.encode() + b"\0")
-        with path.open("rb") as file:
-            sha.update(hashlib.file_digest(file, "sha256").digest())
-    return sha.hexdigest()[:12]
+    paths = sorted({path for pattern in FILES for path in folder.glob(pattern)})
+    digests = [f"{path.name} {file_digest(path)}" for path in paths]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:12]
 
 
 def longest_input(folder: Path) -> int:
@@ -182,11 +163,8 @@ def longest_input(folder: Path) -> int:
     plus 1."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     positions = int(config.get("max_position_embeddings", 512))
-    return positions - (
-        config.get("pad_token_id", 1) + 1
-        if config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
-        else 0
-    )
+    roberta = config.get("model_type") in ("roberta", "xlm-roberta", "camembert")
+    return positions - (config.get("pad_token_id", 1) + 1) * roberta
 
 
 def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classifier:
@@ -205,9 +183,8 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
                 dtype=torch.float32,
             )
         except Exception as error:  # broken files send the library anywhere
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise ValueError(
-                f"--encoder {folder}: transformers cannot make a classifier of it ({reason})"
+                f"--encoder {folder}: transformers cannot make a classifier of it ({one_line(error)})"
             ) from error
     model = Classifier(net, specials)
     if other := [site.name for site in find_sites(model) if site.kind != "enc-self"]:
@@ -222,17 +199,11 @@ def describe(model: Classifier) -> dict[str, Any]:
     """Plain values from which `build` makes the same model. heads_left: the heads that remain, if some were
     removed."""
     remaining = {site.name: row.tolist() for site, row in heads_left(model).items() if not row.all()}
-    config = {
-        name: value
-        for name, value in json.loads(model.net.config.to_json_string()).items()
-        if name not in FOREIGN
-    }
-    specials = {
-        name: getattr(model.source_specials, name) for name in ("padding", "beginning", "end", "unknown")
-    }
+    own = json.loads(model.net.config.to_json_string()).items()
+    specials = as_json(model.source_specials)
     return {
         "class": type(model.net).__name__,
-        "config": config,
+        "config": {name: value for name, value in own if name not in FOREIGN},
         "specials": specials,
         "heads_left": remaining,
     }
@@ -275,7 +246,5 @@ def load_classifier(path: str | Path) -> Classifier:
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:
-        raise ValueError(
-            f"the weights in {path} do not fit its architecture: {' '.join(str(error).split())[:300]}"
-        ) from error
+        raise ValueError(f"the weights in {path} do not fit its architecture: {one_line(error)}") from error
     return model.eval()

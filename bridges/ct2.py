@@ -25,8 +25,8 @@ search has no such places, and the probabilities that are returned are always ou
 heads, K head width.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,25 +36,17 @@ import torch
 from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
-from headgates.bridges.formats import read_about
-from headgates.configs.schema import ModelConfig, read_search
-from headgates.data.vocab import Vocabulary, load_vocabs
+from headgates.bridges.foreign import STACKS, position_table, table_length
+from headgates.bridges.formats import sized_vocabs
+from headgates.data.vocab import Vocabulary
 from headgates.gates import find_sites
 from headgates.models.attention import MultiHeadAttention
-from headgates.models.checkpoint import special_tokens
 from headgates.models.line_translator import LineTranslator, Translation
-from headgates.models.positions import sinusoids
 from headgates.models.search import Hypothesis
-from headgates.models.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer
-from headgates.models.translator import Translator, check_size
+from headgates.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from headgates.models.translator import Translator
 
-SINUSOIDS = 1024  # rows of their table; learned positions have their own
 LOWEST = -1e30  # CTranslate2 rules hypotheses out with the lowest float; below this a score is none
-ACTIVATIONS = {
-    "relu": common_spec.Activation.RELU,
-    "gelu": common_spec.Activation.GELU,
-    "swish": common_spec.Activation.SWISH,
-}
 NO_PENALTY = 1e-9  # at 0 exactly it stops by another rule; n ** 1e-9 is 1 in fp32
 
 
@@ -110,157 +102,123 @@ def specification(model: Transformer) -> Any:
             f"CTranslate2 has no decoder with decoder_mixer {config.decoder_mixer!r}; take --to torch, "
             "onnx or marian"
         )
-    encoder_layers = [cast(EncoderLayer, layer) for layer in model.encoder.layers]
-    decoder_layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
-    # at least one head: CTranslate2 divides by their number
-    encoder_heads = max(1, *(layer.self_attention.heads for layer in encoder_layers))
-    decoder_heads = max(
-        1, *(max(layer.self_attention.heads, layer.cross_attention.heads) for layer in decoder_layers)
-    )
     options = {
-        "activation": ACTIVATIONS[config.activation],
+        "activation": getattr(common_spec.Activation, config.activation.upper()),
         "layernorm_embedding": config.embedding_norm,
         "head_dim": 1,
     }
-    norms = {
-        stack: {"pre_norm": config.norm_of(stack) == "pre", "no_final_norm": not config.has_final_norm(stack)}
-        for stack in ("encoder", "decoder")
-    }
-    encoder = transformer_spec.TransformerEncoderSpec(
-        config.encoder_layers, encoder_heads, **options, **norms["encoder"]
-    )
-    decoder = transformer_spec.TransformerDecoderSpec(
-        config.decoder_layers, decoder_heads, **options, **norms["decoder"]
-    )
-    for spec, here in zip(encoder.layer, encoder_layers, strict=True):
-        fill_attention(spec.self_attention, here.self_attention, here.self_residual.norm, encoder_heads)
-        fill_feed_forward(spec.ffn, here.feed_forward, here.feed_residual.norm)
-    for spec, layer in zip(decoder.layer, decoder_layers, strict=True):
-        fill_attention(spec.self_attention, layer.self_attention, layer.self_residual.norm, decoder_heads)
-        fill_attention(spec.attention, layer.cross_attention, layer.cross_residual.norm, decoder_heads)
-        fill_feed_forward(spec.ffn, layer.feed_forward, layer.feed_residual.norm)
-    encoder.scale_embeddings = decoder.scale_embeddings = config.embedding_scale  # by sqrt(D)
-    encoder.embeddings[0].weight = to_numpy(model.source_embedding.weight)
-    decoder.embeddings.weight = to_numpy(model.target_embedding.weight)
-    decoder.projection.weight = to_numpy(model.output.weight)
-    if config.output_bias:
-        decoder.projection.bias = to_numpy(model.output.bias)
-    for stack, spec, ours in (("encoder", encoder, model.encoder), ("decoder", decoder, model.decoder)):
-        if config.has_final_norm(stack):
-            fill_norm(spec.layer_norm, cast(nn.LayerNorm, ours.norm))
-    if config.embedding_norm:
-        fill_norm(encoder.layernorm_embedding, cast(nn.LayerNorm, model.source_norm))
-        fill_norm(decoder.layernorm_embedding, cast(nn.LayerNorm, model.target_norm))
-    if config.positions == "learned":
-        encoder.position_encodings.encodings = to_numpy(model.source_positions.weight)
-        decoder.position_encodings.encodings = to_numpy(model.target_positions.weight)
-    else:  # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
-        table = to_numpy(sinusoids(config, positions(config)))
-        encoder.position_encodings.encodings = decoder.position_encodings.encodings = table
-    whole = transformer_spec.TransformerSpec(encoder, decoder)
-    (whole.config.layer_norm_epsilon,) = {
-        module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)
-    }
+    specs = []
+    for side, stack, kind in (
+        ("source", model.encoder, transformer_spec.TransformerEncoderSpec),
+        ("target", model.decoder, transformer_spec.TransformerDecoderSpec),
+    ):
+        layers = [cast(EncoderLayer | DecoderLayer, layer) for layer in stack.layers]
+        # at least one head: CTranslate2 divides by their number
+        heads = max(1, *(attention.heads for layer in layers for attention in attentions(layer).values()))
+        spec = kind(
+            len(layers),
+            heads,
+            **options,
+            pre_norm=config.norm_of(STACKS[side]) == "pre",
+            no_final_norm=isinstance(stack.norm, nn.Identity),
+        )
+        for own, layer in zip(spec.layer, layers, strict=True):
+            for name, attention in attentions(layer).items():
+                fill_attention(getattr(own, name), attention, heads)
+            fill(own.self_attention.layer_norm, layer.self_residual.norm)
+            if isinstance(layer, DecoderLayer):
+                fill(own.attention.layer_norm, layer.cross_residual.norm)
+            fill(own.ffn.layer_norm, layer.feed_residual.norm)
+            fill(own.ffn.linear_0, layer.feed_forward.inner)
+            fill(own.ffn.linear_1, layer.feed_forward.outer)
+        spec.scale_embeddings = config.embedding_scale  # by sqrt(D)
+        table = spec.embeddings[0] if side == "source" else spec.embeddings
+        fill(table, getattr(model, f"{side}_embedding"))
+        # CTranslate2's own sinusoids begin at 1, have other frequencies, and all sines before all cosines
+        spec.position_encodings.encodings = to_numpy(position_table(model, side))
+        if not isinstance(stack.norm, nn.Identity):
+            fill(spec.layer_norm, stack.norm)
+        if config.embedding_norm:
+            fill(spec.layernorm_embedding, getattr(model, f"{side}_norm"))
+        specs.append(spec)
+    fill(specs[1].projection, model.output)
+    whole = transformer_spec.TransformerSpec(*specs)
+    whole.config.layer_norm_epsilon = config.norm_eps
     return whole
 
 
-def positions(config: ModelConfig) -> int:
-    """Return how many tokens a sequence may have."""
-    return config.max_positions if config.positions == "learned" else max(config.max_positions, SINUSOIDS)
+def attentions(layer: EncoderLayer | DecoderLayer) -> dict[str, MultiHeadAttention]:
+    """The attentions of a layer by their names in CTranslate2."""
+    found = {"self_attention": layer.self_attention}
+    return found | {"attention": layer.cross_attention} if isinstance(layer, DecoderLayer) else found
 
 
 def fill_attention(
-    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, norm: nn.LayerNorm, heads: int
+    spec: attention_spec.MultiHeadAttentionSpec, attention: MultiHeadAttention, heads: int
 ) -> None:
     """Copy the heads of an attention into `spec`, and fill it with heads of zeros up to `heads`."""
     width = attention.head_width if attention.heads else 1
+    missing = heads * width - attention.q_proj.out_features
     q, k, v = (
-        padded(linear, heads * width) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
+        (
+            np.pad(to_numpy(linear.weight), ((0, missing), (0, 0))),
+            np.pad(to_numpy(linear.bias), (0, missing)),
+        )
+        for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
-    fused = (
-        [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]
-    )  # self-attention projects all three at once
+    # self-attention projects all three at once
+    fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]
     for linear, parts in zip(spec.linear, fused, strict=False):
         linear.weight, linear.bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    weight = to_numpy(attention.out_proj.weight)  # (D, H * K)
-    spec.linear[-1].weight = np.pad(weight, ((0, 0), (0, heads * width - weight.shape[1])))
-    spec.linear[-1].bias = to_numpy(attention.out_proj.bias)
+    fill(spec.linear[-1], attention.out_proj)
+    spec.linear[-1].weight = np.pad(spec.linear[-1].weight, ((0, 0), (0, missing)))  # (D, H * K)
     spec.head_dim = np.int32(width)
-    fill_norm(spec.layer_norm, norm)
 
 
-def padded(linear: nn.Linear, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weight and bias of a projection into heads, filled with rows of zeros up to `rows`."""
-    missing = rows - linear.out_features
-    return np.pad(to_numpy(linear.weight), ((0, missing), (0, 0))), np.pad(
-        to_numpy(linear.bias), (0, missing)
-    )
-
-
-def fill_feed_forward(
-    spec: transformer_spec.FeedForwardSpec, feed_forward: FeedForward, norm: nn.LayerNorm
-) -> None:
-    for linear, ours in ((spec.linear_0, feed_forward.inner), (spec.linear_1, feed_forward.outer)):
-        linear.weight, linear.bias = to_numpy(ours.weight), to_numpy(ours.bias)
-    fill_norm(spec.layer_norm, norm)
-
-
-def fill_norm(spec: common_spec.LayerNormSpec, norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = to_numpy(norm.weight), to_numpy(norm.bias)
+def fill(spec: Any, module: nn.Module) -> None:
+    """Copy the weight and bias of a linear map, an embedding or a norm."""
+    names = ("gamma", "beta") if isinstance(module, nn.LayerNorm) else ("weight", "bias")
+    for name, (_, tensor) in zip(names, module.named_parameters(), strict=False):
+        setattr(spec, name, to_numpy(tensor))
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
-def open(folder: Path, threads: int = 0, *, compute_type: str = "float32") -> "CTranslate2Model":
-    """The model of a folder that holds what `write` wrote, its vocabularies and export.json.
-
-    threads: 0 for as many as torch has. compute_type: float32, or int8, which quantises embeddings and weight
-    matrices of any size as they are loaded, each row with a scale of its own; biases, norms and positions
-    stay fp32. On the toy and Tatoeba models log-probabilities of tokens moved by 0.002 and 0.011 nats on
-    average, 0.2 at most. Raises
-    ValueError at a folder or compute
-    type that cannot be opened."""
-    return CTranslate2Model(folder, threads, compute_type)
-
-
 class CTranslate2Model(LineTranslator):
-    """The model of an exported folder; it has the same methods as `Translator`."""
+    """The model of a folder that holds what `write` wrote, its vocabularies and export.json; it has the same
+    methods as `Translator`.
 
-    def __init__(self, folder: Path, threads: int, compute_type: str):
+    compute_type: float32, or int8, which quantises embeddings and weight matrices of any size as they are
+    loaded, each row with a scale of its own; biases, norms and positions stay fp32. On the toy and Tatoeba
+    models log-probabilities of tokens moved by 0.002 and 0.011 nats on average, 0.2 at most. Raises
+    ValueError at a folder or compute type that cannot be opened."""
+
+    def __init__(self, folder: Path, shape: Transformer, *, compute_type: str = "float32"):
         supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
         if compute_type not in supported:
             raise ValueError(
                 f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of "
                 f"{', '.join(supported)}"
             )
-        about = read_about(folder)
-        try:
-            self.search, self.positions = (
-                read_search(about["search"], folder),
-                positions(ModelConfig(**about["architecture"]["model"])),
-            )
-            specials = special_tokens(about["architecture"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"cannot read the export.json of {folder} ({error}); export the run again with this version"
-            ) from error
-        self.source_vocab, self.target_vocab = load_vocabs(folder, *specials)
-        check_size("source", about["architecture"]["source_vocab"], self.source_vocab)
-        check_size("target", about["architecture"]["target_vocab"], self.target_vocab)
-        self.end, self.never_produced = specials[1].end, specials[1].never_produced
+        self.positions, specials = table_length(shape.config), shape.target_specials
+        self.source_vocab, self.target_vocab = sized_vocabs(folder, shape)
+        self.end, self.never_produced, self.forced = (
+            specials.end,
+            specials.never_produced,
+            list(specials.forced),
+        )
         self.source_names, self.target_names = piece_names(self.source_vocab), piece_names(self.target_vocab)
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
-        self.forced = list(specials[1].forced)
-        source_end = self.source_names[specials[0].end]  # CTranslate2 adds the target's
+        source_end = self.source_names[shape.source_specials.end]  # CTranslate2 adds the target's
         self.source_suffix = [] if source_end == self.target_names[self.end] else [source_end]
         try:
             self.translator = ctranslate2.Translator(
                 str(folder),
                 device="cpu",
                 compute_type=compute_type,
-                intra_threads=threads or torch.get_num_threads(),
+                intra_threads=torch.get_num_threads(),
             )
         except (RuntimeError, ValueError) as error:
             raise ValueError(
@@ -280,21 +238,13 @@ class CTranslate2Model(LineTranslator):
         lengths = [len(row) for row in ids]
         limits = self.length_limits(lengths)
         results: list[list[Hypothesis]] = [[] for _ in ids]
-        again: dict[tuple[int, bool], list[int]] = defaultdict(list)
         for chosen in self.search_batches(lengths, k):
             found = self.run([sources[i] for i in chosen], k, penalty, max(limits[i] for i in chosen))
-            for i, hypotheses in zip(chosen, found, strict=True):
-                results[i] = [one for one, _ in hypotheses]
-                too_long = any(not ended or len(one.ids) >= limits[i] for one, ended in hypotheses)
-                if too_long or any(self.ruled_out(one.ids) for one in results[i]):
-                    again[limits[i], too_long].append(i)
-        for (limit, too_long), group in again.items():
-            for chosen in self.search_batches([lengths[i] for i in group], k):
-                rows = [group[j] for j in chosen]
-                for i, best in zip(
-                    rows, self.search_again([ids[i] for i in rows], k, penalty, limit, too_long), strict=True
-                ):
-                    results[i] = best
+            for i, n_best in zip(chosen, found, strict=True):
+                results[i] = [one for one, _ in n_best]
+                too_long = any(not ended or len(one.ids) >= limits[i] for one, ended in n_best)
+                if too_long or self.ruled_out(n_best):
+                    results[i] = self.search_again(ids[i], k, penalty, limits[i], too_long)
         texts = iter(self.target_vocab.decode([one.ids for best in results for one in best]))
         return [
             [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
@@ -317,11 +267,11 @@ class CTranslate2Model(LineTranslator):
 
         The score of a hypothesis that has not ended is without its end. Raises ValueError if no hypothesis
         has a score."""
-        forced = len(self.forced)
+        forced = [self.target_names[i] for i in self.forced]
         penalty = NO_PENALTY if forced else max(length_penalty, NO_PENALTY)
         found = self.translator.translate_batch(
             sources,
-            target_prefix=[[self.target_names[i] for i in self.forced]] * len(sources) if forced else None,
+            target_prefix=[forced] * len(sources) if forced else None,
             beam_size=k,
             num_hypotheses=k * patience,
             patience=patience,
@@ -331,26 +281,18 @@ class CTranslate2Model(LineTranslator):
             min_decoding_length=0,
             return_end_token=True,
             return_scores=True,
-            suppress_sequences=[[self.target_names[token]] for token in self.never_produced]
-            if suppress
-            else None,
+            suppress_sequences=[[self.target_names[i]] for i in self.never_produced] if suppress else None,
         )
         results = []
         for result in found:
             hypotheses = []
             for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-                ids = [self.target_ids[token] for token in tokens]
                 if score > LOWEST:
+                    ids = [self.target_ids[token] for token in tokens]
                     ended = ids[-1] == self.end
                     log_prob = score if forced else score * len(ids) ** length_penalty
-                    hypotheses.append(
-                        (
-                            Hypothesis(
-                                ids[:-1] if ended else ids, log_prob, log_prob / len(ids) ** length_penalty
-                            ),
-                            ended,
-                        )
-                    )
+                    one = Hypothesis(ids[: len(ids) - ended], log_prob, log_prob / len(ids) ** length_penalty)
+                    hypotheses.append((one, ended))
             if not hypotheses:
                 raise ValueError(
                     "the model gives no finite probability to any next token; its weights hold NaN, so "
@@ -365,47 +307,30 @@ class CTranslate2Model(LineTranslator):
         return [[*(self.source_names[i] for i in row), *self.source_suffix] if row else [] for row in ids]
 
     def search_again(
-        self, source_ids: list[list[int]], k: int, length_penalty: float, limit: int, cut: bool
-    ) -> list[list[Hypothesis]]:
-        """Return the k best hypotheses of every source without padding and beginning; those that have not
-        ended before `limit` end there.
+        self, ids: list[int], k: int, length_penalty: float, limit: int, cut: bool
+    ) -> list[Hypothesis]:
+        """Return the k best hypotheses of a source without padding and beginning; those that have not ended
+        before `limit` end there.
 
-        cut: whether the sources are known to reach the limit; then all hypotheses that have ended before it
-        are compared."""
-        sources = self.source_pieces(source_ids)
-        patience = (
-            2 if cut and k > 1 else 1
-        )  # fewer than k have ended when the limit is reached, so these are all
-        found: list[list[list[int]]] = [[list(self.forced)] for _ in sources]
+        cut: whether the source is known to reach the limit; then all hypotheses that have ended before it are
+        compared."""
+        candidates = [self.forced]
         if limit - 1 > len(self.forced):
-            options: dict[str, Any] = {
-                "length_penalty": length_penalty,
-                "limit": limit - 1,
-                "patience": patience,
-            }
-            best = self.run(sources, k, **options, suppress=not cut)
-            bad = [
-                i
-                for i, hypotheses in enumerate(best)
-                if any(self.ruled_out(one.ids) for one, _ in hypotheses)
-            ]
-            for i, hypotheses in zip(
-                bad,
-                self.run([sources[i] for i in bad], k, **options, suppress=True) if bad else [],
-                strict=True,
-            ):
-                best[i] = hypotheses
-            found = [[one.ids for one, _ in hypotheses] for hypotheses in best]
-        pairs = [(row, ids) for row, candidates in zip(source_ids, found, strict=True) for ids in candidates]
-        log_probs = iter(self.log_probs([row for row, _ in pairs], [ids for _, ids in pairs]))
-        results = []
-        for candidates in found:
-            totals = [(ids, sum(next(log_probs))) for ids in candidates]
-            ended = [
-                Hypothesis(ids, total, total / (len(ids) + 1) ** length_penalty) for ids, total in totals
-            ]
-            results.append(sorted(ended, key=lambda one: -one.score)[:k])
-        return results
+            # fewer than k have ended when the limit is reached, so these are all
+            patience = 2 if cut and k > 1 else 1
+            search = partial(
+                self.run, self.source_pieces([ids]), k, length_penalty, limit - 1, patience=patience
+            )
+            (best,) = search(suppress=not cut)
+            if self.ruled_out(best):
+                (best,) = search(suppress=True)
+            candidates = [one.ids for one, _ in best]
+        totals = map(sum, self.log_probs([ids] * len(candidates), candidates))
+        ended = [
+            Hypothesis(own, total, total / (len(own) + 1) ** length_penalty)
+            for own, total in zip(candidates, totals, strict=True)
+        ]
+        return sorted(ended, key=lambda one: -one.score)[:k]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
         """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the
@@ -421,9 +346,8 @@ class CTranslate2Model(LineTranslator):
         """Return the log probabilities of every target's ids and its end; those of forced pieces are left
         out."""
         results: list[list[float]] = [[] for _ in source_ids]
-        for chosen in self.search_batches(
-            [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)], 1
-        ):
+        lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
+        for chosen in self.search_batches(lengths, 1):
             found = self.translator.score_batch(
                 self.source_pieces([source_ids[row] for row in chosen]),
                 [[self.target_names[i] for i in target_ids[row]] for row in chosen],
@@ -453,7 +377,10 @@ class CTranslate2Model(LineTranslator):
                     "split it, or train with a larger model.max_positions"
                 )
 
-    def ruled_out(self, ids: Sequence[int]) -> bool:
+    def ruled_out(self, n_best: Sequence[tuple[Hypothesis, bool]]) -> bool:
         """Whether a hypothesis holds padding or beginning, which CTranslate2 does not rule out unless asked
         to."""
-        return any(token in ids for token in self.never_produced)
+        return any(set(self.never_produced) & set(one.ids) for one, _ in n_best)
+
+
+open = CTranslate2Model

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headgates.bridges.hf_vocab import library
+from headgates.configs.fields import one_line
 from headgates.data.atomic_file import atomic_file
 from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
@@ -34,9 +35,8 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
         )
         content = tokenizer.backend_tokenizer.to_str()
     except Exception as error:  # missing and broken files send the library anywhere
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            f"{encoder} has no tokenizer that can be read ({reason}); copy the encoder's folder again"
+            f"{encoder} has no tokenizer that can be read ({one_line(error)}); copy its folder again"
         ) from error
     ids = {
         "padding": tokenizer.pad_token_id,
@@ -73,8 +73,7 @@ def load(
         raise
     except Exception as error:  # tokenizers raises Exception itself
         raise DataError(
-            f"{path} or {ABOUT} beside it is broken ({' '.join(str(error).split())[:200]}); repeat with "
-            "--fresh"
+            f"{path} or {ABOUT} beside it is broken ({one_line(error)}); repeat with --fresh"
         ) from error
 
 

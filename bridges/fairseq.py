@@ -16,26 +16,36 @@ import argparse
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headgates.bridges.fairseq_data import language_pairs
-from headgates.bridges.fairseq_vocab import SPECIALS, SYMBOLS, FairseqPieces, FairseqVocab, fairseq_vocabs
-from headgates.bridges.foreign import Converted, ForeignModel
+from headgates.bridges.fairseq_vocab import SPECIALS, SYMBOLS, DictionaryVocab, fairseq_vocabs
+from headgates.bridges.foreign import (
+    POSITIONS,
+    STACKS,
+    Converted,
+    ForeignModel,
+    fairseq_name,
+    filled,
+    position_table,
+    shared_tables,
+    table_length,
+)
 from headgates.bridges.formats import read_about
-from headgates.configs.schema import ModelConfig, SearchConfig, read_search
+from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.configs.source import ForeignOptions
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary
-from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.gates import heads_left
 from headgates.models.checkpoint import save_file
 from headgates.models.positions import sinusoids
-from headgates.models.transformer import Transformer
+from headgates.models.transformer import ACTIVATIONS, Transformer
 from headgates.models.translator import Translator
 
 FIRST = SPECIALS.padding + 1  # row of the first position
@@ -44,33 +54,12 @@ CODES = ("bpe.codes", "bpecodes", "codes", "code")
 
 PIECES = ("sentencepiece.bpe.model", "spm.model", "vocab.model")
 
+BESIDE = ("dict.*.txt", "bpe.codes*", "bpecodes*", "code*", "*.model")
+
 SEARCH = SearchConfig(max_ratio=0.0, max_extra=201)  # fairseq-generate's: 200 tokens and the end
 
-TABLES = {  # fairseq's name -> ours, outside of layers
-    "encoder.embed_tokens": "source_embedding",
-    "decoder.embed_tokens": "target_embedding",
-    "decoder.output_projection": "output",
-    "encoder.embed_positions": "source_positions",
-    "decoder.embed_positions": "target_positions",
-    "encoder.layernorm_embedding": "source_norm",
-    "decoder.layernorm_embedding": "target_norm",
-    "encoder.layer_norm": "encoder.norm",
-    "decoder.layer_norm": "decoder.norm",
-}
-
-PARTS = {  # the same in a layer
-    "self_attn": "self_attention",
-    "self_attn_layer_norm": "self_residual.norm",
-    "encoder_attn": "cross_attention",
-    "encoder_attn_layer_norm": "cross_residual.norm",
-    "fc1": "feed_forward.inner",
-    "fc2": "feed_forward.outer",
-    "final_layer_norm": "feed_residual.norm",
-}
-
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
-
-NOT_OURS = (  # options that change what a model computes, at any value but their default
+# options that change what a model computes, at any value but their default, and which our Transformer has not
+NOT_OURS = (
     "adaptive_input",
     "adaptive_softmax_cutoff",
     "no_token_positional_embeddings",
@@ -86,13 +75,29 @@ NOT_OURS = (  # options that change what a model computes, at any value but thei
     "use_factorized_embedding",
 )
 
+ALWAYS: dict[str, Any] = {  # options without which some version of fairseq does not begin
+    "task": "translation",
+    "data": ".",
+    "left_pad_source": True,
+    "left_pad_target": False,
+    "arch": "transformer",
+    "adaptive_input": False,
+    "adaptive_softmax_cutoff": None,
+    "adaptive_softmax_dropout": 0,
+    "tie_adaptive_weights": False,
+    "no_token_positional_embeddings": False,
+    "no_cross_attention": False,
+    "cross_self_attention": False,
+    "quant_noise_pq": 0,
+    "quant_noise_pq_block_size": 8,
+    "quant_noise_scalar": 0,
+}
+
 NAME = "checkpoint.pt"
 
-# rows of a table that stands for them, or as many as the model has positions if that is more: fairseq's own
-# default
-SINUSOIDS = 1024
-
 EPS = 1e-5  # of fairseq's layer norms
+
+TABLES = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
 
 
 class Unread:
@@ -115,10 +120,8 @@ STACK_NORM_SINCE = {"encoder": 2, "decoder": 3}  # lowest `version` of a stack w
 
 NO_WEIGHTS = re.compile(r".*\.(version|embed_positions\._float_tensor|embed_positions\.weights)")
 
-OLD_NORMS = {
-    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
-    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
-}
+OLD_NORM = re.compile(r"((?:encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)")
+OLD_NORMS = ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"]  # a decoder's, in order
 
 
 @dataclass(frozen=True)
@@ -141,49 +144,32 @@ def read(place: str, options: ForeignOptions) -> ForeignModel:
     folder = Path(options.dictionaries) if options.dictionaries else path.parent
     if not path.is_file():
         read_checkpoint(path)  # says what is missing
-    beside = [
-        *sorted(folder.glob("dict.*.txt")),
-        *sorted(file for file in folder.glob("*") if is_cutter(file.name)),
-    ]
+    beside = {file for pattern in BESIDE for file in folder.glob(pattern)}
 
     def convert() -> Converted:
         checkpoint = read_checkpoint(path)
-        src, tgt = languages(checkpoint, folder, options)
-        files = {
-            side: tokenizer_files(folder, language, side) for side, language in (("src", src), ("tgt", tgt))
-        }
-        source, target = fairseq_vocabs(files["src"], files["tgt"], folder / ABOUT)
-        for side, stack, vocab, language in (
-            ("source", "encoder", source, src),
-            ("target", "decoder", target, tgt),
+        pair = dict(zip(("src", "tgt"), languages(checkpoint, folder, options), strict=True))
+        found = {side: tokenizer_files(folder, language, side) for side, language in pair.items()}
+        source, target = fairseq_vocabs(found["src"], found["tgt"], folder / ABOUT)
+        for (side, stack), vocab, language in zip(
+            STACKS.items(), (source, target), pair.values(), strict=True
         ):
-            rows = table(checkpoint, f"{stack}.embed_tokens").shape[0]
+            rows = len(table(checkpoint, f"{stack}.embed_tokens"))
             if rows != len(vocab):
                 raise ValueError(
                     f"dict.{language}.txt in {folder} has {len(vocab)} entries, the four special ones "
-                    f"counted, but the model has {rows} {side} embeddings; take the dictionaries that it was "
-                    f"trained with: fairseq:FILE,dict=DIR"
+                    f"counted, but the model has {rows} {side} embeddings; take the dictionaries that it "
+                    "was trained with: fairseq:FILE,dict=DIR"
                 )
-        model = converted(checkpoint, joint=source is target)
-        names = {side: {name: f"vocab.{side}.{name}" for name in files[side]} for side in files}
+        names = {side: {name: f"vocab.{side}.{name}" for name in found[side]} for side in pair}
         return Converted(
-            Translator(model, source, target, SEARCH),
-            {names[side][name]: file for side in files for name, file in files[side].items()},
+            Translator(converted(checkpoint, joint=source is target), source, target, SEARCH),
+            {names[side][name]: file for side in pair for name, file in found[side].items()},
             {"kind": "fairseq", "source": names["src"], "target": names["tgt"]},
-            {
-                "src": src,
-                "tgt": tgt,
-                "search": {"max_ratio": SEARCH.max_ratio, "max_extra": SEARCH.max_extra},
-            },
+            {**pair, "search": {"max_ratio": SEARCH.max_ratio, "max_extra": SEARCH.max_extra}},
         )
 
-    return ForeignModel(path.parent.resolve().name + "-" + path.stem, [path, *beside], convert)
-
-
-def is_cutter(name: str) -> bool:
-    return (
-        name.startswith(CODES) or name in PIECES or re.fullmatch(r"vocab\.(src|tgt)\.model", name) is not None
-    )
+    return ForeignModel(path.parent.resolve().name + "-" + path.stem, [path, *sorted(beside)], convert)
 
 
 def tokenizer_files(folder: Path, language: str, side: str) -> dict[str, Path]:
@@ -204,30 +190,22 @@ def tokenizer_files(folder: Path, language: str, side: str) -> dict[str, Path]:
 
 def languages(checkpoint: Checkpoint, folder: Path, options: ForeignOptions) -> tuple[str, str]:
     """The source and target language: as asked for, as the checkpoint says, or as the names of binarised text
-    near the dictionaries; else of the two dictionaries in the order in which they fit the model, if they fit
-    it in one only."""
+    near the dictionaries."""
     own = [
-        options.src_lang or checkpoint.options.get("source_lang"),
-        options.tgt_lang or checkpoint.options.get("target_lang"),
+        getattr(options, f"{short}_lang") or checkpoint.options.get(f"{side}_lang")
+        for short, side in (("src", "source"), ("tgt", "target"))
     ]
-    if own[0] and own[1]:
-        return str(own[0]), str(own[1])
-    pairs = set().union(*(language_pairs(place) for place in (folder, *sorted(folder.glob("*/")))))
-    if not pairs:
-        found = sorted(
-            path.name.removeprefix("dict.").removesuffix(".txt") for path in folder.glob("dict.*.txt")
-        )
-        rows = [len(table(checkpoint, f"{stack}.embed_tokens")) for stack in ("encoder", "decoder")]
-        sizes = {name: (folder / f"dict.{name}.txt").read_bytes().count(b"\n") + 4 for name in found}
-        pairs = {(a, b) for a in found for b in found if a != b and [sizes[a], sizes[b]] == rows}
-    pairs = {pair for pair in pairs if own[0] in (None, pair[0]) and own[1] in (None, pair[1])}
-    if len(pairs) != 1:
-        raise ValueError(
-            f"{checkpoint.path} does not say its languages, and the files in {folder} do not either: give "
-            "fairseq:FILE,src=SRC,tgt=TGT, for "
-            "which there must be dict.SRC.txt and dict.TGT.txt; dict=DIR names another folder"
-        )
-    return pairs.pop()
+    if not all(own):
+        near = {pair for place in (folder, *folder.glob("*/")) for pair in language_pairs(place)}
+        pairs = [pair for pair in near if own[0] in (None, pair[0]) and own[1] in (None, pair[1])]
+        if len(pairs) != 1:
+            raise ValueError(
+                f"{checkpoint.path} does not say its languages, nor does binarised text near {folder}: give "
+                "fairseq:FILE,src=SRC,tgt=TGT, for which there must be dict.SRC.txt and dict.TGT.txt; "
+                "dict=DIR names another folder"
+            )
+        own = list(pairs[0])
+    return str(own[0]), str(own[1])
 
 
 def table(checkpoint: Checkpoint, name: str) -> Tensor:
@@ -243,95 +221,69 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
     """The model of a checkpoint. joint: one dictionary for both languages. Raises ValueError at what our
     Transformer has not, by name."""
     config, weights = model_config(checkpoint, joint=joint), dict(checkpoint.weights)
-    for stack in ("encoder", "decoder"):
+    for stack in STACKS.values():
         dropped = [name for name in weights if name.startswith(f"{stack}.layer_norm.")]
         if dropped and config.norm_of(stack) == "pre" and not config.has_final_norm(stack):
             warnings.warn(
                 f"{checkpoint.path}: the norm at the {stack}'s end is left out, as fairseq does, because "
-                f"{stack}.version says it is of a "
-                "time before it had one",
+                f"{stack}.version says it is of a time before it had one",
                 stacklevel=2,
             )
             for name in dropped:
                 del weights[name]
-    position_tables(weights, config)
-    ours = {our_name(name): tensor for name, tensor in weights.items()}
-    vocabs = [table(checkpoint, f"{stack}.embed_tokens").shape[0] for stack in ("encoder", "decoder")]
-    model = Transformer(config, vocabs[0], vocabs[1], source_specials=SPECIALS, target_specials=SPECIALS)
-    expected = model.state_dict()
-    for name, tensor in weights.items():
-        like = expected.get(our_name(name))
-        if like is None:
-            raise ValueError(f"{checkpoint.path} holds {name}, for which our Transformer has no place")
-        if like.shape != tensor.shape:
-            raise ValueError(
-                f"{checkpoint.path}: {name} has the shape {list(tensor.shape)}, expected {list(like.shape)}"
-            )
-    if missing := [name for name in expected if name not in ours]:
-        raise ValueError(
-            f"{checkpoint.path} lacks weights: there is nothing for our {', '.join(missing[:4])}; is it "
-            "whole?"
-        )
-    model.load_state_dict(ours)
-    return model.eval()
-
-
-def our_name(name: str) -> str:
-    """Our name of a weight, or the name itself where we have none."""
-    if layer := re.fullmatch(r"((?:encoder|decoder)\.layers\.\d+)\.(\w+)\.(.+)", name):
-        return f"{layer[1]}.{PARTS[layer[2]]}.{layer[3]}" if layer[2] in PARTS else name
-    module, _, kind = name.rpartition(".")
-    return f"{TABLES[module]}.{kind}" if module in TABLES else name
+        if config.positions == "learned":  # both stacks', without the rows before the first position
+            name = f"{stack}.embed_positions.weight"
+            like = ModelConfig(d_model=config.d_model, positions="tensor2tensor", first_position=FIRST)
+            known = weights[name][FIRST:] if name in weights else sinusoids(like, config.max_positions)
+            weights[name] = known[: config.max_positions].clone()
+    vocabs = (len(table(checkpoint, name)) for name in TABLES[:2])
+    model = Transformer(config, *vocabs, source_specials=SPECIALS, target_specials=SPECIALS)
+    ours = {fairseq_name(name): name for name in model.state_dict()}
+    state = {ours.get(name, name): tensor for name, tensor in weights.items()}
+    return filled(model, state, checkpoint.path)
 
 
 def model_config(checkpoint: Checkpoint, *, joint: bool) -> ModelConfig:
     """The settings of a checkpoint's model: widths as its weights have them, all else as its options say."""
     path, options, weights = checkpoint.path, checkpoint.options, checkpoint.weights
     refuse_options(checkpoint)
-    stacks = ("encoder", "decoder")
-    source, target, output = (
-        table(checkpoint, name)
-        for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
-    )
-    if source.shape[1] != target.shape[1]:
-        raise ValueError(
-            f"{path}: encoder and decoder are {source.shape[1]} and {target.shape[1]} wide; our "
-            "Transformer has one width"
-        )
-    tied = output.shape == target.shape and bool(output.equal(target))
+    source, target, output = (table(checkpoint, name) for name in TABLES)
+    embeddings = shared_tables(source, target, output)
     heads, pre = (
-        [options.get(f"{stack}_{name}") for stack in stacks]
+        [options.get(f"{stack}_{name}") for stack in STACKS.values()]
         for name in ("attention_heads", "normalize_before")
     )
     if not all(isinstance(n, int) and n > 0 for n in heads):
         raise ValueError(
             f"{path}: expected options encoder_attention_heads and decoder_attention_heads, got "
-            f"{heads[0]!r} and {heads[1]!r}"
+            f" {heads[0]!r} and {heads[1]!r}"
         )
     norms = ["pre" if each else "post" for each in pre]
-    at_end = [
-        stack
-        for stack in stacks
-        if checkpoint.stack_norms[stack]
-        and not (stack == "decoder" and options.get("no_decoder_final_norm", False))
-    ]
-    tables = [weights[name] for stack in stacks if (name := f"{stack}.embed_positions.weight") in weights]
+    at_end = dict(checkpoint.stack_norms)
+    at_end["decoder"] &= not options.get("no_decoder_final_norm", False)
+    tables = [each for name, each in weights.items() if name.endswith("embed_positions.weight")]
+    # fairseq's longest source and target: more than a hint only where positions are learned
+    longest = [options.get(f"max_{side}_positions") for side in STACKS]
     settings: dict[str, Any] = dict(
         d_model=source.shape[1],
-        ffn=table(checkpoint, "encoder.layers.0.fc1").shape[0],
-        decoder_ffn=table(checkpoint, "decoder.layers.0.fc1").shape[0],
+        ffn=len(table(checkpoint, "encoder.layers.0.fc1")),
+        decoder_ffn=len(table(checkpoint, "decoder.layers.0.fc1")),
         heads=heads[0],
         decoder_heads=heads[1],
         encoder_layers=layers(weights, "encoder"),
         decoder_layers=layers(weights, "decoder"),
         norm=norms[0],
         decoder_norm=norms[1],
-        final_norm="both" if len(at_end) == 2 else at_end[0] if at_end else "none",
+        final_norm="both"
+        if all(at_end.values())
+        else next((each for each in at_end if at_end[each]), "none"),
         positions="learned" if tables else "tensor2tensor",
-        max_positions=min(len(each) - FIRST for each in tables) if tables else max(2, *limits(options)),
+        max_positions=min(len(each) - FIRST for each in tables)
+        if tables
+        else max(2, *(most if isinstance(most, int) else POSITIONS for most in longest)),
         first_position=FIRST,
-        embeddings="separate" if not tied else "tied" if joint and source.equal(target) else "tied-decoder",
-        activation=ACTIVATIONS[options.get("activation_fn", "relu")],
+        embeddings="tied-decoder" if embeddings == "tied" and not joint else embeddings,
+        activation=options.get("activation_fn", "relu"),
         embedding_scale=not options.get("no_scale_embedding", False),
         embedding_norm="encoder.layernorm_embedding.weight" in weights,
         dropout=float(options.get("dropout") or 0.0),
@@ -358,31 +310,9 @@ def refuse_options(checkpoint: Checkpoint) -> None:
         )
 
 
-def limits(options: dict[str, Any]) -> Iterator[int]:
-    """fairseq's longest source and target; more than a hint of how long sentences are only where positions
-    are learned."""
-    for side in ("source", "target"):
-        value = options.get(f"max_{side}_positions")
-        yield value if isinstance(value, int) else 1024
-
-
 def layers(weights: dict[str, Tensor], stack: str) -> int:
-    return 1 + max(
-        (int(found[1]) for name in weights if (found := re.match(rf"{stack}\.layers\.(\d+)\.", name))),
-        default=-1,
-    )
-
-
-def position_tables(weights: dict[str, Tensor], config: ModelConfig) -> None:
-    """Where positions are learned, put both stacks' tables into `weights`, without the rows before the first
-    position."""
-    if config.positions != "learned":
-        return
-    like = ModelConfig(d_model=config.d_model, positions="tensor2tensor", first_position=FIRST)
-    for stack in ("encoder", "decoder"):
-        name = f"{stack}.embed_positions.weight"
-        weights[name] = weights[name][FIRST:] if name in weights else sinusoids(like, config.max_positions)
-        weights[name] = weights[name][: config.max_positions].clone()
+    found = (re.match(rf"{stack}\.layers\.(\d+)\.", name) for name in weights)
+    return 1 + max((int(match[1]) for match in found if match), default=-1)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -393,13 +323,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise ValueError(
             f"{path} is no checkpoint of fairseq: under 'model' it has no dict of tensors; it has "
-            f"{named(content)}"
+            f"{', '.join(sorted(map(str, content))[:12])}"
         )
     versions = {stack: tensors.get(f"{stack}.version", torch.ones(1)).flatten() for stack in STACK_NORM_SINCE}
     return Checkpoint(
         path,
         flat_options(content, path),
-        current_names({str(name): tensor.float() for name, tensor in tensors.items()}, path),
+        current_names({str(name): tensor.float() for name, tensor in tensors.items()}),
         {
             stack: bool(len(version)) and float(version[0]) >= STACK_NORM_SINCE[stack]
             for stack, version in versions.items()
@@ -438,43 +368,29 @@ def safely_loaded(path: Path) -> dict[str, Any]:
     return content
 
 
-def named(content: Mapping[Any, Any]) -> str:
-    return ", ".join(sorted(map(str, content))[:12]) or "nothing"
-
-
 def flat_options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The options of task and model by their flat names: of `args` in old files, of `cfg` in newer ones."""
     cfg = content.get("cfg")
     if isinstance(cfg, dict):
-        options = {
-            **plain(cfg.get("task")),
-            **plain(cfg.get("model")),
-            "task": plain(cfg.get("task")).get("_name"),
-        }
+        task = plain(cfg.get("task"))
+        options = {**task, **plain(cfg.get("model")), "task": task.get("_name")}
     else:
         options = plain(content.get("args"))
     if not options:
-        raise ValueError(
-            f"{path} does not say what its model is: it has neither 'cfg' nor 'args' with options; it has "
-            f"{named(content)}"
-        )
-    for stack in ("encoder", "decoder"):  # fairseq-hydra-train nests them
+        raise ValueError(f"{path} does not say what its model is: neither 'cfg' nor 'args' has options")
+    for stack in STACKS.values():  # fairseq-hydra-train nests them
         options |= {f"{stack}_{name}": value for name, value in plain(options.pop(stack, None)).items()}
     return options
 
 
 def plain(options: Any) -> dict[str, Any]:
     """The options of a Namespace or a dict; none of anything else."""
-    return (
-        dict(options)
-        if isinstance(options, dict)
-        else dict(vars(options))
-        if isinstance(options, argparse.Namespace)
-        else {}
-    )
+    if isinstance(options, argparse.Namespace):
+        options = vars(options)
+    return dict(options) if isinstance(options, dict) else {}
 
 
-def current_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights under the names of today: fused projections split into q, k, v, numbered norms named, the
     output a matrix of its own."""
     found: dict[str, Tensor] = {}
@@ -482,21 +398,18 @@ def current_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor
         if NO_WEIGHTS.fullmatch(name):
             continue
         if fused := re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name):
-            if len(tensor) % 3:
-                raise ValueError(f"{path}: {name} has {len(tensor)} rows, expected those of q, k and v")
-            parts = zip("qkv", tensor.chunk(3), strict=True)
+            parts = zip("qkv", tensor.chunk(3), strict=False)
             found |= {f"{fused[1]}.{letter}_proj.{fused[2]}": part for letter, part in parts}
-        elif (
-            norm := re.fullmatch(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name)
-        ) and int(norm[3]) < len(OLD_NORMS[norm[2]]):
-            found[f"{norm[1]}.{OLD_NORMS[norm[2]][int(norm[3])]}.{norm[4]}"] = tensor
+        elif norm := OLD_NORM.fullmatch(name):
+            names = OLD_NORMS[::2] if name.startswith("encoder") else OLD_NORMS
+            number = int(norm[2])
+            found[f"{norm[1]}.{names[number]}.{norm[3]}" if number < len(names) else name] = tensor
         elif name == "decoder.embed_out":
             found["decoder.output_projection.weight"] = tensor
         else:
             found[name] = tensor
-    tied = found.get("decoder.embed_tokens.weight")
-    if tied is not None:
-        found.setdefault("decoder.output_projection.weight", tied)
+    if "decoder.embed_tokens.weight" in found:
+        found.setdefault("decoder.output_projection.weight", found["decoder.embed_tokens.weight"])
     return found
 
 
@@ -507,17 +420,22 @@ def write(translator: Translator, folder: Path) -> None:
     src, tgt = about.get("src") or "src", about.get("tgt") or "tgt"
     if src == tgt:
         raise ValueError(f"fairseq tells source and target by their languages, but both are {src!r}")
-    source, target = Rows.of(translator.source_vocab), Rows.of(translator.target_vocab)
-    for side, language, rows in (("src", src, source), ("tgt", tgt, target)):
-        (folder / f"dict.{language}.txt").write_bytes(rows.dictionary)
+    ids = []
+    for side, language, vocab in (
+        ("src", src, translator.source_vocab),
+        ("tgt", tgt, translator.target_vocab),
+    ):
+        own, dictionary = numbered(vocab)
+        ids.append(own)
+        (folder / f"dict.{language}.txt").write_bytes(dictionary)
         for kind, name in (("bpe", "bpe.codes"), ("sentencepiece", f"vocab.{side}.model")):
             if (given := folder / f"vocab.{side}.{kind}").is_file():
                 given.rename(folder / (f"{name}.{language}" if kind == "bpe" else name))
         (folder / f"vocab.{side}.dictionary").unlink(missing_ok=True)
-    (folder / VOCAB_ABOUT).unlink(missing_ok=True)
+    (folder / ABOUT).unlink(missing_ok=True)
     content = {
         "args": argparse.Namespace(**options(model, src, tgt)),
-        "model": weights(model, source, target),
+        "model": weights(model, *ids),
         "optimizer_history": [
             {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
         ],
@@ -526,14 +444,10 @@ def write(translator: Translator, folder: Path) -> None:
     save_file(folder / NAME, content)
 
 
-def open(folder: Path, threads: int = 0) -> Translator:
-    """The translator of such a folder, read as any checkpoint of fairseq is. threads: of torch, so of the
-    whole process; 0 leaves them. Raises ValueError at a file that is missing or broken."""
-    if threads:
-        torch.set_num_threads(threads)
-    found = read(str(folder / NAME), ForeignOptions()).convert().translator
-    search = read_search(read_about(folder)["search"], folder)
-    return Translator(found.model, found.source_vocab, found.target_vocab, search)
+def open(folder: Path, shape: Transformer) -> Translator:
+    """The translator of such a folder, read as any checkpoint of fairseq is. Raises ValueError at a file that
+    is missing or broken."""
+    return read(str(folder / NAME), ForeignOptions()).convert().translator
 
 
 def check(model: Transformer) -> None:
@@ -552,51 +466,33 @@ def check(model: Transformer) -> None:
         raise ValueError("this model has a bias on its logits, for which fairseq has no place")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """ids: our id of each of fairseq's. first: our id of what the decoder reads first. dictionary: the
-    content of the dictionary's file."""
-
-    ids: list[int]
-    first: int
-    dictionary: bytes
-
-    @classmethod
-    def of(cls, vocab: Vocabulary) -> "Rows":
-        """Raises ValueError at a vocabulary that fairseq cannot number."""
-        specials = vocab.specials
-        if isinstance(vocab, FairseqVocab | FairseqPieces):
-            return cls(list(range(len(vocab))), specials.beginning, vocab.dictionary.path.read_bytes())
-        own = [specials.beginning, specials.padding, specials.end, specials.unknown]
-        if not isinstance(vocab, Vocab) or specials.forced or len(set(own)) < len(own):
-            raise ValueError(
-                "a checkpoint of fairseq is written with a vocabulary of SentencePiece or of fairseq, not "
-                f"with {type(vocab).__name__}, "
-                f"special tokens {specials}"
-            )
-        others = [i for i in range(len(vocab)) if i not in own]
-        symbols = vocab.pieces(others)
-        if wrong := sorted(
-            {piece for piece in symbols if piece in SYMBOLS or not piece.strip() or "\n" in piece}
-        ):
-            raise ValueError(
-                f"{vocab.path} has pieces that a dictionary of fairseq cannot: "
-                f"{', '.join(map(repr, wrong[:5]))}"
-            )
-        return cls(own + others, specials.beginning, "".join(f"{piece} 1\n" for piece in symbols).encode())
+def numbered(vocab: Vocabulary) -> tuple[list[int], bytes]:
+    """Our id of each of fairseq's, and the content of the dictionary's file. Raises ValueError at a
+    vocabulary that fairseq cannot number."""
+    specials = vocab.specials
+    if isinstance(vocab, DictionaryVocab):
+        return list(range(len(vocab))), vocab.dictionary.path.read_bytes()
+    own = [specials.beginning, specials.padding, specials.end, specials.unknown]
+    if not isinstance(vocab, Vocab) or specials.forced or len(set(own)) < len(own):
+        raise ValueError(
+            "a checkpoint of fairseq is written with a vocabulary of SentencePiece or of fairseq, not "
+            f"with {type(vocab).__name__}, special tokens {specials}"
+        )
+    others = [i for i in range(len(vocab)) if i not in own]
+    symbols = vocab.pieces(others)
+    if wrong := [each for each in symbols if each in SYMBOLS or not each.strip() or "\n" in each]:
+        raise ValueError(
+            f"{vocab.path} has pieces that a dictionary of fairseq cannot: {', '.join(map(repr, wrong[:5]))}"
+        )
+    return own + others, "".join(f"{piece} 1\n" for piece in symbols).encode()
 
 
 def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
     """fairseq's options of a model, by its flat names, as it saves them in `args`."""
     config, tied = model.config, keeps_tables(model)
-    found: dict[str, Any] = {
-        "task": "translation",
-        "data": ".",
+    found = ALWAYS | {
         "source_lang": src,
         "target_lang": tgt,
-        "left_pad_source": True,
-        "left_pad_target": False,
-        "arch": "transformer",
         "activation_fn": config.activation,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
@@ -605,38 +501,22 @@ def options(model: Transformer, src: str, tgt: str) -> dict[str, Any]:
         "layernorm_embedding": config.embedding_norm,
         "share_all_embeddings": tied and config.embeddings == "tied",
         "share_decoder_input_output_embed": tied and config.embeddings != "separate",
-        "adaptive_input": False,
-        "adaptive_softmax_cutoff": None,
-        "adaptive_softmax_dropout": 0,
-        "tie_adaptive_weights": False,
-        "no_token_positional_embeddings": False,
-        "no_cross_attention": False,
-        "cross_self_attention": False,
         "decoder_input_dim": config.d_model,
         "decoder_output_dim": config.d_model,
-        "quant_noise_pq": 0,
-        "quant_noise_pq_block_size": 8,
-        "quant_noise_scalar": 0,
+        "encoder_ffn_embed_dim": config.ffn,
+        "encoder_layers": config.encoder_layers,
+        "encoder_attention_heads": config.heads,
+        "decoder_ffn_embed_dim": config.decoder_ffn or config.ffn,
+        "decoder_layers": config.decoder_layers,
+        "decoder_attention_heads": config.heads_of_decoder,
     }
-    for stack, side, heads, ffn, layers in (
-        ("encoder", "source", config.heads, config.ffn, config.encoder_layers),
-        (
-            "decoder",
-            "target",
-            config.heads_of_decoder,
-            config.decoder_ffn or config.ffn,
-            config.decoder_layers,
-        ),
-    ):
+    for side, stack in STACKS.items():
         found |= {
             f"{stack}_embed_dim": config.d_model,
             f"{stack}_embed_path": None,
-            f"{stack}_ffn_embed_dim": ffn,
-            f"{stack}_layers": layers,
-            f"{stack}_attention_heads": heads,
             f"{stack}_normalize_before": config.norm_of(stack) == "pre",
-            f"{stack}_learned_pos": position_table(model, side) is not None,
-            f"max_{side}_positions": positions(model),
+            f"{stack}_learned_pos": has_table(model),
+            f"max_{side}_positions": table_length(config),
             f"{stack}_layerdrop": 0,
             f"{stack}_layers_to_keep": None,
         }
@@ -648,55 +528,28 @@ def keeps_tables(model: Transformer) -> bool:
     return model.target_specials.beginning == model.target_specials.end
 
 
-def positions(model: Transformer) -> int:
-    """The longest sentence of the checkpoint, in tokens."""
-    return (
-        model.config.max_positions
-        if model.config.positions == "learned"
-        else max(model.config.max_positions, SINUSOIDS)
-    )
+def has_table(model: Transformer) -> bool:
+    """Whether positions are written as a table: they are not fairseq's sinusoids."""
+    return (model.config.positions, model.config.first_position) != ("tensor2tensor", FIRST)
 
 
-def position_table(model: Transformer, side: str) -> Tensor | None:
-    """The vectors (positions, D) of positions; None where they are fairseq's sinusoids."""
-    config = model.config
-    if config.positions == "learned":
-        return getattr(model, f"{side}_positions").weight
-    return (
-        None
-        if (config.positions, config.first_position) == ("tensor2tensor", FIRST)
-        else sinusoids(config, positions(model))
-    )
-
-
-def weights(model: Transformer, source: Rows, target: Rows) -> "OrderedDict[str, Tensor]":
+def weights(model: Transformer, source: list[int], target: list[int]) -> "OrderedDict[str, Tensor]":
     """The model's weights under fairseq's names and in its dictionaries' order."""
-    tables, parts = ({ours: theirs for theirs, ours in names.items()} for names in (TABLES, PARTS))
     found: OrderedDict[str, Tensor] = OrderedDict()
-    for stack in ("encoder", "decoder"):
+    for stack in STACKS.values():
         # an older version says that a pre-norm stack has no norm at its end
         since = 3.0 if model.config.norm_of(stack) == "post" or model.config.has_final_norm(stack) else 1.0
         found[f"{stack}.version"] = torch.tensor([since])
-    for name, tensor in model.state_dict().items():
-        module, _, kind = name.rpartition(".")
-        if module in tables:
-            found[f"{tables[module]}.{kind}"] = tensor
-        elif ".layers." in name:
-            stack, word, number, part = name.split(".", 3)
-            ours = next(ours for ours in parts if part.startswith(f"{ours}."))
-            found[f"{stack}.{word}.{number}.{parts[ours]}{part.removeprefix(ours)}"] = tensor
+    found.update((fairseq_name(name), tensor) for name, tensor in model.state_dict().items())
     found.pop("decoder.output_projection.bias", None)  # of zeros (`check`)
-    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
     moved: dict[int, Tensor] = {}  # a table that is two is written once
-    for name, rows in zip(names, (source, target, target), strict=True):
-        moved.setdefault(found[name].data_ptr(), found[name][rows.ids])
-        found[name] = moved[found[name].data_ptr()]
+    for name, ids in zip((f"{table}.weight" for table in TABLES), (source, target, target), strict=True):
+        place = found[name].data_ptr()
+        found[name] = moved[place] = moved.get(place, found[name][ids])
     if not keeps_tables(model):
         inputs = found["decoder.embed_tokens.weight"] = found["decoder.embed_tokens.weight"].clone()
-        inputs[SPECIALS.beginning] = model.target_embedding.weight[target.first]
-    for stack, side in (("encoder", "source"), ("decoder", "target")):
-        if (table := position_table(model, side)) is not None:
-            found[f"{stack}.embed_positions.weight"] = torch.cat(
-                [table.new_zeros(FIRST, table.shape[1]), table]
-            )
+        inputs[SPECIALS.beginning] = model.target_embedding.weight[model.target_specials.beginning]
+    for side, stack in STACKS.items():
+        if has_table(model):
+            found[f"{stack}.embed_positions.weight"] = F.pad(position_table(model, side), (0, 0, FIRST, 0))
     return found

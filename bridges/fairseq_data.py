@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +51,12 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
         )
     src, tgt, names = splits_of(folder, src, tgt)
     text = words if whole_words else " ".join
-    read = [lines_reader(Dictionary(folder / f"dict.{language}.txt"), text) for language in (src, tgt)]
+    both = [(language, Dictionary(folder / f"dict.{language}.txt")) for language in (src, tgt)]
     texts: dict[str, ParallelText] = {}
     for name in names:
         sides = [
-            lines(folder / f"{name}.{src}-{tgt}.{language}")
-            for lines, language in zip(read, (src, tgt), strict=True)
+            [text(pieces) for pieces in pieces_of(folder / f"{name}.{src}-{tgt}.{language}", dictionary)]
+            for language, dictionary in both
         ]
         if len(sides[0]) != len(sides[1]):
             raise DataError(
@@ -68,7 +68,7 @@ def read_binarised(place: str, *, src: str | None, tgt: str | None, whole_words:
     for name in [name for name in texts if name.startswith("train")]:
         more = texts.pop(name)
         train = ParallelText([*train.sources, *more.sources], [*train.targets, *more.targets])
-    train, valid = (without_empty(text) for text in (train, valid))
+    train, valid = without_empty(train), without_empty(valid)
     about = f"binarised text in {folder}, {src} to {tgt}"
     return Corpus(
         train, valid, test, name=folder.resolve().name, description=about, src=src, tgt=tgt, extra=texts
@@ -80,52 +80,47 @@ def read_pieces(place: str, *, src: str | None, tgt: str | None) -> Corpus:
     return read_binarised(place, src=src, tgt=tgt, whole_words=False)
 
 
+def index_names(folder: Path) -> list[re.Match[str]]:
+    """The names of a folder's index files, in their parts."""
+    return [match for path in folder.glob("*.idx") if (match := NAME.fullmatch(path.name))]
+
+
 def language_pairs(folder: Path) -> set[tuple[str, str]]:
     """The (source, target) languages in the names of a folder's index files."""
-    found = (NAME.fullmatch(path.name) for path in folder.glob("*.idx"))
-    return {(match["src"], match["tgt"]) for match in found if match}
+    return {(match["src"], match["tgt"]) for match in index_names(folder)}
 
 
 def splits_of(folder: Path, src: str | None, tgt: str | None) -> tuple[str, str, list[str]]:
     """The languages of a folder and the names of its splits, in order. Raises DataError where the languages
     are not its own."""
-    pairs = {pair for pair in language_pairs(folder) if src in (None, pair[0]) and tgt in (None, pair[1])}
+    known = language_pairs(folder)
+    pairs = [pair for pair in sorted(known) if src in (None, pair[0]) and tgt in (None, pair[1])]
     if len(pairs) != 1:
-        known = (
-            ", ".join("-".join(pair) for pair in sorted(language_pairs(folder)))
-            or "no files such as train.en-de.en.idx"
-        )
+        there = ", ".join(map("-".join, sorted(known))) or "no files such as train.en-de.en.idx"
         wanted = f" for {src or 'any'}-{tgt or 'any'}" if src or tgt else ""
         raise DataError(
-            f"{folder} has {len(pairs) or 'no'} binarised texts{wanted}: it has {known}; --src and --tgt "
+            f"{folder} has {len(pairs) or 'no'} binarised texts{wanted}: it has {there}; --src and --tgt "
             "name one"
         )
     ((src, tgt),) = pairs
-    found = [
-        match
-        for path in folder.glob("*.idx")
-        if (match := NAME.fullmatch(path.name)) and (match["src"], match["tgt"]) == (src, tgt)
-    ]
-    names = {(match["split"], int(match["part"] or -1)): match["split"] + match["part"] for match in found}
+    names = {
+        (match["split"], int(match["part"] or -1)): match["split"] + match["part"]
+        for match in index_names(folder)
+        if (match["src"], match["tgt"]) == (src, tgt)
+    }
     return src, tgt, [names[key] for key in sorted(names)]
 
 
-def lines_reader(dictionary: Dictionary, text: Callable[[list[str]], str]) -> Callable[[Path], list[str]]:
-    def read(path: Path) -> list[str]:
-        """The sentences of path.idx and path.bin."""
-        lines = []
-        for number, ids in enumerate(sentences(path)):
-            if len(ids) and not 0 <= ids.min() <= ids.max() < len(dictionary):
-                raise DataError(
-                    f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} "
-                    f"has {len(dictionary)} entries; "
-                    "take the dictionary that the text was binarised with"
-                )
-            kept = ids[:-1] if len(ids) and ids[-1] == SPECIALS.end else ids
-            lines.append(text([dictionary.symbols[i] for i in kept.tolist()]))
-        return lines
-
-    return read
+def pieces_of(path: Path, dictionary: Dictionary) -> Iterator[list[str]]:
+    """The pieces of every sentence of path.idx and path.bin."""
+    for number, ids in enumerate(sentences(path)):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < len(dictionary):
+            raise DataError(
+                f"{path}.bin, sentence {number}: ids {ids.min()} to {ids.max()}, but {dictionary.path} "
+                f"has {len(dictionary)} entries; take the dictionary that the text was binarised with"
+            )
+        kept = ids[:-1] if len(ids) and ids[-1] == SPECIALS.end else ids
+        yield [dictionary.symbols[i] for i in kept.tolist()]
 
 
 def sentences(path: Path) -> Iterator[np.ndarray]:

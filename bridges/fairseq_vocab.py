@@ -15,7 +15,7 @@ from typing import Any
 from headgates.configs.fields import shortened
 from headgates.data.parallel import DataError, decode_line
 from headgates.data.special_tokens import SpecialTokens
-from headgates.data.vocab import Vocab, Vocabulary
+from headgates.data.vocab import ABOUT, Vocab, Vocabulary
 
 SPECIALS = SpecialTokens(padding=1, beginning=2, end=2, unknown=3)
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # of the ids 0 to 3
@@ -37,20 +37,17 @@ class Dictionary:
         self.ids = {symbol: i for i, symbol in enumerate(SYMBOLS)}
         for number, line in enumerate(file_lines(self.path), start=1):
             text = line.rstrip()
-            overwrite = text.endswith(f" {OVERWRITE}")
-            symbol, _, count = text.removesuffix(f" {OVERWRITE}").rpartition(
-                " "
-            )  # a symbol may hold spaces, a count does not
+            own = text.removesuffix(f" {OVERWRITE}")
+            symbol, _, count = own.rpartition(" ")  # a symbol may hold spaces, a count does not
             if not (symbol and count.isdecimal()):
                 raise DataError(
                     f"{self.path}, line {number}: expected a symbol, a space and its count, got "
                     f"{shortened(line)}"
                 )
-            if symbol in self.ids and not overwrite:
+            if symbol in self.ids and own == text:
                 raise DataError(
                     f"{self.path}, line {number}: {shortened(symbol)} comes twice, so ids after it would "
-                    "be wrong; take the "
-                    f"dictionary that fairseq-preprocess wrote"
+                    "be wrong; take the dictionary that fairseq-preprocess wrote"
                 )
             self.ids[symbol] = len(self.symbols)
             self.symbols.append(symbol)
@@ -75,11 +72,8 @@ def file_lines(path: Path) -> list[str]:
         raw = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    lines = raw.split(b"\n")
-    return [
-        decode_line(line, number, str(path))
-        for number, line in enumerate(lines[: -1 if lines[-1] == b"" else None], start=1)
-    ]
+    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
+    return [decode_line(line, number, str(path)) for number, line in enumerate(lines, start=1)]
 
 
 def join(pieces: Sequence[str]) -> str:
@@ -98,51 +92,58 @@ def bpe(path: Path) -> Cut:
             "python -m pip install '.[fairseq]'"
         ) from error
     lines = [line.strip("\r ") for line in file_lines(path)]
-    version = lines.pop(0) if lines and lines[0].startswith("#version:") else None
+    version = [lines.pop(0)] if lines and lines[0].startswith("#version:") else []
     pairs = [line.split(" ") for line in lines if line]
-    if pairs and version is None and all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs):
-        version, pairs = (
-            "#version: 0.2",
-            [pair[:2] for pair in pairs],
-        )  # fastBPE's: the same codes with counts
-    if not pairs or any(len(pair) != 2 for pair in pairs):
-        wrong = next((" ".join(pair) for pair in pairs if len(pair) != 2), "nothing")
+    if not version and all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs):
+        version, pairs = ["#version: 0.2"], [pair[:2] for pair in pairs]  # fastBPE's: the same with counts
+    wrong = next((" ".join(pair) for pair in pairs if len(pair) != 2), None if pairs else "nothing")
+    if wrong is not None:
         raise DataError(f"{path} is no file of BPE codes: expected two pieces a line, got {shortened(wrong)}")
-    codes = io.StringIO("\n".join(([version] if version else []) + [" ".join(pair) for pair in pairs]))
+    codes = io.StringIO("\n".join([*version, *map(" ".join, pairs)]))
     try:
         cutter = BPE(codes, separator=MARK)
     except ValueError as error:
-        raise DataError(f"{path} is no file of BPE codes: {version!r} is no version of theirs") from error
+        raise DataError(f"{path} is no file of BPE codes: {version} is no version of theirs") from error
     return lambda word: cutter.segment_tokens([word])
 
 
-class FairseqVocab:
+class DictionaryVocab:
+    """What vocabularies of a dictionary have in common."""
+
+    specials = SPECIALS
+
+    def __init__(self, dictionary: Dictionary, path: Path):
+        self.dictionary, self.path = dictionary, path
+
+    def __len__(self) -> int:
+        return len(self.dictionary)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """As in `Vocabulary`; every piece of a word but the last ends in @@ where subword-nmt cut it, and a
+        word's first piece starts with U+2581 where SentencePiece did."""
+        return [self.dictionary.symbols[int(i)] for i in ids]
+
+    def text(self, ids: Sequence[int]) -> list[int]:
+        """The ids that stand for text."""
+        return [int(i) for i in ids if int(i) not in (0, SPECIALS.padding, SPECIALS.end)]
+
+
+class FairseqVocab(DictionaryVocab):
     """A dictionary whose text is words, cut by `cut`; without it they are taken as they stand, and stay so.
 
     What is cut already stays as it is: pieces that end in @@, <unk>, and the piece after one of these."""
 
-    specials = SPECIALS
-
     def __init__(self, dictionary: Dictionary, path: Path, cut: Cut | None = None):
-        self.dictionary, self.path, self.cut = dictionary, path, cut
-
-    def __len__(self) -> int:
-        return len(self.dictionary)
+        super().__init__(dictionary, path)
+        self.cut = cut
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[self.dictionary.index(piece) for piece, _ in self._pieces(line)] for line in lines]
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
         """As in `Vocabulary`, without BPE's marks where there are codes; an unknown piece is <unk>."""
-        texts = (
-            self.pieces([i for i in ids if int(i) not in (0, SPECIALS.padding, SPECIALS.end)])
-            for ids in ids_list
-        )
+        texts = (self.pieces(self.text(ids)) for ids in ids_list)
         return [join(pieces) if self.cut else " ".join(pieces) for pieces in texts]
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """As in `Vocabulary`; every piece of a word but the last ends in @@."""
-        return [self.dictionary.symbols[int(i)] for i in ids]
 
     def characters(self, text: str) -> list[list[int]]:
         """As in `Vocabulary`: pieces are the parts of words, in order."""
@@ -163,41 +164,27 @@ class FairseqVocab:
             whole = part
 
 
-class FairseqPieces:
+class FairseqPieces(DictionaryVocab):
     """A dictionary of the pieces of a SentencePiece model, which cuts the text and puts it together."""
 
-    specials = SPECIALS
-
     def __init__(self, dictionary: Dictionary, path: Path, model: Path):
-        self.dictionary, self.path = dictionary, path
+        super().__init__(dictionary, path)
         self.sentencepiece = Vocab.load(model, SpecialTokens())
         processor = self.sentencepiece.processor
         self.ids = [dictionary.index(processor.id_to_piece(i)) for i in range(processor.get_piece_size())]
-        self.back = [
-            processor.piece_to_id(symbol) for symbol in dictionary.symbols
-        ]  # its unknown piece for what it does not have
+        # its unknown piece for what it does not have
+        self.back = list(map(processor.piece_to_id, dictionary.symbols))
         if not set(self.ids) - {SPECIALS.unknown}:
             raise DataError(
                 f"{dictionary.path} has none of the pieces of {model}; take the dictionary of the text "
                 "that it cut"
             )
 
-    def __len__(self) -> int:
-        return len(self.dictionary)
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[self.ids[i] for i in ids] for ids in self.sentencepiece.encode(lines)]
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
-        kept = (
-            [self.back[int(i)] for i in ids if int(i) not in (0, SPECIALS.padding, SPECIALS.end)]
-            for ids in ids_list
-        )
-        return self.sentencepiece.decode(list(kept))
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """As in `Vocabulary`; a word's first piece starts with U+2581."""
-        return [self.dictionary.symbols[int(i)] for i in ids]
+        return self.sentencepiece.decode([[self.back[i] for i in self.text(ids)] for ids in ids_list])
 
     def characters(self, text: str) -> list[list[int]]:
         return self.sentencepiece.characters(text)
@@ -208,17 +195,11 @@ def load(
 ) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of a run folder. about: for "source" and "target" the files, {"dictionary": ..., "bpe"
     or "sentencepiece": ...}."""
-    try:
-        sides = [
-            {name: folder / Path(about[side][name]).name for name in about[side]}
-            for side in ("source", "target")
-        ]
-        return fairseq_vocabs(sides[0], sides[1], folder / "vocab.json")
-    except (KeyError, TypeError) as error:
-        raise DataError(
-            f"{folder / 'vocab.json'} does not say which files its vocabularies are ({error}); make the "
-            "run again"
-        ) from error
+    sides = (
+        {name: folder / Path(file).name for name, file in about[side].items()}
+        for side in ("source", "target")
+    )
+    return fairseq_vocabs(*sides, folder / ABOUT)
 
 
 def fairseq_vocabs(
@@ -227,10 +208,8 @@ def fairseq_vocabs(
     """The vocabularies of files as `load` names them; the same object twice where they are equal in content.
     Raises DataError."""
     vocab = fairseq_vocab(source, path)
-    same = source.keys() == target.keys() and all(
-        source[name].read_bytes() == target[name].read_bytes() for name in source
-    )
-    return vocab, vocab if same else fairseq_vocab(target, path)
+    contents = [{name: file.read_bytes() for name, file in each.items()} for each in (source, target)]
+    return vocab, vocab if contents[0] == contents[1] else fairseq_vocab(target, path)
 
 
 def fairseq_vocab(files: dict[str, Path], path: Path) -> Vocabulary:

@@ -1,12 +1,43 @@
 """A model of another library, and the `Translator` of ours that it becomes, from which an ordinary run folder
-is made."""
+is made; and what all of these libraries have in common. Letters: D model width, L positions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from headgates.configs.fields import one_line
+from headgates.configs.schema import ModelConfig
+from headgates.models.positions import sinusoids
+from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
+
+STACKS = {"source": "encoder", "target": "decoder"}  # of each side
+POSITIONS = 1024  # rows of a table in the place of sinusoids, or as many as the model has if that is more
+
+# ours -> fairseq's, in a layer and outside; Hugging Face's models, which began as fairseq's, have `model.`
+# before
+NAMES = {
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "self_residual.norm": "self_attn_layer_norm",
+    "cross_residual.norm": "encoder_attn_layer_norm",
+    "feed_residual.norm": "final_layer_norm",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "source_embedding": "encoder.embed_tokens",
+    "target_embedding": "decoder.embed_tokens",
+    "source_positions": "encoder.embed_positions",
+    "target_positions": "decoder.embed_positions",
+    "source_norm": "encoder.layernorm_embedding",
+    "target_norm": "decoder.layernorm_embedding",
+    "encoder.norm": "encoder.layer_norm",
+    "decoder.norm": "decoder.layer_norm",
+    "output.": "decoder.output_projection.",
+}
 
 
 @dataclass(frozen=True)
@@ -19,7 +50,7 @@ class Converted:
     config.yaml, such as src and search."""
 
     translator: Translator
-    tokenizer_files: dict[str, Path]
+    tokenizer_files: Mapping[str, Path]
     tokenizer: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -34,3 +65,40 @@ class ForeignModel:
     name: str
     files: list[Path]
     convert: Callable[[], Converted]
+
+
+def fairseq_name(name: str) -> str:
+    """What fairseq calls our parameter of this name."""
+    return reduce(lambda known, pair: known.replace(*pair), NAMES.items(), name)
+
+
+def shared_tables(source: Tensor, target: Tensor, output: Tensor) -> str:
+    """Our `embeddings`: which of the three tables (V, D) are one."""
+    if not target.equal(output):
+        return "separate"
+    return "tied" if source.equal(target) else "tied-decoder"
+
+
+def table_length(config: ModelConfig) -> int:
+    """How many positions are written where a library has a table of them."""
+    return config.max_positions if config.positions == "learned" else max(config.max_positions, POSITIONS)
+
+
+def position_table(model: Transformer, side: str) -> Tensor:
+    """The vectors (L, D) of the model's positions, learned or not."""
+    config = model.config
+    learned = config.positions == "learned"
+    return getattr(model, f"{side}_positions").weight if learned else sinusoids(config, table_length(config))
+
+
+def filled(model: Transformer, state: Mapping[str, Tensor], origin: Path) -> Transformer:
+    """The model with these weights, in evaluation mode. Raises ValueError, naming the file that they are
+    from, where they do not fit."""
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{origin} does not hold the weights of our Transformer with its settings: {one_line(error)}; is "
+            "it whole?"
+        ) from error
+    return model.eval()

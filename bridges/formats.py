@@ -12,38 +12,61 @@ export.json.
 import copy
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from headgates.bridges.parity import parity
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.export import ABOUT, EXPORT_FORMATS
-from headgates.configs.json_file import Kind, load_json
+from headgates.configs.export import ABOUT
+from headgates.configs.fields import one_line
+from headgates.configs.json_file import load_json
+from headgates.configs.schema import read_search
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import check_digests, file_digest
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
+from headgates.data.vocab import Vocabulary, load_vocabs
 from headgates.gates import GateBank, detach, remove
 from headgates.gates.sites import BANK
-from headgates.models.checkpoint import architecture
+from headgates.models.checkpoint import architecture, build
 from headgates.models.line_translator import LineTranslator
-from headgates.models.translator import Translator
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator, check_size
 
 CURE = "export the run again"
 
 
 @dataclass(frozen=True)
 class Format:
-    """How one kind of exported folder is written and opened."""
+    """How one kind of exported folder is written and opened: by `write(translator, folder)`, a model without
+    gates into an existing folder, and `open(folder, shape, **options)` of a module in this room, which is
+    imported when one of the two is called. shape: a model without weights, of the folder's architecture."""
 
-    write: Callable[[Translator, Path], None]  # a model without gates into an existing folder
-    open: Callable[..., LineTranslator]  # open(folder, threads=0, **options)
-    about: str
-    packages: tuple[str, ...]  # what writing and opening need beside torch
+    module: str
+    packages: tuple[str, ...] = ()  # what writing needs beside torch
+    to_open: tuple[str, ...] = ()  # and opening
     trusted: bool = True  # False: opening runs what the files say, so only the export itself opens them
+
+    def write(self, translator: Translator, folder: Path) -> None:
+        require_packages(self.packages)
+        import_module(f"headgates.bridges.{self.module}").write(translator, folder)
+
+    def open(self, folder: Path, threads: int = 0, **options: Any) -> LineTranslator:
+        """threads: of torch and of what else runs the model, so of the whole process; 0 leaves them."""
+        require_packages(self.to_open)
+        about = read_about(folder)
+        if threads:
+            torch.set_num_threads(threads)
+        shape = build(about["architecture"], "meta")
+        module = import_module(f"headgates.bridges.{self.module}")
+        found: LineTranslator = module.open(folder, shape, **options)
+        found.search = read_search(about["search"], folder)
+        return found
 
 
 def require_packages(packages: Sequence[str]) -> None:
@@ -53,49 +76,21 @@ def require_packages(packages: Sequence[str]) -> None:
             import_module(package)
         except ImportError as error:
             missing = isinstance(error, ModuleNotFoundError) and error.name in (package, None)
-            state = "is not installed" if missing else f"cannot be imported ({' '.join(str(error).split())})"
+            state = "is not installed" if missing else f"cannot be imported ({one_line(error)})"
             raise ValueError(
                 f"this format needs {', '.join(packages)}; {package} {state}: python -m pip install {package}"
             ) from error
 
 
-def imported_format(
-    name: str,
-    module: str,
-    *,
-    to_write: tuple[str, ...] = (),
-    to_open: tuple[str, ...] = (),
-    trusted: bool = True,
-) -> Format:
-    """Return the format of this name, whose `write` and `open` are those of a module in this room.
-
-    The module and the packages that it needs are imported only when one of the two is called."""
-
-    def imported_when_called(function: str, packages: tuple[str, ...]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            require_packages(packages)
-            return getattr(import_module(f"headgates.bridges.{module}"), function)(*arguments, **options)
-
-        return call
-
-    return Format(
-        imported_when_called("write", to_write),
-        imported_when_called("open", to_open),
-        EXPORT_FORMATS[name],
-        to_write,
-        trusted,
-    )
-
-
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 HF_PACKAGES = ("transformers", "safetensors", "sentencepiece")
-FORMATS: dict[str, Format] = {
-    "torch": imported_format("torch", "torch_export", trusted=False),
-    "onnx": imported_format("onnx", "onnx", to_write=ONNX_PACKAGES, to_open=("onnxruntime",)),
-    "ct2": imported_format("ct2", "ct2", to_write=("ctranslate2",), to_open=("ctranslate2",)),
-    "hf": imported_format("hf", "hf", to_write=HF_PACKAGES, to_open=HF_PACKAGES),
-    "fairseq": imported_format("fairseq", "fairseq"),
-    "marian": imported_format("marian", "marian"),
+FORMATS = {
+    "torch": Format("torch_export", trusted=False),
+    "onnx": Format("onnx", ONNX_PACKAGES, ("onnxruntime",)),
+    "ct2": Format("ct2", ("ctranslate2",), ("ctranslate2",)),
+    "hf": Format("hf", HF_PACKAGES, HF_PACKAGES),
+    "fairseq": Format("fairseq"),
+    "marian": Format("marian"),
 }
 
 
@@ -153,20 +148,24 @@ def export(
         ungated = without_gates(translator)
         about: dict[str, Any] = {
             "format": format,
-            "about": chosen.about,
             **facts,
             "search": asdict(translator.search),
             "architecture": architecture(ungated.model),
             "sha256": {},
         }
-        (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        about_file = draft / ABOUT
+        about_file.write_text(json.dumps(about), encoding="utf-8")  # for opening it
         copy_vocabs(ungated, draft)
         chosen.write(ungated, draft)
-        files = sorted(path for path in draft.rglob("*") if path.is_file() and path != draft / ABOUT)
-        about["sha256"] = {path.relative_to(draft).as_posix(): file_digest(path) for path in files}
-        about["files"] = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
+        files = {
+            path.relative_to(draft).as_posix(): path
+            for path in sorted(draft.rglob("*"))
+            if path.is_file() and path != about_file
+        }
+        about["sha256"] = {name: file_digest(path) for name, path in files.items()}
+        about["files"] = {name: path.stat().st_size for name, path in files.items()}
         about["parity"] = parity(translator, chosen.open(draft), lines, references)
-        (draft / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        about_file.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return about
 
 
@@ -206,9 +205,12 @@ def is_exported(folder: str | Path) -> bool:
 
 def read_about(folder: str | Path) -> dict[str, Any]:
     """Return the content of export.json. Raises ValueError if the file is missing or broken."""
-    keys: dict[str, Kind] = {"format": str, "search": dict, "architecture": dict, "sha256": dict}
     try:
-        about: dict[str, Any] = load_json(Path(folder) / ABOUT, keys=keys, cure=CURE)
+        about: dict[str, Any] = load_json(
+            Path(folder) / ABOUT,
+            keys={"format": str, "search": dict, "architecture": dict, "sha256": dict},
+            cure=CURE,
+        )
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{folder} is not an exported folder (it holds no {ABOUT}); python export.py RUN --to FORMAT "
@@ -239,13 +241,9 @@ def check_sizes(description: dict[str, Any], folder: Path) -> None:
     there = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     try:
         model = description["model"]
-        layers, pieces = (
-            model["encoder_layers"] + model["decoder_layers"],
-            max(description["source_vocab"], description["target_vocab"]),
-        )
-        least = (
-            layers * 2 * model["d_model"] * model["ffn"] + pieces * model["d_model"]
-        )  # in fp32, 4 bytes each
+        layers = model["encoder_layers"] + model["decoder_layers"]
+        pieces = max(description["source_vocab"], description["target_vocab"])
+        least = layers * 2 * model["d_model"] * model["ffn"] + pieces * model["d_model"]  # of 4 bytes each
         if not (min(layers, pieces, model["d_model"], model["heads"]) > 0 and 4 * least <= there):
             raise ValueError(
                 f"{layers} layers, {pieces} pieces and a width of {model['d_model']} in {there:,} bytes"
@@ -254,3 +252,12 @@ def check_sizes(description: dict[str, Any], folder: Path) -> None:
         raise ValueError(
             f"the architecture in {folder / ABOUT} is not that of the files beside it ({error}); {CURE}"
         ) from error
+
+
+def sized_vocabs(folder: Path, shape: Transformer) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of an exported folder, as large as the model's embeddings. Raises ValueError where
+    they are not, or are broken."""
+    source, target = load_vocabs(folder, shape.source_specials, shape.target_specials)
+    check_size("source", shape.source_vocab, source)
+    check_size("target", shape.target_vocab, target)
+    return source, target

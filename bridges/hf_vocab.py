@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.fields import shortened
+from headgates.configs.fields import one_line, shortened
 from headgates.configs.source import ForeignOptions
 from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
@@ -27,6 +27,7 @@ from headgates.data.vocab import ABOUT, spelt
 
 KIND = "huggingface"
 SIDES = ("source", "target")
+FLAGS = {"source": "src_lang", "target": "tgt_lang"}  # the option, and the tokenizers' setting, of a side
 PREFIX = "vocab.hf."  # of a tokenizer's file in a run folder, before its own name
 TOKENIZERS = (
     "MarianTokenizer",
@@ -72,43 +73,48 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def hub_folder(name: str, patterns: Sequence[str]) -> Path:
+    """The folder in which the Hub's client keeps the files of a model. Raises ValueError where there are
+    none."""
+    hub = library("huggingface_hub")
+    try:
+        with quiet():
+            return Path(hub.snapshot_download(name, allow_patterns=patterns))
+    except Exception as error:  # of the network, the hub or the name
+        raise ValueError(
+            f"{name} is neither a folder here nor a model that the Hugging Face Hub gives "
+            f"({one_line(error)}); is the name right, as in Helsinki-NLP/opus-mt-en-de?"
+        ) from error
+
+
 def load(
-    folder: Path, about: Mapping[str, Any], source: SpecialTokens | None, target: SpecialTokens | None
+    folder: Path, about: Mapping[str, Any], *specials: SpecialTokens | None
 ) -> tuple[HuggingFaceVocab, HuggingFaceVocab]:
     """The two vocabularies of a folder whose vocab.json is `about`. The files get their own names in a folder
     that is gone afterwards.
 
-    Raises DataError where a file is missing or broken, or the description lacks something."""
-    try:
-        specials = (
-            source or SpecialTokens(**about["source"]["specials"]),
-            target or SpecialTokens(**about["target"]["specials"]),
+    Raises DataError where a file is missing or broken."""
+    with tempfile.TemporaryDirectory() as restored:
+        for name, own in about["files"].items():
+            if Path(name).name != name or Path(own).name != own:
+                raise DataError(
+                    f"{folder / ABOUT} names the file {shortened(name)} or {shortened(own)}, which is none "
+                    "of this folder"
+                )
+            if not (folder / name).is_file():
+                raise DataError(
+                    f"{folder / name} is missing, a file of the tokenizer; bring it back, or make the run "
+                    "again"
+                )
+            shutil.copyfile(folder / name, Path(restored) / own)
+        tokenizer = read_tokenizer(Path(restored), about["class"])
+    source, target = (
+        HuggingFaceVocab(
+            tokenizer, folder / ABOUT, side, about[side], given or SpecialTokens(**about[side]["specials"])
         )
-        files = {str(name): str(own) for name, own in about["files"].items()}
-        with tempfile.TemporaryDirectory() as restored:
-            for name, own in files.items():
-                if Path(name).name != name or Path(own).name != own:
-                    raise DataError(
-                        f"{folder / ABOUT} names the file {shortened(name)} or {shortened(own)}, which is "
-                        "none of this folder"
-                    )
-                if not (folder / name).is_file():
-                    raise DataError(
-                        f"{folder / name} is missing, a file of the tokenizer; bring it back, or make the "
-                        "run again"
-                    )
-                shutil.copyfile(folder / name, Path(restored) / own)
-            tokenizer = read_tokenizer(Path(restored), about["class"])
-        sides = [
-            HuggingFaceVocab(tokenizer, folder / ABOUT, side, about[side], own)
-            for side, own in zip(SIDES, specials, strict=True)
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{folder / ABOUT} lacks something of a {KIND} vocabulary ({error}); make the run again from "
-            "its source"
-        ) from error
-    return sides[0], sides[1]
+        for side, given in zip(SIDES, specials, strict=True)
+    )
+    return source, target
 
 
 def read_tokenizer(folder: Path, name: str | None = None) -> Any:
@@ -121,74 +127,68 @@ def read_tokenizer(folder: Path, name: str | None = None) -> Any:
         raise DataError(
             f"expected a tokenizer of one of these classes: {', '.join(TOKENIZERS)}; got {shortened(name)}"
         )
-    reader = getattr(transformers, name) if name else transformers.AutoTokenizer
+    reader = getattr(transformers, name or "AutoTokenizer")
     try:
         with quiet():
             tokenizer = reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # broken files send the library anywhere
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            f"the tokenizer's files cannot be read ({reason}); copy the model's folder again"
+            f"the tokenizer's files cannot be read ({one_line(error)}); copy the model's folder again"
         ) from error
-    if type(tokenizer).__name__ not in TOKENIZERS:
-        return read_tokenizer(folder, type(tokenizer).__name__)
-    return tokenizer
+    found = kind(tokenizer)
+    return tokenizer if found in TOKENIZERS else read_tokenizer(folder, found)
+
+
+def kind(tokenizer: Any) -> str:
+    return type(tokenizer).__name__
 
 
 def piece_ids(tokenizer: Any, side: str) -> dict[str, int]:
     """The id of every piece that a tokenizer has on a side."""
-    kind = type(tokenizer).__name__
-    if kind == "FSMTTokenizer" or (
-        kind == "MarianTokenizer" and tokenizer.separate_vocabs
-    ):  # their get_vocab is the source's
-        return (
-            dict(tokenizer.encoder)
-            if side == "source"
-            else {piece: i for i, piece in tokenizer.decoder.items()}
-        )
+    two = kind(tokenizer) == "MarianTokenizer" and tokenizer.separate_vocabs
+    if two or kind(tokenizer) == "FSMTTokenizer":  # their get_vocab is the source's
+        if side == "source":
+            return dict(tokenizer.encoder)
+        return {piece: i for i, piece in tokenizer.decoder.items()}
     return {**tokenizer.get_vocab(), **getattr(tokenizer, "lang_token_to_id", {})}
 
 
 def languages(tokenizer: Any) -> dict[str, int]:
     """The ids of the languages that a tokenizer has tokens for, by the names that its own library gives
     them."""
-    kind = type(tokenizer).__name__
-    if kind == "MarianTokenizer":
+    if kind(tokenizer) == "MarianTokenizer":
         return {code[2:-2]: tokenizer.encoder[code] for code in tokenizer.supported_language_codes}  # >>fra<<
-    if kind == "NllbTokenizer":
-        return {
-            str(code): tokenizer.convert_tokens_to_ids(str(code)) for code in tokenizer.extra_special_tokens
-        }
+    if kind(tokenizer) == "NllbTokenizer":
+        codes = map(str, tokenizer.extra_special_tokens)
+        return {code: tokenizer.convert_tokens_to_ids(code) for code in codes}
     return dict(getattr(tokenizer, "lang_code_to_id", {}))
+
+
+def argument(tokenizer: Any, side: str) -> str:
+    """By what name a tokenizer takes the text of a side; those that cut both alike may ask for a language
+    under another."""
+    return "text_target" if side == "target" and kind(tokenizer) == "MarianTokenizer" else "text"
 
 
 def body(tokenizer: Any, side: str, lines: Sequence[str]) -> list[list[int]]:
     """The ids of each line's own pieces."""
-    lines = list(lines)
     if not lines:
         return []
-    if (
-        type(tokenizer).__name__ == "FSMTTokenizer" and side == "target"
-    ):  # it has no way to cut targets but this one
+    if kind(tokenizer) == "FSMTTokenizer" and side == "target":  # it has no way to cut targets but this one
         ids, unknown, source = piece_ids(tokenizer, side), tokenizer.unk_token, tokenizer.src_lang
         tokenizer.src_lang = tokenizer.tgt_lang  # the language that it cuts for
         try:
             return [[ids.get(piece, ids[unknown]) for piece in tokenizer._tokenize(line)] for line in lines]
         finally:
             tokenizer.src_lang = source
-    # the others cut both sides alike, and may ask for a language here
-    text = (
-        {"text_target": lines}
-        if type(tokenizer).__name__ == "MarianTokenizer" and side == "target"
-        else {"text": lines}
+    found = tokenizer(
+        **{argument(tokenizer, side): list(lines)},
+        add_special_tokens=False,
+        split_special_tokens=True,
+        return_attention_mask=False,
+        verbose=False,
     )
-    options = {
-        "add_special_tokens": False,
-        "split_special_tokens": True,
-        "return_attention_mask": False,
-        "verbose": False,
-    }
-    return [list(map(int, ids)) for ids in tokenizer(**text, **options)["input_ids"]]
+    return [list(map(int, ids)) for ids in found["input_ids"]]
 
 
 def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptions) -> dict[str, Any]:
@@ -198,84 +198,83 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
     Raises ValueError where it does not fit the model, or languages are not given, not known, or not asked
     for."""
     tokenizer = read_tokenizer(folder)
-    kind, config = type(tokenizer).__name__, model.generation_config
     for side, size in zip(SIDES, sizes, strict=True):
-        ids = piece_ids(tokenizer, side)
-        if strange := [
-            piece for piece, i in ids.items() if not isinstance(i, int) or isinstance(i, bool) or i < 0
-        ]:
-            raise ValueError(
-                f"the tokenizer in {folder} gives {shortened(strange[0])} the id "
-                f"{shortened(ids[strange[0]])}, expected 0 or more: "
-                "copy it again"
-            )
-        beyond = [
-            piece for piece, i in ids.items() if i >= size and piece not in tokenizer.all_special_tokens
-        ]
-        if beyond:
-            raise ValueError(
-                f"the tokenizer in {folder} has {len(ids)} {side} pieces, up to the id "
-                f"{max(ids.values())}, the model embeds {size}: "
-                "they belong to different models"
-            )
-    language = chosen_languages(tokenizer, options)
-    marian = kind == "MarianTokenizer"
-    if language and not marian:
-        tokenizer.src_lang, tokenizer.tgt_lang = language["source"], language["target"]
+        check_pieces(tokenizer, side, size, folder)
+    language, name = chosen_languages(tokenizer, options), kind(tokenizer)
+    padding, end, start = (
+        given(model, each) for each in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
+    )
+    first = model.generation_config.forced_bos_token_id
+    forced = [] if first is None else [first]
+    told = []  # the language to write, in a source of Marian's
+    if language:
+        code = languages(tokenizer)[language["target"]]
+        if name == "MarianTokenizer":
+            told = [code]
+        else:
+            tokenizer.src_lang, tokenizer.tgt_lang = language["source"], language["target"]
+            # mBART-25 reads the language first, as what the decoder starts with
+            start, forced = (code, []) if name == "MBartTokenizer" else (start, [code])
     before, after = template(tokenizer, "source")
-    if marian and language:
-        before = [languages(tokenizer)[language["target"]], *before]
+    before = told + before
     if not after:
         raise ValueError(
             f"the tokenizer in {folder} puts no token after a line; the model's sources need an end"
         )
     *suffix, source_end = after
-    padding, end, start = (
-        given(model, name) for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-    )
     unknown = tokenizer.unk_token_id
     first = next((i for i in (*before, *suffix) if i not in (source_end, padding)), padding)
-    source = {"padding": padding, "beginning": first, "end": source_end, "unknown": unknown}
-    target_before, _ = template(tokenizer, "target")
-    forced = [] if config.forced_bos_token_id is None else [config.forced_bos_token_id]
-    if language and not marian:
-        code = languages(tokenizer)[language["target"]]
-        if kind == "MBartTokenizer":  # mBART-25 reads the language first, as what the decoder starts with
-            start, forced = code, []
-        else:
-            forced = [code]
-    known = piece_ids(tokenizer, "target")
-    target = {"padding": padding, "beginning": start, "end": end, "forced": forced}
-    target["unknown"] = known.get(tokenizer.unk_token, unknown)
-    prefix = forced or ([] if kind in ("MBartTokenizer", "FSMTTokenizer") else target_before)
-    about: dict[str, Any] = {"kind": KIND, "class": kind, "languages": language}
-    about["source"] = {"size": sizes[0], "prefix": before, "suffix": suffix, "specials": source}
-    about["target"] = {"size": sizes[1], "prefix": prefix, "suffix": [], "specials": target}
-    for side in SIDES:
-        specials, size = about[side]["specials"], about[side]["size"]
-        used = [
-            *about[side]["prefix"],
-            *about[side]["suffix"],
-            *(specials[name] for name in ("padding", "beginning", "end")),
-        ]
+    own = [] if name in ("MBartTokenizer", "FSMTTokenizer") else template(tokenizer, "target")[0]
+    sides: dict[str, dict[str, Any]] = {
+        "source": {
+            "prefix": before,
+            "suffix": suffix,
+            "specials": {"padding": padding, "beginning": first, "end": source_end, "unknown": unknown},
+        },
+        "target": {
+            "prefix": forced or own,
+            "suffix": [],
+            "specials": {
+                "padding": padding,
+                "beginning": start,
+                "end": end,
+                "unknown": piece_ids(tokenizer, "target").get(tokenizer.unk_token, unknown),
+                "forced": forced,
+            },
+        },
+    }
+    for (side, about), size in zip(sides.items(), sizes, strict=True):
+        about["size"], specials = size, about["specials"]
+        used = [*about["prefix"], *about["suffix"]]
+        used += [specials[each] for each in ("padding", "beginning", "end")]
         if strange := [i for i in used if not 0 <= i < size]:
             raise ValueError(
                 f"the tokenizer in {folder} puts the token {strange[0]} around a {side} line, and the "
-                f"model embeds {size}: "
-                "they belong to different models"
+                f"model embeds {size}: they belong to different models"
             )
-    return about
+    return {"kind": KIND, "class": name, "languages": language, **sides}
+
+
+def check_pieces(tokenizer: Any, side: str, size: int, folder: Path) -> None:
+    """Raises ValueError where the pieces of a side are not numbered from 0 to at most `size`."""
+    ids = piece_ids(tokenizer, side)
+    if strange := [piece for piece, i in ids.items() if type(i) is not int or i < 0]:
+        raise ValueError(
+            f"the tokenizer in {folder} gives {shortened(strange[0])} the id "
+            f"{shortened(ids[strange[0]])}, expected 0 or more: copy it again"
+        )
+    if {piece for piece, i in ids.items() if i >= size} - set(tokenizer.all_special_tokens):
+        raise ValueError(
+            f"the tokenizer in {folder} has {len(ids)} {side} pieces, up to the id {max(ids.values())}, "
+            f"the model embeds {size}: they belong to different models"
+        )
 
 
 def template(tokenizer: Any, side: str) -> tuple[list[int], list[int]]:
     """The ids that a tokenizer puts before and after a line."""
-    line = "a"
-    text = (
-        {"text_target": line}
-        if side == "target" and type(tokenizer).__name__ != "FSMTTokenizer"
-        else {"text": line}
-    )
-    own, whole = body(tokenizer, side, [line])[0], list(tokenizer(**text)["input_ids"])
+    own = body(tokenizer, side, ["a"])[0]
+    target = side == "target" and kind(tokenizer) != "FSMTTokenizer"
+    whole = list(tokenizer(**{"text_target" if target else "text": "a"})["input_ids"])
     at = next((i for i in range(len(whole)) if whole[i : i + len(own)] == own), 0)
     return whole[:at], whole[at + len(own) :]
 
@@ -284,26 +283,24 @@ def chosen_languages(tokenizer: Any, options: ForeignOptions) -> dict[str, str]:
     """The language of each side, for a model of several. Raises ValueError at one that it does not know, or
     that is missing."""
     known = languages(tokenizer)
-    given = {"source": options.src_lang, "target": options.tgt_lang}
-    marian = type(tokenizer).__name__ == "MarianTokenizer"
-    needed = ("target",) if marian else SIDES if known else ()
-    for side in SIDES:
-        flag, code = {"source": "src", "target": "tgt"}[side], given[side]
-        if code is None and side in needed and known:
+    names = shortened(", ".join(sorted(known)))
+    needed = () if not known else SIDES[1:] if kind(tokenizer) == "MarianTokenizer" else SIDES
+    found = {}
+    for side, option in FLAGS.items():
+        flag, code = option.removesuffix("_lang"), getattr(options, option)
+        if code is None and side in needed:
             raise ValueError(
-                f"this model has several languages: give hf:NAME,{flag}=LANGUAGE, one of "
-                f"{shortened(', '.join(sorted(known)))}"
+                f"this model has several languages: give hf:NAME,{flag}=LANGUAGE, one of {names}"
             )
-        if code is not None and (side not in needed or not known):
+        if code is not None and side not in needed:
             raise ValueError(
                 f"{flag}={code}: this model's tokenizer has no token for a {side} language; leave it out"
             )
         if code is not None and code not in known:
-            raise ValueError(
-                f"{flag}={code}{did_you_mean(code, known)}: expected one of "
-                f"{shortened(', '.join(sorted(known)))}"
-            )
-    return {side: code for side, code in given.items() if code is not None}
+            raise ValueError(f"{flag}={code}{did_you_mean(code, known)}: expected one of {names}")
+        if code is not None:
+            found[side] = code
+    return found
 
 
 def given(model: Any, name: str) -> int:
@@ -331,19 +328,11 @@ class HuggingFaceVocab:
         self.size, self.prefix, self.suffix = int(about["size"]), list(about["prefix"]), list(about["suffix"])
         ids = piece_ids(tokenizer, side)
         self.names = {i: piece for piece, i in ids.items() if i < self.size}
-        special = {
-            specials.padding,
-            specials.beginning,
-            specials.end,
-            *specials.forced,
-            *self.prefix,
-            *self.suffix,
-        }
-        self.no_text = (
-            special
-            | {i for i in tokenizer.all_special_ids if i != specials.unknown}
-            | set(languages(tokenizer).values())
-        )
+        theirs, own = set(tokenizer.all_special_ids), {specials.padding, specials.end}
+        self.special = theirs | own  # what the pieces of a text never are
+        outside = {specials.beginning, *specials.forced, *self.prefix, *self.suffix}
+        outside |= own | (theirs - {specials.unknown}) | set(languages(tokenizer).values())
+        self.text = self.names.keys() - outside
 
     def __len__(self) -> int:
         return self.size
@@ -351,12 +340,13 @@ class HuggingFaceVocab:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """As in `Vocabulary`; the name of a special token in a text is an unknown piece, or would end or pad
         the sentence."""
-        unknown, special = (
-            self.specials.unknown,
-            set(self.tokenizer.all_special_ids) | {self.specials.padding, self.specials.end},
-        )
+        unknown = self.specials.unknown
         return [
-            [*self.prefix, *(unknown if i in special or i >= self.size else i for i in ids), *self.suffix]
+            [
+                *self.prefix,
+                *(unknown if i in self.special or i >= self.size else i for i in ids),
+                *self.suffix,
+            ]
             if ids
             else []
             for ids in body(self.tokenizer, self.side, lines)
@@ -365,9 +355,7 @@ class HuggingFaceVocab:
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
         """As in `Vocabulary`; language tokens and the library's other special tokens are left out, as are ids
         that no piece has."""
-        kept = [
-            [int(i) for i in ids if int(i) in self.names and int(i) not in self.no_text] for ids in ids_list
-        ]
+        kept = [[int(i) for i in ids if int(i) in self.text] for ids in ids_list]
         with quiet():
             if self.side == "target":
                 return [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in kept]
@@ -391,22 +379,18 @@ class HuggingFaceVocab:
 
     def own_characters(self, text: str) -> list[list[int]]:
         """The characters of each of the line's own pieces."""
-        kind = type(self.tokenizer).__name__
-        if self.tokenizer.is_fast:
-            options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-            return [
-                seen(text, begin, end) for begin, end in self.tokenizer(text, **options)["offset_mapping"]
-            ]
-        if kind == "MarianTokenizer":
-            code, rest = self.tokenizer.remove_language_code(text)
+        tokenizer = self.tokenizer
+        if tokenizer.is_fast:
+            found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            return [seen(text, begin, end) for begin, end in found["offset_mapping"]]
+        if kind(tokenizer) == "MarianTokenizer":
+            code, rest = tokenizer.remove_language_code(text)
             shift = len(text) - len(rest)
-            processor = self.tokenizer.spm_source if self.side == "source" else self.tokenizer.spm_target
-            return [
-                *([*range(shift)] for _ in code),
-                *([i + shift for i in own] for own in spelt(processor, rest, self.path)),
-            ]
-        if kind == "M2M100Tokenizer":
-            return spelt(self.tokenizer.sp_model, text, self.path)
+            processor = tokenizer.spm_source if self.side == "source" else tokenizer.spm_target
+            own = [[i + shift for i in each] for each in spelt(processor, rest, self.path)]
+            return [[*range(shift)] for _ in code] + own
+        if kind(tokenizer) == "M2M100Tokenizer":
+            return spelt(tokenizer.sp_model, text, self.path)
         return []
 
 

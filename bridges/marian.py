@@ -22,19 +22,18 @@ model.
 import math
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 import yaml
 
-from headgates.bridges.foreign import Converted, ForeignModel
-from headgates.bridges.formats import read_about
+from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled
 from headgates.bridges.marian_vocab import MarianVocab, read_sides
-from headgates.configs.fields import shortened
+from headgates.configs.fields import one_line
 from headgates.configs.schema import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.data.vocab import load_vocabs
@@ -47,21 +46,21 @@ SETTINGS = "special:model.yml"
 
 FLOAT32, INT8, INTGEMM8 = 0x404, 0x101, 0x4101
 
-MOST_DIMENSIONS = 8
-
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
 
 MODEL = "model.npz"
 
 CURE = "take --to torch or onnx"
 
+# settings of decoder.yml -> ours
+SEARCH = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}
+
 NEVER = -1000.0  # logit of the token that Marian does not have: its probability is 0
 
 GELU = 1.702  # Marian's gelu is x sigmoid(1.702 x), a swish of a scaled number
 
-ONLY: dict[
-    str, tuple[Any, ...]
-] = {  # settings that can have these values alone; the first is what a file without them means
+# settings that can have these values alone; the first is what a file without them means
+ONLY: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": ("swish", "relu", "gelu"),
@@ -71,22 +70,31 @@ ONLY: dict[
     "transformer-rnn-projection": (False,),
     "transformer-train-positions": (False,),
     "transformer-train-position-embeddings": (False,),
+    "transformer-postprocess-emb": ("", "d", "n", "nd"),
     "transformer-pool": (False,),
     "lemma-dim-emb": (0,),
     "right-left": (False,),
     "ulr": (False,),
 }
 
+NUMBERS = {  # whole numbers among the settings -> ours
+    "dim-emb": "d_model",
+    "transformer-dim-ffn": "ffn",
+    "transformer-decoder-dim-ffn": "decoder_ffn",
+    "transformer-heads": "heads",
+    "enc-depth": "encoder_layers",
+    "dec-depth": "decoder_layers",
+}
+
 # operations but dropout before, after and at the end of a stack -> ModelConfig's norm and final_norm
-NORMS: dict[tuple[str, ...], tuple[Literal["pre", "post"], Literal["both", "none"]]] = {
+NORMS: dict[tuple[str, ...], tuple[str, str]] = {
     ("", "an", ""): ("post", "none"),
     ("n", "a", ""): ("pre", "none"),
     ("n", "a", "n"): ("pre", "both"),
 }
 
-CAN_BE: dict[
-    str, tuple[Any, ...]
-] = {  # settings of ModelConfig in which Marian has no choice, or a smaller one
+# settings of ModelConfig in which Marian has no choice, or a smaller one
+CAN_BE: dict[str, tuple[Any, ...]] = {
     "positions": ("tensor2tensor",),
     "first_position": (0,),
     "embedding_scale": (True,),
@@ -127,58 +135,56 @@ ALWAYS: dict[str, Any] = {  # settings without which some version of Marian does
 }
 
 
-def layer_names(config: ModelConfig, decoder_numbers: Sequence[int]) -> Iterator[tuple[str, str]]:
-    """Yield (name in the state dict, Marian's) of all parameters but tables and the output's.
+def pair(ours: str, theirs: str, weight: str = "W", bias: str = "b") -> dict[str, str]:
+    """Marian's names of a module's weight and bias, by ours."""
+    return {f"{ours}.weight": theirs.format(weight), f"{ours}.bias": theirs.format(bias)}
+
+
+def norm_pair(ours: str, theirs: str) -> dict[str, str]:
+    return pair(ours, theirs, "scale", "bias")
+
+
+def layer_names(config: ModelConfig, decoder_numbers: Sequence[int]) -> dict[str, str]:
+    """Marian's names of all parameters but tables and the output's, by their names in the state dict.
     decoder_numbers: the number, from 1, by which Marian calls the layer whose weights each decoder layer
     has."""
-    for i in range(config.encoder_layers):
-        yield from _layer(config, "encoder", i, i + 1)
-    for i, number in enumerate(decoder_numbers):
-        yield from _layer(config, "decoder", i, number)
-    for stack, side in (("encoder", "source"), ("decoder", "target")):
+    found: dict[str, str] = {}
+    both = (range(1, config.encoder_layers + 1), decoder_numbers)
+    for (side, stack), numbers in zip(STACKS.items(), both, strict=True):
+        before = "_pre" if config.norm_of(stack) == "pre" else ""
         if config.embedding_norm:
-            yield from _norm(f"{side}_norm", f"{stack}_emb_ln", "_pre")
+            found |= norm_pair(f"{side}_norm", f"{stack}_emb_ln_{{}}_pre")
         if config.has_final_norm(stack):
-            yield from _norm(f"{stack}.norm", f"{stack}_top_ln")
+            found |= norm_pair(f"{stack}.norm", f"{stack}_top_ln_{{}}")
+        attentions = {"self": "self"} if stack == "encoder" else {"self": "self", "cross": "context"}
+        for i, number in enumerate(numbers):
+            ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{number}"
+            if stack == "decoder" and config.decoder_mixer == "ssru":
+                attentions.pop("self", None)
+                found[f"{ours}.self_attention.update.weight"] = f"{theirs}_rnn_W"
+                found |= pair(f"{ours}.self_attention.forget", f"{theirs}_rnn_{{}}f")
+                rnn = "rnn" if before else "rnn_ffn"
+                found |= norm_pair(f"{ours}.self_residual.norm", f"{theirs}_{rnn}_ln_{{}}{before}")
+            for name, known in attentions.items():
+                for each in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                    found |= pair(f"{ours}.{name}_attention.{each}", f"{theirs}_{known}_{{}}{each[0]}")
+                found |= norm_pair(f"{ours}.{name}_residual.norm", f"{theirs}_{known}_Wo_ln_{{}}{before}")
+            for each, suffix in (("inner", "1"), ("outer", "2")):
+                found |= pair(f"{ours}.feed_forward.{each}", f"{theirs}_ffn_{{}}{suffix}")
+            found |= norm_pair(f"{ours}.feed_residual.norm", f"{theirs}_ffn_ffn_ln_{{}}{before}")
+    return found
 
 
-def _layer(config: ModelConfig, stack: str, i: int, number: int) -> Iterator[tuple[str, str]]:
-    ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{number}"
-    before = "_pre" if config.norm_of(stack) == "pre" else ""
-    attentions = [("self", "self")] if stack == "encoder" else [("self", "self"), ("cross", "context")]
-    if stack == "decoder" and config.decoder_mixer == "ssru":
-        attentions = attentions[1:]
-        unit, rnn = f"{ours}.self_attention", f"{theirs}_rnn"
-        yield from [
-            (f"{unit}.update.weight", f"{rnn}_W"),
-            (f"{unit}.forget.weight", f"{rnn}_Wf"),
-            (f"{unit}.forget.bias", f"{rnn}_bf"),
-        ]
-        yield from _norm(f"{ours}.self_residual.norm", f"{rnn}_ln" if before else f"{rnn}_ffn_ln", before)
-    for name, their_name in attentions:
-        for each in ("q", "k", "v"):
-            yield from _linear(f"{ours}.{name}_attention.{each}_proj", f"{theirs}_{their_name}", each)
-        yield from _linear(f"{ours}.{name}_attention.out_proj", f"{theirs}_{their_name}", "o")
-        yield from _norm(f"{ours}.{name}_residual.norm", f"{theirs}_{their_name}_Wo_ln", before)
-    for each, suffix in (("inner", "1"), ("outer", "2")):
-        yield from _linear(f"{ours}.feed_forward.{each}", f"{theirs}_ffn", suffix)
-    yield from _norm(f"{ours}.feed_residual.norm", f"{theirs}_ffn_ffn_ln", before)
-
-
-def _linear(ours: str, prefix: str, suffix: str) -> Iterator[tuple[str, str]]:
-    yield from [(f"{ours}.weight", f"{prefix}_W{suffix}"), (f"{ours}.bias", f"{prefix}_b{suffix}")]
-
-
-def _norm(ours: str, prefix: str, suffix: str = "") -> Iterator[tuple[str, str]]:
-    yield from [(f"{ours}.weight", f"{prefix}_scale{suffix}"), (f"{ours}.bias", f"{prefix}_bias{suffix}")]
-
-
-def table_names(config: ModelConfig) -> dict[str, str]:
-    """Marian's names of the tables (V, D) of a model: one where the settings share it."""
+def table_names(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Marian's names of the tables (V, D) of a model, the one that is written first: one where the settings
+    share it."""
     if config.embeddings == "tied":
-        return {"source_embedding": "Wemb", "target_embedding": "Wemb", "output": "Wemb"}
-    output = "decoder_Wemb" if config.embeddings == "tied-decoder" else "decoder_ff_logit_out_Wt"
-    return {"source_embedding": "encoder_Wemb", "target_embedding": "decoder_Wemb", "output": output}
+        source = target = output = ("Wemb",)
+    else:
+        source, target = ("encoder_Wemb", "Wemb"), ("decoder_Wemb", "Wemb")
+        untied = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
+        output = untied if config.embeddings == "separate" else target
+    return {"source_embedding": source, "target_embedding": target, "output": output}
 
 
 def read(place: str, options: ForeignOptions) -> ForeignModel:
@@ -195,8 +201,8 @@ class Files:
     run's."""
 
     model: Path
-    vocabularies: tuple[Path, Path]
-    cutters: tuple[Path | None, Path | None]
+    vocabularies: list[Path]
+    cutters: list[Path | None]
     search: dict[str, Any]
 
 
@@ -206,17 +212,10 @@ def find_files(place: Path) -> Files:
     folder = place if place.is_dir() else place.parent
     if not place.exists():
         raise ValueError(f"there is no {place}; expected a folder, or a .npz or .bin of Marian's")
-    configs = {
-        path: read_yaml(path, path.read_bytes())
-        for path in sorted([*folder.glob("decoder.yml"), *folder.glob("config*.yml")])
-    }
-    config = next((each for each in configs.values() if {"models", "vocabs"} <= each.keys()), {})
-    for name in ("models", "vocabs"):
-        if not isinstance(config.get(name, []), list):
-            raise ValueError(
-                f"{folder}: `{name}` in its YAML is {shortened(config[name])}, expected a list of file "
-                "names; copy it again"
-            )
+    paths = sorted([*folder.glob("decoder.yml"), *folder.glob("config*.yml")])
+    configs = [read_yaml(path, path.read_bytes()) for path in paths]
+    lists = (each for each in configs if all(isinstance(each.get(n), list) for n in ("models", "vocabs")))
+    config = next(lists, {})
     models = [place] if place.is_file() else [folder / str(name) for name in config.get("models", [])]
     models = models or sorted(
         path
@@ -224,35 +223,38 @@ def find_files(place: Path) -> Files:
         if path.suffix in (".npz", ".bin") and not path.name.startswith("lex")
     )
     if len(models) != 1:
-        found = ", ".join(path.name for path in models) or "none"
+        names = ", ".join(path.name for path in models) or "none"
         raise ValueError(
-            f"{folder}: expected one model, .npz or .bin, got {found}; name its file instead of the folder"
+            f"{folder}: expected one model, .npz or .bin, got {names}; name its file instead of the folder"
         )
     vocabularies = [folder / str(name) for name in config.get("vocabs", [])]
-    vocabularies = vocabularies or sorted([*folder.glob("*vocab*.spm"), *folder.glob("*vocab*.yml")])
-    if len(vocabularies) == 2 and "vocabs" not in config:
-        vocabularies.sort(key=lambda path: path.name.startswith(("trg", "target")))
-        if not vocabularies[1].name.startswith(("trg", "target")):
+    if not config:
+        found = [*folder.glob("*vocab*.spm"), *folder.glob("*vocab*.yml")]
+        vocabularies = sorted(found, key=is_target)
+        if len(found) == 2 and not is_target(vocabularies[1]):
             vocabularies = []
     if len(vocabularies) not in (1, 2):
         raise ValueError(
             f"{folder}: cannot tell the vocabularies of {models[0].name}; write them into decoder.yml "
-            "beside it, "
-            f"with `models: [{models[0].name}]` and `vocabs: [SOURCE, TARGET]`"
+            f"beside it, with `models: [{models[0].name}]` and `vocabs: [SOURCE, TARGET]`"
         )
     for path in (*models, *vocabularies):
         if not path.is_file():
             raise ValueError(f"there is no {path}, which the files beside it name; copy it there")
-    cutters = [folder / name if (folder / name).is_file() else None for name in ("source.spm", "target.spm")]
-    pairs = list(zip((vocabularies[0], vocabularies[-1]), cutters, strict=True))
-    source, target = (None if path.suffix == ".spm" else cutter for path, cutter in pairs)
-    names = {"beam-size": "beam", "normalize": "length_penalty", "max-length-factor": "max_ratio"}
+    both = [vocabularies[0], vocabularies[-1]]
+    cutters = [
+        cutter if cutter.is_file() and path.suffix != ".spm" else None
+        for path, cutter in zip(both, (folder / "source.spm", folder / "target.spm"), strict=True)
+    ]
     search = {
-        our_name: config[name]
-        for name, our_name in names.items()
-        if isinstance(config.get(name), int | float)
+        ours: config[theirs] for theirs, ours in SEARCH.items() if isinstance(config.get(theirs), int | float)
     }
-    return Files(models[0], (vocabularies[0], vocabularies[-1]), (source, target), search)
+    return Files(models[0], both, cutters, search)
+
+
+def is_target(path: Path) -> bool:
+    """Whether the name of a vocabulary says that it is the target's."""
+    return path.name.startswith(("trg", "target"))
 
 
 def convert(files: Files, language: str | None) -> Converted:
@@ -264,19 +266,12 @@ def convert(files: Files, language: str | None) -> Converted:
         state = parameters(config, arrays, numbers, settings)
     except ValueError as error:
         raise ValueError(f"{files.model}: {error}") from error
-    sizes = [len(state[f"{side}_embedding.weight"]) - 1 for side in ("source", "target")]
+    sizes = [len(state[f"{side}_embedding.weight"]) - 1 for side in STACKS]
     marked = None if language is None else f">>{language}<<"
     source, target = read_sides(files.vocabularies, files.cutters, sizes, marked)
     model = Transformer(
         config, sizes[0] + 1, sizes[1] + 1, source_specials=source.specials, target_specials=target.specials
     )
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"{files.model}: its arrays do not have the sizes that its {SETTINGS} says: {reason}"
-        ) from error
     names = {
         path: f"vocab{i}{path.suffix}"
         for i, path in enumerate(dict.fromkeys((*files.vocabularies, *files.cutters)))
@@ -285,12 +280,14 @@ def convert(files: Files, language: str | None) -> Converted:
     about = {
         "kind": "marian",
         "files": [names[path] for path in files.vocabularies],
-        "cutters": [None if path is None else names[path] for path in files.cutters],
+        "cutters": [path and names[path] for path in files.cutters],
         "sizes": sizes,
         "language": marked,
     }
     run = {"search": files.search, "text": {"joint": config.embeddings == "tied"}}
-    translator = Translator(model.eval(), source, target, read_search(files.search, files.model.parent))
+    translator = Translator(
+        filled(model, state, files.model), source, target, read_search(files.search, files.model.parent)
+    )
     return Converted(translator, {name: path for path, name in names.items()}, about, run)
 
 
@@ -315,27 +312,18 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
         raise ValueError(
             f"{given} are not supported; expected post-norm ('', 'dan', '') or pre-norm ('n', 'da', 'n')"
         )
-    embedding = str(settings.get("transformer-postprocess-emb") or "").replace("d", "")
-    if embedding not in ("", "n"):
-        raise ValueError(
-            f"transformer-postprocess-emb {settings['transformer-postprocess-emb']!r} is not supported; "
-            "expected 'd' or 'nd'"
-        )
     norm, final_norm = NORMS[operations]
-    tied = [settings.get(f"tied-embeddings{each}", False) for each in ("-all", "-src", "")]
+    every, source, output = (settings.get(f"tied-embeddings{each}") for each in ("-all", "-src", ""))
+    tied = every or (source and output)
+    numbers: dict[str, Any] = {ours: whole(settings, theirs) for theirs, ours in NUMBERS.items()}
     config = ModelConfig(
-        d_model=whole(settings, "dim-emb"),
-        ffn=whole(settings, "transformer-dim-ffn"),
-        decoder_ffn=whole(settings, "transformer-decoder-dim-ffn", 0),
-        heads=whole(settings, "transformer-heads"),
-        encoder_layers=whole(settings, "enc-depth"),
-        decoder_layers=whole(settings, "dec-depth"),
-        norm=norm,
-        final_norm=final_norm,
+        **numbers,
+        norm=norm,  # type: ignore[arg-type]  # one of ModelConfig's
+        final_norm=final_norm,  # type: ignore[arg-type]
         norm_eps=1e-6,
         positions="tensor2tensor",
-        embeddings="tied" if tied[0] or (tied[1] and tied[2]) else "tied-decoder" if tied[2] else "separate",
-        embedding_norm=embedding == "n",
+        embeddings="tied" if tied else "tied-decoder" if output else "separate",
+        embedding_norm="n" in (settings.get("transformer-postprocess-emb") or ""),
         activation="relu" if settings.get("transformer-ffn-activation") == "relu" else "swish",
         output_bias=True,
         decoder_mixer="ssru" if ssru else "attention",
@@ -344,21 +332,18 @@ def model_config(settings: dict[str, Any]) -> tuple[ModelConfig, list[int]]:
         raise ValueError(
             f"dim-emb {config.d_model} cannot be split into {config.heads} transformer-heads of an even sum"
         )
-    numbers = settings.get("transformer-tied-layers") or list(range(1, config.decoder_layers + 1))
-    if (
-        not isinstance(numbers, list)
-        or len(numbers) != config.decoder_layers
-        or not all(type(each) is int for each in numbers)
-    ):
+    layers = settings.get("transformer-tied-layers") or list(range(1, config.decoder_layers + 1))
+    if not isinstance(layers, list) or [type(each) for each in layers] != [int] * config.decoder_layers:
         raise ValueError(
-            f"transformer-tied-layers {numbers!r} are not the numbers of {config.decoder_layers} layers"
+            f"transformer-tied-layers {layers!r} are not the numbers of {config.decoder_layers} layers"
         )
-    return config, numbers
+    return config, layers
 
 
-def whole(settings: dict[str, Any], name: str, default: int | None = None) -> int:
-    number = settings.get(name, default)
-    if type(number) is not int or number < (1 if default is None else default):
+def whole(settings: dict[str, Any], name: str) -> int:
+    may_lack = NUMBERS[name] == "decoder_ffn"  # 0: as wide as the encoder's
+    number = settings.get(name, 0 if may_lack else None)
+    if type(number) is not int or number < (0 if may_lack else 1):
         raise ValueError(f"{name} is {number!r} in {SETTINGS}; expected a whole number")
     return number
 
@@ -382,25 +367,16 @@ def parameters(
         return left[name].T if name == "decoder_ff_logit_out_W" else np.atleast_2d(left[name])
 
     state = {}
-    for name, their_name in layer_names(config, numbers):
+    gelu = settings.get("transformer-ffn-activation") == "gelu"
+    for name, their_name in layer_names(config, numbers).items():
         array = take(their_name)
         state[name] = array.reshape(-1) if name.endswith("bias") or "norm" in name else array.T
-        if (
-            settings.get("transformer-ffn-activation") == "gelu"
-            and ".feed_forward." in name
-            and not name.endswith("outer.bias")
-        ):
+        if gelu and ".feed_forward." in name and not name.endswith("outer.bias"):
             state[name] = state[name] * (GELU if ".inner." in name else 1 / GELU)
-    tables = {"source_embedding": ("encoder_Wemb", "Wemb"), "target_embedding": ("decoder_Wemb", "Wemb")}
-    untied = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
-    tables["output"] = untied if config.embeddings == "separate" else tables["target_embedding"]
-    for name, their_names in tables.items():
+    for name, their_names in table_names(config).items():
         state[f"{name}.weight"] = np.pad(take(*their_names), ((0, 1), (0, 0)))
-    bias = (
-        take(OUTPUT_BIAS).reshape(-1)
-        if OUTPUT_BIAS in left
-        else np.zeros(len(state["output.weight"]) - 1, np.float32)
-    )
+    nothing = np.zeros(len(state["output.weight"]) - 1, np.float32)
+    bias = take(OUTPUT_BIAS).reshape(-1) if OUTPUT_BIAS in left else nothing
     state["output.bias"] = np.append(bias, np.float32(NEVER))
     if unread := sorted(left.keys() - used):
         raise ValueError(
@@ -434,7 +410,7 @@ def read_yaml(path: Path, text: bytes) -> dict[str, Any]:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path}: its settings are no YAML ({' '.join(str(error).split())[:200]}); copy the file again"
+            f"{path}: its settings are no YAML ({one_line(error)}); copy the file again"
         ) from error
     if not isinstance(found, dict):
         raise ValueError(f"{path}: its settings are a {type(found).__name__}; expected YAML `name: value`")
@@ -480,9 +456,9 @@ def _bin(path: Path) -> Arrays:
         raise ValueError(
             f"{path} is no .bin of Marian's, or of another version: it begins with {version}, expected 1"
         )
-    headers = [numbers("Q", 4) for _ in range(_at_most(path, count, len(data) // 32))]
+    headers = [numbers("Q", 4) for _ in range(count)]
     names = [take(length).rstrip(b"\0").decode("utf-8", "replace") for length, *_ in headers]
-    shapes = [numbers("i", _at_most(path, dimensions, MOST_DIMENSIONS)) for _, _, dimensions, _ in headers]
+    shapes = [numbers("i", dimensions) for _, _, dimensions, _ in headers]
     take(*numbers("Q", 1))
     return {
         name: _array(f"{path}: {name}", kind, shape, take(size))
@@ -490,36 +466,24 @@ def _bin(path: Path) -> Arrays:
     }
 
 
-def _at_most(path: Path, count: int, most: int) -> int:
-    if count > most:
-        raise ValueError(
-            f"{path} is broken: it counts {count} where there can be {most} at most; copy it again"
-        )
-    return count
-
-
 def _array(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> np.ndarray:
     """One array of a .bin. name: with its file, for errors."""
-    sizes: dict[int, tuple[int, Callable[[int], np.ndarray]]] = {
-        FLOAT32: (4, lambda n: np.frombuffer(data, "<f4", n)),
-        INT8: (1, lambda n: np.frombuffer(data, np.int8, n)),
-        INTGEMM8: (1, lambda n: np.frombuffer(data, np.int8, n) / np.frombuffer(data, "<f4", 1, offset=n)),
-    }
-    if kind not in sizes:
+    if kind not in (FLOAT32, INT8, INTGEMM8):
         raise ValueError(
             f"{name} is of type {kind:#x}; expected float32 ({FLOAT32:#x}) or intgemm8 ({INTGEMM8:#x}), as "
             "marian-conv writes"
         )
-    width, read = sizes[kind]
     count = math.prod(shape)
-    if min(shape, default=1) < 1 or count * width + (4 if kind == INTGEMM8 else 0) > len(data):
+    size = {FLOAT32: 4 * count, INT8: count, INTGEMM8: count + 4}[kind]
+    if min(shape, default=1) < 1 or size > len(data):
         raise ValueError(
-            f"{name} has the shape {shape}, which does not fit into its {len(data)} bytes; copy the file "
-            "again"
+            f"{name} has the shape {shape}, which does not fit into its {len(data)} bytes; copy it again"
         )
-    array = read(count)
-    if kind == INTGEMM8 and not name.endswith("Wemb"):
-        return array.reshape(shape[::-1]).T
+    array = np.frombuffer(data, "<f4" if kind == FLOAT32 else np.int8, count)
+    if kind == INTGEMM8:
+        array = array / np.frombuffer(data, "<f4", 1, offset=count)
+        if not name.endswith("Wemb"):
+            return array.reshape(shape[::-1]).T
     return array.reshape(shape)
 
 
@@ -537,14 +501,8 @@ def write(translator: Translator, folder: Path) -> None:
         if vocabulary.cutter and vocabulary.cutter.path != vocabulary.file:
             shutil.copyfile(vocabulary.cutter.path, folder / f"{side}.spm")
     write_npz(folder / MODEL, arrays(model), settings(model))
-    decoder = {
-        "relative-paths": True,
-        "models": [MODEL],
-        "vocabs": names,
-        "beam-size": search.beam,
-        "normalize": search.length_penalty,
-    }
-    decoder["max-length-factor"] = search.max_ratio
+    decoder = {"relative-paths": True, "models": [MODEL], "vocabs": names}
+    decoder |= {theirs: getattr(search, ours) for theirs, ours in SEARCH.items()}
     (folder / "decoder.yml").write_text(yaml.safe_dump(decoder, sort_keys=False), encoding="utf-8")
 
 
@@ -570,14 +528,8 @@ def settings(model: Transformer) -> dict[str, Any]:
     (pre, post, top) = next(letters for letters, (norm, _) in NORMS.items() if norm == config.norm)
     if config.has_final_norm("encoder"):
         top = "n"
-    own = {
-        "dim-emb": config.d_model,
+    own = {theirs: getattr(config, ours) for theirs, ours in NUMBERS.items()} | {
         "dim-vocabs": [model.source_vocab - 1, model.target_vocab - 1],
-        "enc-depth": config.encoder_layers,
-        "dec-depth": config.decoder_layers,
-        "transformer-heads": config.heads,
-        "transformer-dim-ffn": config.ffn,
-        "transformer-decoder-dim-ffn": config.decoder_ffn,
         "transformer-ffn-activation": config.activation,
         "transformer-preprocess": pre,
         "transformer-postprocess": f"d{post}",
@@ -594,32 +546,23 @@ def settings(model: Transformer) -> dict[str, Any]:
 def arrays(model: Transformer) -> Arrays:
     """The parameters by Marian's names, without the token that Marian has not. Heads that were removed become
     heads of zeros."""
-    config, state = (
-        model.config,
-        {name: tensor.detach().float().numpy() for name, tensor in model.state_dict().items()},
-    )
+    config = model.config
+    state = {name: tensor.detach().float().numpy() for name, tensor in model.state_dict().items()}
     found = {}
-    for name, their_name in layer_names(config, range(1, config.decoder_layers + 1)):
+    for name, their_name in layer_names(config, range(1, config.decoder_layers + 1)).items():
         array = state[name].T if state[name].ndim == 2 else state[name][None]
         if "_attention." in name:  # (D, H K) of q, k and v, (H K, D) of W_O, and their biases
             size = (len(array) if len(array) == 1 else config.d_model, config.d_model)
             array = np.pad(array, [(0, size[i] - array.shape[i]) for i in range(2)])
         found[their_name] = np.ascontiguousarray(array)
-    for name, their_name in table_names(config).items():
-        found[their_name] = state[f"{name}.weight"][:-1]
-    found[OUTPUT_BIAS] = (
-        state["output.bias"][None, :-1]
-        if config.output_bias
-        else np.zeros((1, model.target_vocab - 1), np.float32)
-    )
+    for name, their_names in table_names(config).items():
+        found[their_names[0]] = state[f"{name}.weight"][:-1]
+    bias = state.get("output.bias", np.zeros(model.target_vocab, np.float32))
+    found[OUTPUT_BIAS] = bias[None, :-1]
     return found
 
 
-def open(folder: Path, threads: int = 0) -> Translator:
-    """The model that `write` wrote, as our own Transformer. threads: those that torch has, whatever is
-    given."""
-    translator = read(str(folder), ForeignOptions()).convert().translator
-    specials = translator.model.source_specials, translator.model.target_specials
-    return Translator(
-        translator.model, *load_vocabs(folder, *specials), read_search(read_about(folder)["search"], folder)
-    )
+def open(folder: Path, shape: Transformer) -> Translator:
+    """The model that `write` wrote, as our own Transformer."""
+    model = read(str(folder), ForeignOptions()).convert().translator.model
+    return Translator(model, *load_vocabs(folder, shape.source_specials, shape.target_specials))

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from headgates.configs.fields import one_line
 from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import ABOUT, Vocab
@@ -50,11 +51,9 @@ class MarianVocab:
         return self.specials.padding + 1
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        cut = (
-            self.cutter.processor.encode(list(lines), out_type=str)
-            if self.cutter
-            else [line.split() for line in lines]
-        )
+        cut = [line.split() for line in lines]
+        if self.cutter:
+            cut = self.cutter.processor.encode(list(lines), out_type=str)
         return [
             self.before + [self.ids.get(piece, self.specials.unknown) for piece in pieces] if pieces else []
             for pieces in cut
@@ -79,24 +78,14 @@ class MarianVocab:
 
 
 def load(
-    folder: Path,
-    about: dict[str, Any],
-    source_specials: SpecialTokens | None = None,
-    target_specials: SpecialTokens | None = None,
+    folder: Path, about: dict[str, Any], *specials: SpecialTokens | None
 ) -> tuple[MarianVocab, MarianVocab]:
     """The vocabularies that vocab.json describes: `files` and `cutters` (None for none) name the two sides'
     files, `sizes` are the model's numbers of embeddings without padding, `language` is put before sources.
-    Raises DataError where a file is
-    missing or broken."""
-    try:
-        paths = [folder / Path(name).name for name in about["files"]]
-        cutters = [None if name is None else folder / Path(name).name for name in about["cutters"]]
-        sizes, language = [int(size) for size in about["sizes"]], about["language"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{folder / ABOUT} does not describe vocabularies of Marian's ({error}); make the run again"
-        ) from error
-    return read_sides(paths, cutters, sizes, language, (source_specials, target_specials))
+    Raises DataError where a file is missing or broken."""
+    paths = [folder / Path(name).name for name in about["files"]]
+    cutters = [name and folder / Path(name).name for name in about["cutters"]]
+    return read_sides(paths, cutters, list(map(int, about["sizes"])), about["language"], specials)
 
 
 def read_sides(
@@ -121,21 +110,18 @@ def read_side(
     language: str | None = None,
 ) -> MarianVocab:
     """The vocabulary of one side, for a model of `size` embeddings without padding."""
-    cutter = None
-    if path.suffix == ".spm":
-        cutter = Vocab.load(path, SpecialTokens())
-        ids = {cutter.processor.id_to_piece(i): i for i in range(len(cutter))}
+    cutter = (
+        Vocab.load(cutter_path or path, SpecialTokens()) if cutter_path or path.suffix == ".spm" else None
+    )
+    if cutter and not cutter_path:
+        ids = {piece: i for i, piece in enumerate(cutter.pieces(range(len(cutter))))}
     else:
         ids = read_words(path)
-        if cutter_path is not None:
-            cutter = Vocab.load(cutter_path, SpecialTokens())
     missing = [name for name in (END, UNKNOWN) if name not in ids]
     if missing or max(ids.values()) >= size:
-        found = (
-            f"no {' and no '.join(missing)}"
-            if missing
-            else f"ids up to {max(ids.values())}, but the model has {size} embeddings"
-        )
+        found = f"ids up to {max(ids.values())}, but the model has {size} embeddings"
+        if missing:
+            found = f"no {' and no '.join(missing)}"
         raise DataError(
             f"{path} does not belong to the model: it has {found}; give the vocabulary that the model was "
             "trained with"
@@ -158,12 +144,12 @@ def read_words(path: Path) -> dict[str, int]:
         ids = {word: int(number) for word, number in words.items()}
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} is no vocabulary of YAML `word: id` ({' '.join(str(error).split())[:200]}); copy it "
-            "again"
+            f"{path} is no vocabulary of YAML `word: id` ({one_line(error)}); copy it again"
         ) from error
-    if not ids or len(set(ids.values())) < len(ids) or min(ids.values()) < 0:
+    numbers = set(ids.values())
+    if len(numbers) < len(words) or min(numbers, default=-1) < 0:
         raise DataError(
-            f"{path}: expected a different id from 0 on for every word, got {len(set(ids.values()))} for "
-            f"{len(ids)} words"
+            f"{path}: expected a different id from 0 on for every word, got {len(numbers)} for "
+            f"{len(words)} words"
         )
     return ids

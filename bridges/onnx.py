@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from headgates.bridges.steps import Program, StepTranslator, step_translator, trace, without_warnings
+from headgates.configs.fields import one_line
+from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
 ERRORS_ONLY = 3  # onnxruntime's severity: what it warns of, its users cannot change
@@ -62,11 +64,10 @@ def errors_only(*names: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def open(folder: Path, threads: int = 0) -> StepTranslator:
-    """The translator of such a folder. threads: of each program; 0 for as many as torch uses. Raises
-    ValueError at a file that is missing or broken."""
+def open(folder: Path, shape: Transformer) -> StepTranslator:
+    """The translator of such a folder. Raises ValueError at a file that is missing or broken."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = ERRORS_ONLY
     encoder, decoder = load(folder / "encoder.onnx", options), load(folder / "decoder.onnx", options)
 
@@ -75,7 +76,7 @@ def open(folder: Path, threads: int = 0) -> StepTranslator:
     ) -> list[Tensor]:
         return run(decoder, [ids, torch.tensor(length), bias, *cross, *past])
 
-    return step_translator(folder, lambda source: run(encoder, [source]), decode)
+    return step_translator(folder, shape, lambda source: run(encoder, [source]), decode)
 
 
 def load(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
@@ -85,7 +86,7 @@ def load(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.Inferen
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own classes have no other base in common
         raise ValueError(
-            f"{path} is not a whole ONNX graph ({' '.join(str(error).split())[:200]}); export the run again"
+            f"{path} is not a whole ONNX graph ({one_line(error)}); export the run again"
         ) from error
 
 

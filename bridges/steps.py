@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,15 +30,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from headgates.bridges.formats import read_about
-from headgates.configs.schema import ModelConfig, read_search
-from headgates.data.vocab import load_vocabs
+from headgates.bridges.formats import sized_vocabs
 from headgates.models.attention import MultiHeadAttention
-from headgates.models.checkpoint import special_tokens
 from headgates.models.positions import frequencies, waves
 from headgates.models.ssru import SSRU, decays
 from headgates.models.transformer import DecoderLayer, EncoderLayer, Transformer
-from headgates.models.translator import Translator, check_size
+from headgates.models.translator import Translator
 
 Encode = Callable[[Tensor], Sequence[Tensor]]  # source -> bias, cross keys and values, layer by layer
 Decode = Callable[
@@ -65,26 +63,28 @@ class Embed(nn.Module):
         position = start + torch.arange(ids.shape[1])  # (L,)
         learned = self.config.positions == "learned"
         positions = self.positions(position) if learned else waves(self.config, position, self.frequency)
-        x = (
-            self.table(ids) * math.sqrt(self.config.d_model)
-            if self.config.embedding_scale
-            else self.table(ids)
-        )
-        return self.norm(x + positions)
+        scale = math.sqrt(self.config.d_model) if self.config.embedding_scale else 1.0
+        return self.norm(self.table(ids) * scale + positions)
 
 
-def attend(attention: MultiHeadAttention, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+def attend(attention: MultiHeadAttention, x: Tensor, past: Sequence[Tensor], bias: Tensor) -> Tensor:
     """The attention's output (N, L, D) for queries x (N, L, D), written out: models/attention.py chooses its
-    way by the shapes."""
+    way by the shapes. past: keys and values, none where it has no heads."""
+    if not past:
+        return attention.out_proj.bias.expand_as(x)
+    keys, values = past
     q = attention.split(attention.q_proj(x)) * attention.head_width**-0.5  # (N, H, L, K)
     weights = torch.softmax(torch.matmul(q, keys.transpose(-1, -2)) + bias, dim=-1)
     return attention.out_proj(torch.matmul(weights, values).transpose(1, 2).flatten(2))
 
 
+def keys_values(attention: MultiHeadAttention, x: Tensor) -> Sequence[Tensor]:
+    """k and v (N, H, L, K) of x (N, L, D), none where the attention has no heads."""
+    return attention.keys_values(x) if attention.heads else ()
+
+
 def self_attend(attention: MultiHeadAttention, bias: Tensor, x: Tensor) -> Tensor:
-    if not attention.heads:
-        return attention.out_proj.bias.expand_as(x)
-    return attend(attention, x, *attention.keys_values(x), bias)
+    return attend(attention, x, keys_values(attention, x), bias)
 
 
 def go_on(unit: SSRU, x: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,8 +131,7 @@ class EncoderProgram(nn.Module):
             x = layer.feed_residual(x, layer.feed_forward)
         memory = self.norm(x)
         attentions = [cast(MultiHeadAttention, attention) for attention in self.decoder_cross]
-        cross = [attention.keys_values(memory) for attention in attentions if attention.heads]
-        return bias, *(tensor for both in cross for tensor in both)
+        return bias, *(tensor for attention in attentions for tensor in keys_values(attention, memory))
 
 
 class DecoderProgram(nn.Module):
@@ -163,61 +162,37 @@ class DecoderProgram(nn.Module):
         # a new position sees all earlier ones, itself, and no later one
         earlier = (torch.arange(past[0].shape[3] + positions) - past[0].shape[3] if past else new)[None, :]
         causal = (earlier > new[:, None]) * torch.finfo(torch.float32).min  # (L, T + L)
-        cross_left, past_left, grown = list(cross), list(past), []
+        cross_left, past_left = iter(cross), iter(past)
+        grown: list[Tensor] = []
+
+        def mix(mixer: MultiHeadAttention | SSRU, h: Tensor) -> Tensor:
+            """Self-attention, or an SSRU in its place, whose keys and values grow by those of h (N, L, D)."""
+            old = [next(past_left).flatten(0, 1) for _ in past_sizes(mixer)]
+            if isinstance(mixer, SSRU):
+                y, *both = go_on(mixer, h, *old)
+            else:
+                # (N, H, T + L, K)
+                both = [torch.cat(pair, dim=2) for pair in zip(old, keys_values(mixer, h), strict=True)]
+                y = attend(mixer, h, both, causal)
+            grown.extend(tensor.unflatten(0, (sentences, beams)) for tensor in both)
+            return y
+
+        def look(attention: MultiHeadAttention, h: Tensor) -> Tensor:
+            """Cross-attention. The beams of a sentence are query positions of one attention, so its source
+            keys are never copied."""
+            h = h.unflatten(0, (sentences, beams)).flatten(1, 2)  # (B, k * L, D)
+            y = attend(attention, h, list(islice(cross_left, 2 if attention.heads else 0)), bias)
+            return y.unflatten(1, (beams, positions)).flatten(0, 1)
+
         for module in self.layers:
             layer = cast(DecoderLayer, module)
-            mix = partial(self.mix, layer.self_attention, causal, past_left, grown, (sentences, beams))
-            x = layer.cross_residual(
-                layer.self_residual(x, mix),
-                partial(self.cross, layer.cross_attention, bias, cross_left, (sentences, beams)),
-            )
+            x = layer.self_residual(x, partial(mix, layer.self_attention))
+            x = layer.cross_residual(x, partial(look, layer.cross_attention))
             x = layer.feed_residual(x, layer.feed_forward)
         # as one matrix: so ONNX keeps a product with the table itself, which embeds too, and no second,
         # transposed one
         logits = self.output(self.norm(x).flatten(0, 1))
         return logits.view(sentences, beams, positions, -1), *grown
-
-    def mix(
-        self,
-        attention: MultiHeadAttention | SSRU,
-        causal: Tensor,
-        past: list[Tensor],
-        grown: list[Tensor],
-        rows: tuple[int, int],
-        h: Tensor,
-    ) -> Tensor:
-        """The self-attention's output (N, L, D) for h (N, L, D). Its earlier keys and values leave `past`,
-        and the longer ones join `grown`."""
-        if isinstance(attention, SSRU):
-            y, states = go_on(attention, h, past.pop(0).flatten(0, 1))
-            grown.append(states.unflatten(0, rows))
-            return y
-        if not attention.heads:
-            return attention.out_proj.bias.expand_as(h)
-        old = past.pop(0), past.pop(0)
-        keys, values = (
-            torch.cat([one.flatten(0, 1), more], dim=2)
-            for one, more in zip(old, attention.keys_values(h), strict=True)
-        )  # (N, H, T + L, K)
-        grown += [keys.unflatten(0, rows), values.unflatten(0, rows)]
-        return attend(attention, h, keys, values, causal)
-
-    def cross(
-        self,
-        attention: MultiHeadAttention,
-        bias: Tensor,
-        left: list[Tensor],
-        rows: tuple[int, int],
-        h: Tensor,
-    ) -> Tensor:
-        """The cross attention's output (N, L, D) for h (N, L, D)."""
-        if not attention.heads:
-            return attention.out_proj.bias.expand_as(h)
-        positions = h.shape[1]
-        # the beams of a sentence are query positions of one attention, so its source keys are never copied
-        h = h.unflatten(0, rows).flatten(1, 2)  # (B, k * L, D)
-        y = attend(attention, h, left.pop(0), left.pop(0), bias)
-        return y.unflatten(1, (rows[1], positions)).flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -233,23 +208,17 @@ class Program:
 
 def trace(model: Transformer) -> dict[str, Program]:
     """The programs `encoder` and `decoder` of a model without gates, in evaluation mode, on the CPU."""
-    b, k, s, length, t = (
-        2,
-        3,
-        5,
-        7,
-        11,
-    )  # any sizes from 2 on: torch.export would take a 0 or 1 for a constant
-    layers = [cast(DecoderLayer, layer) for layer in model.decoder.layers]
-    cross = {
-        f"{name}_{i}": layer.cross_attention for i, layer in enumerate(layers) for name in ("keys", "values")
-    }
-    cross = {name: attention for name, attention in cross.items() if attention.heads}
-    past = {
-        f"{name}_{i}": size
-        for i, layer in enumerate(layers)
-        for name, size in past_sizes(layer.self_attention).items()
-    }
+    # any sizes from 2 on: torch.export would take a 0 or 1 for a constant
+    b, k, s, length, t = 2, 3, 5, 7, 11
+    layers = [(i, cast(DecoderLayer, layer)) for i, layer in enumerate(model.decoder.layers)]
+    cross, past = (
+        {
+            f"{name}_{i}": size
+            for i, layer in layers
+            for name, size in past_sizes(getattr(layer, part)).items()
+        }
+        for part in ("cross_attention", "self_attention")
+    )
     cross_names, past_names = [f"cross_{name}" for name in cross], [f"past_{name}" for name in past]
     encoder = traced(
         EncoderProgram(model),
@@ -264,7 +233,7 @@ def trace(model: Transformer) -> dict[str, Program]:
             torch.full((b, k, length), 3),
             torch.tensor(t),
             torch.zeros(b, 1, 1, s),
-            [torch.zeros(b, attention.heads, s, attention.head_width) for attention in cross.values()],
+            [torch.zeros(b, heads, s, width) for heads, width in cross.values()],
             [torch.zeros(b, k, heads, t, width) for heads, width in past.values()],
         ),
         (
@@ -344,26 +313,20 @@ class State:
 class StepModel(nn.Module):
     """The two programs as one model for models/search.py and `Translator`. It has no weights of its own."""
 
-    def __init__(self, description: dict[str, Any], encode: Encode, decode: Decode):
+    def __init__(self, shape: Transformer, encode: Encode, decode: Decode):
         super().__init__()
-        self.config = ModelConfig(**description["model"])
-        self.source_vocab: int = description["source_vocab"]
-        self.target_vocab: int = description["target_vocab"]
-        self.source_specials, self.target_specials = special_tokens(description)
-        left: dict[str, int] = description["heads"]
-        width, layers = self.config.d_model // self.config.heads_of_decoder, range(self.config.decoder_layers)
-        heads = [left.get(f"decoder.{i}.dec-self", self.config.heads_of_decoder) for i in layers]
-        attentions = [(n, width) for n in heads for _ in ("keys", "values") if n]
-        self.past_sizes = (
-            [(1, self.config.d_model) for _ in layers] if self.config.decoder_mixer == "ssru" else attentions
-        )
+        self.config = shape.config
+        self.source_vocab, self.target_vocab = shape.source_vocab, shape.target_vocab
+        self.source_specials, self.target_specials = shape.source_specials, shape.target_specials
+        mixers = [cast(DecoderLayer, layer).self_attention for layer in shape.decoder.layers]
+        self.past_sizes = [size for mixer in mixers for size in past_sizes(mixer).values()]
         self.encode, self.decode = encode, decode
         self.eval()
 
     def check_length(self, side: str, length: int) -> None:
         """Raises ValueError where learned positions end."""
-        if self.config.positions == "learned" and length > self.config.max_positions:
-            most = self.config.max_positions
+        most = self.config.max_positions
+        if self.config.positions == "learned" and length > most:
             raise ValueError(
                 f"a {side} of {length} tokens is longer than the {most} learned positions of the exported "
                 "model; split it"
@@ -409,18 +372,7 @@ class StepTranslator(Translator):
         return torch.device("cpu")
 
 
-def step_translator(folder: Path, encode: Encode, decode: Decode) -> StepTranslator:
-    """The translator of an exported folder. Raises ValueError if its export.json or a vocabulary is missing
-    or broken."""
-    about = read_about(folder)
-    try:
-        model, search = StepModel(about["architecture"], encode, decode), read_search(about["search"], folder)
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"cannot read {folder / 'export.json'} ({error}); it is of another version, so export the run "
-            "again"
-        ) from error
-    source, target = load_vocabs(folder, model.source_specials, model.target_specials)
-    check_size("source", model.source_vocab, source)
-    check_size("target", model.target_vocab, target)
-    return StepTranslator(cast(Transformer, model), source, target, search)
+def step_translator(folder: Path, shape: Transformer, encode: Encode, decode: Decode) -> StepTranslator:
+    """The translator of an exported folder. Raises ValueError if a vocabulary is missing or broken."""
+    model = cast(Transformer, StepModel(shape, encode, decode))
+    return StepTranslator(model, *sized_vocabs(folder, shape))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headgates.bridges.steps import StepTranslator, step_translator, trace, without_warnings
+from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
 
@@ -27,12 +28,9 @@ def write(translator: Translator, folder: Path) -> None:
             ) from error
 
 
-def open(folder: Path, threads: int = 0) -> StepTranslator:
+def open(folder: Path, shape: Transformer) -> StepTranslator:
     """The translator of the folder that `write` has just written, for the parity check alone: loading a
-    program can run code, so no folder is opened later. threads: of torch, and so of the whole process; 0
-    leaves them."""
-    if threads:
-        torch.set_num_threads(threads)
+    program can run code, so no folder is opened later."""
     encoder, decoder = load(folder / "encoder.pt2"), load(folder / "decoder.pt2")
 
     def decode(
@@ -42,7 +40,7 @@ def open(folder: Path, threads: int = 0) -> StepTranslator:
 
     # not the encoder itself: as a part of a module it would be asked to go into evaluation mode, which
     # programs refuse
-    return step_translator(folder, lambda source: encoder(source), decode)
+    return step_translator(folder, shape, lambda source: encoder(source), decode)
 
 
 def load(path: Path) -> torch.fx.GraphModule:

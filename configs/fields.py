@@ -233,3 +233,8 @@ def shortened(value: Any) -> str:
     """A value as an error message quotes it: at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line of at most 200 characters; its type where it says nothing."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -73,11 +73,16 @@ class LineTranslator(Protocol):
         `search.batch_tokens` padded pieces times beam.
 
         lengths: pieces of each line. Every batch has a line at least."""
-        order = sorted((i for i, length in enumerate(lengths) if length > 0), key=lambda i: -lengths[i])
-        batches: list[list[int]] = []
-        begin = 0
-        while begin < len(order):
-            size = max(1, self.search.batch_tokens // ((lengths[order[begin]] + 1) * beam))
-            batches.append(order[begin : begin + size])
-            begin += size
-        return batches
+        return length_batches(lengths, self.search.batch_tokens // beam)
+
+
+def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Return the numbers of the lines that are not empty, longest first, in batches of at most so many
+    tokens, ends and padding counted, but of a line at least."""
+    order = sorted((i for i, length in enumerate(lengths) if length > 0), key=lambda i: -lengths[i])
+    batches: list[list[int]] = []
+    while order:
+        size = max(1, tokens // (lengths[order[0]] + 1))
+        batches.append(order[:size])
+        order = order[size:]
+    return batches

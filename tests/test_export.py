@@ -11,16 +11,17 @@ import pytest
 import torch
 import yaml
 
-from headgates.bridges.formats import FORMATS, Format, open_exported, read_about
+from headgates.bridges.formats import open_exported, read_about
 from headgates.commands import export
-from headgates.configs.schema import ModelConfig, SearchConfig
-from headgates.data.vocab import Vocab, load_vocabs
+from headgates.configs.schema import ModelConfig
+from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.models.checkpoint import load_model, save_model
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
+from tests.worlds.translators import as_checkpoint, write_checkpoint
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
@@ -71,27 +72,17 @@ def run(tmp_path) -> RunFolder:
     return folder
 
 
-def write(translator: Translator, folder: Path) -> None:
-    save_model(folder / "model.pt", translator.model)
-
-
 def broken(translator: Translator, folder: Path) -> None:
     """A writer with a fault: the output's rows are the wrong way round."""
     with torch.no_grad():
         translator.model.output.weight.copy_(translator.model.output.weight.flip(0))
-    write(translator, folder)
-
-
-def open_checkpoint(folder: Path) -> Translator:
-    return Translator(
-        load_model(folder / "model.pt"), *load_vocabs(folder), SearchConfig(**read_about(folder)["search"])
-    )
+    write_checkpoint(translator, folder)
 
 
 @pytest.fixture
 def soon(monkeypatch):
     """The format torch writes a checkpoint, which takes no time."""
-    monkeypatch.setitem(FORMATS, "torch", Format(write, open_checkpoint, "a checkpoint", ()))
+    as_checkpoint(monkeypatch, "torch")
 
 
 @pytest.fixture
@@ -194,7 +185,7 @@ def test_fresh_replaces_what_was_exported(run, export_here, soon):
 
 
 def test_a_failed_parity_check_is_one_line_and_leaves_no_folder(run, export_here, monkeypatch):
-    monkeypatch.setitem(FORMATS, "torch", Format(broken, open_checkpoint, "", ()))
+    as_checkpoint(monkeypatch, "torch", broken)
     code, _, error = export_here(run.path, "--to", "torch")
     assert code == 1
     assert_one_line(error, "parity failed: in the reference of 'the dog sleeps .'")
@@ -289,7 +280,7 @@ def test_an_interrupt_leaves_nothing_and_says_so(run, export_here, monkeypatch):
     def interrupted(translator: Translator, folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(FORMATS, "torch", Format(interrupted, open_checkpoint, "", ()))
+    as_checkpoint(monkeypatch, "torch", interrupted)
     code, _, error = export_here(run.path, "--to", "torch")
     assert (code, error) == (130, "export.py: interrupted; nothing was written\n")
     assert not (run / "exported").exists()

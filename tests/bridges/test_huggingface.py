@@ -13,6 +13,7 @@ import pickle
 import re
 import shutil
 import sys
+from random import Random
 
 import pytest
 import torch
@@ -23,14 +24,17 @@ transformers = pytest.importorskip(
 import huggingface_hub  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from headgates.bridges.hf import FAMILIES, read  # noqa: E402
+from headgates.bridges.hf import read  # noqa: E402
 from headgates.configs.source import ForeignOptions  # noqa: E402
+from headgates.data.batch import pad  # noqa: E402
 from headgates.data.parallel import DataError  # noqa: E402
 from headgates.data.vocab import load_vocabs  # noqa: E402
 from headgates.models.search import beam_search, greedy_search  # noqa: E402
 from tests.worlds.hugging_face import FAMILY_NAMES, LINES, options_of  # noqa: E402
 
 LIMIT = 11  # tokens of a translation, its end counted
+# one of each class, Marian's also with two vocabularies; the others differ from these in their tokenizer
+CLASSES = ["marian", "marian-two-vocabularies", "bart", "mbart", "m2m_100", "pegasus", "fsmt"]
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +57,19 @@ def converted(hf_folder):
 def batch(model, lengths) -> torch.Tensor:
     """Random source ids with their ends, padded: (B, S)."""
     specials = model.source_specials
-    special = {specials.padding, specials.end}
-    free = torch.tensor([i for i in range(model.source_vocab) if i not in special])
-    generator = torch.Generator().manual_seed(3)
-    rows = torch.full((len(lengths), max(lengths)), specials.padding)
-    for row, length in zip(rows, lengths, strict=True):
-        row[: length - 1] = free[torch.randint(len(free), (length - 1,), generator=generator)]
-        row[length - 1] = specials.end
-    return rows
+    free = [i for i in range(model.source_vocab) if i not in (specials.padding, specials.end)]
+    random = Random(3)
+    return pad([random.choices(free, k=length - 1) for length in lengths], specials, end=True)
 
 
 def their_input(model, source) -> dict:
     return {"input_ids": source, "attention_mask": (source != model.source_specials.padding).long()}
 
 
-@pytest.mark.parametrize("name", FAMILY_NAMES)
-@pytest.mark.parametrize("lengths", [(7, 3, 5), (4, 2, 4, 3)], ids=["B, S = 3, 7", "B = T"])
-def test_logits_and_encoder_outputs_are_those_of_its_own_class(converted, name, lengths):
+@pytest.mark.parametrize("name", CLASSES)
+def test_logits_and_encoder_outputs_are_those_of_its_own_class(converted, name):
     found, theirs = converted(name)
-    ours = found.translator.model
+    ours, lengths = found.translator.model, (7, 3, 5)
     source = batch(ours, lengths)
     target_in = batch(ours, [4] * len(lengths)) % ours.target_vocab
     target_in[target_in == ours.target_specials.padding] = ours.target_specials.end
@@ -86,8 +84,7 @@ def test_logits_and_encoder_outputs_are_those_of_its_own_class(converted, name, 
     assert out.logits.std() > 0.1
 
 
-@pytest.mark.parametrize("name", FAMILY_NAMES)
-@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize(("name", "beam"), [*((name, 4) for name in [*CLASSES, "nllb"]), ("bart", 1)])
 def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam):
     found, theirs = converted(name)
     ours = found.translator.model
@@ -104,30 +101,21 @@ def test_greedy_and_beam_search_find_what_generate_finds(converted, name, beam):
         mine = [[one] for one in greedy_search(ours, source, **options)]
     else:
         mine = beam_search(ours, source, beam=beam, **options)
-    limits = {
-        "max_length": LIMIT + 1,
-        "min_length": 0,
-        "eos_token_id": specials.end,
-        "forced_eos_token_id": None,
-    }
-    limits["logits_processor"] = [only_the_end]
-    search = {
-        "num_beams": beam,
-        "num_return_sequences": beam,
-        "length_penalty": 0.7,
-        "early_stopping": beam > 1 or None,
-    }
-    forced = {
-        "forced_bos_token_id": specials.forced[0] if specials.forced else None,
-        "decoder_start_token_id": specials.beginning,
-    }
-    suppressed = {"suppress_tokens": list(specials.never_produced), "pad_token_id": specials.padding}
     result = theirs.generate(
         **their_input(ours, source),
-        **limits,
-        **search,
-        **forced,
-        **suppressed,
+        max_length=LIMIT + 1,
+        min_length=0,
+        logits_processor=[only_the_end],
+        num_beams=beam,
+        num_return_sequences=beam,
+        length_penalty=0.7,
+        early_stopping=beam > 1 or None,
+        eos_token_id=specials.end,
+        pad_token_id=specials.padding,
+        decoder_start_token_id=specials.beginning,
+        forced_eos_token_id=None,
+        forced_bos_token_id=specials.forced[0] if specials.forced else None,
+        suppress_tokens=list(specials.never_produced),
         do_sample=False,
         return_dict_in_generate=True,
         output_scores=True,
@@ -156,11 +144,9 @@ def test_a_line_has_the_tokens_that_its_own_tokenizer_gives_it(converted, hf_fol
     ]
     assert source.encode([""]) == target.encode([""]) == [[]]
     if name != "fsmt":  # which has no way to cut targets
+        after = [target.specials.end, target.specials.beginning] if name == "mbart" else [target.specials.end]
         theirs = tokenizer(text_target=LINES)["input_ids"]
-        end = [target.specials.end] * (name != "mbart") + [target.specials.end, target.specials.beginning] * (
-            name == "mbart"
-        )
-        assert [ids + end for ids in target.encode(LINES)] == theirs
+        assert [ids + after for ids in target.encode(LINES)] == theirs
     ids = [
         ids[len(target.specials.forced) :] for ids in target.encode(LINES)
     ]  # M2M100's own decode writes languages down
@@ -193,19 +179,18 @@ def test_the_files_and_vocab_json_make_the_same_vocabularies_again(converted, na
         assert own.startswith("vocab")
         (tmp_path / own).write_bytes(path.read_bytes())
     (tmp_path / "vocab.json").write_text(json.dumps(found.tokenizer))
-    model = found.translator.model
-    for vocab, ours in zip(
-        load_vocabs(tmp_path), (found.translator.source_vocab, found.translator.target_vocab), strict=True
-    ):
+    for side, vocab in zip(("source", "target"), load_vocabs(tmp_path), strict=True):
+        ours = getattr(found.translator, f"{side}_vocab")
         assert vocab.encode(LINES) == ours.encode(LINES)
         assert vocab.decode(ours.encode(LINES)) == ours.decode(ours.encode(LINES))
-        assert (vocab.specials, len(vocab), vocab.path) == (ours.specials, len(ours), tmp_path / "vocab.json")
-    assert [len(vocab) for vocab in load_vocabs(tmp_path)] == [model.source_vocab, model.target_vocab]
+        assert (vocab.specials, vocab.path) == (ours.specials, tmp_path / "vocab.json")
+        assert len(vocab) == len(ours) == getattr(found.translator.model, f"{side}_vocab")
 
 
 def test_special_tokens_in_a_text_are_text(converted):
     for name in FAMILY_NAMES:
-        for vocab in (converted(name)[0].translator.source_vocab, converted(name)[0].translator.target_vocab):
+        translator = converted(name)[0].translator
+        for vocab in (translator.source_vocab, translator.target_vocab):
             (ids,) = vocab.encode(["the </s> dog <pad> ."])
             own = ids[len(vocab.prefix) : len(ids) - len(vocab.suffix)]
             assert not {vocab.specials.padding, vocab.specials.end} & set(own), name
@@ -217,7 +202,6 @@ def test_search_settings_are_the_model_s(converted):
 
 
 def test_a_table_that_is_no_sinusoid_is_kept_as_learned_positions(hf_folder, tmp_path):
-    theirs = transformers.MarianMTModel.from_pretrained(hf_folder("marian"))
     folder = copy_of(hf_folder("marian"), tmp_path)
     state = load_file(folder / "model.safetensors")
     tables = {f"model.{side}.embed_positions.weight": torch.randn(37, 24) for side in ("encoder", "decoder")}
@@ -262,15 +246,28 @@ def other_names(folder):
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def more_pieces(folder):
+    vocab = json.loads((folder / "vocab.json").read_text())
+    (folder / "vocab.json").write_text(json.dumps(vocab | {f"more{i}": 70 + i for i in range(9)}))
+
+
+def another_end(folder):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "nowhere"}))
+
+
 BROKEN = {
+    "a tokenizer of another model": (
+        more_pieces,
+        "up to the id 78, the model embeds 67: they belong to different models",
+    ),
+    "a token around lines that the model does not embed": (
+        another_end,
+        "around a source line, and the model embeds 67: they belong to different models",
+    ),
     "cut short": (cut_short, "do not make a MarianMTModel"),
     "other names": (
         other_names,
         r"missing: 'model.encoder.layers.0.fc1.weight'; unexpected: 'model.encoder.layers.0.fc9.weight'",
-    ),
-    "another size": (
-        lambda folder: set_config(folder, vocab_size=50, decoder_vocab_size=50),
-        "do not make a MarianMTModel|mismatched",
     ),
     "an activation": (
         lambda folder: set_config(folder, activation_function="gelu_new"),
@@ -286,7 +283,7 @@ BROKEN = {
     ),
     "another family": (
         lambda folder: set_config(folder, model_type="t5"),
-        "of the type 't5'; these are read: marian, bart, mbart",
+        "of the type 't5'; these are read: m2m_100, fsmt, marian",
     ),
     "settings": (lambda folder: (folder / "config.json").write_text("{"), "config.json is broken"),
     "no settings": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
@@ -295,14 +292,9 @@ BROKEN = {
         "has no weights; expected model.safetensors",
     ),
     "pieces": (lambda folder: (folder / "vocab.json").write_text("[]"), "tokenizer's files cannot be read"),
-    "no spm": (lambda folder: (folder / "source.spm").unlink(), "tokenizer's files cannot be read"),
     "an adapter": (
         lambda folder: (folder / "adapter_config.json").write_text("{}"),
         "has an adapter; merge it",
-    ),
-    "heads": (
-        lambda folder: set_config(folder, encoder_attention_heads=5),
-        "do not make a MarianMTModel|cannot be split",
     ),
     "heads left": (
         lambda folder: set_config(folder, headgates={"heads": {"encoder.0.enc-self": [0, 9]}}),
@@ -316,20 +308,6 @@ def test_a_broken_folder_is_one_clear_line(hf_folder, tmp_path, break_it, words)
     folder = copy_of(hf_folder("marian"), tmp_path)
     break_it(folder)
     assert re.search(words, failure(folder))
-
-
-def test_a_tokenizer_of_another_model_is_refused(hf_folder, tmp_path):
-    folder = copy_of(hf_folder("marian"), tmp_path)
-    vocab = json.loads((folder / "vocab.json").read_text())
-    (folder / "vocab.json").write_text(json.dumps(vocab | {f"more{i}": 70 + i for i in range(9)}))
-    assert "up to the id 78, the model embeds 67: they belong to different models" in failure(folder)
-
-
-def test_a_token_around_lines_that_the_model_does_not_embed_is_named(hf_folder, tmp_path):
-    folder = copy_of(hf_folder("marian"), tmp_path)
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "nowhere"}))
-    assert "around a source line, and the model embeds 67: they belong to different models" in failure(folder)
 
 
 def test_weights_that_hold_code_are_not_read(hf_folder, tmp_path):
@@ -359,11 +337,6 @@ def test_weights_of_torch_s_own_kind_are_read(hf_folder, tmp_path, converted):
             "nllb",
             ForeignOptions(src_lang="eng_Latn"),
             "several languages: give hf:NAME,tgt=LANGUAGE, one of ",
-        ),
-        (
-            "nllb",
-            ForeignOptions(tgt_lang="deu_Latn"),
-            "several languages: give hf:NAME,src=LANGUAGE, one of ",
         ),
         ("mbart", ForeignOptions(src_lang="en", tgt_lang="de_DE"), "src=en"),
         (
@@ -399,7 +372,7 @@ def test_a_name_that_the_hub_does_not_know_is_one_line(monkeypatch):
         raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nand no copy")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    place = "hf:some/name is neither a folder here nor a model that the Hugging Face Hub gives"
+    place = "some/name is neither a folder here nor a model that the Hugging Face Hub gives"
     assert f"{place} (no connection and no copy)" in failure("some/name")
 
 
@@ -414,14 +387,4 @@ def test_a_name_is_read_from_the_hub_s_copy_without_weights_that_are_not_used(hf
     found = read("Helsinki-NLP/opus-mt-en-de", ForeignOptions())
     assert (found.name, len(asked), asked[0][0]) == ("opus-mt-en-de", 1, "Helsinki-NLP/opus-mt-en-de")
     assert not any("bin" in pattern.split(".")[-1] for pattern in asked[0][1])
-    assert {path.name for path in found.files} >= {
-        "config.json",
-        "model.safetensors",
-        "source.spm",
-        "vocab.json",
-    }
-
-
-def test_every_family_is_tested():
-    named = {name.split("-")[0] for name in FAMILY_NAMES} - {"mbart50", "nllb"}
-    assert named == set(FAMILIES)
+    assert {path.name for path in found.files} >= {"config.json", "model.safetensors", "source.spm"}

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-import yaml
 
 from headgates.bridges.marian import read
 from headgates.configs.source import ForeignOptions, SourceOptions
 from headgates.models.translator import Translator
 from headgates.workbench.source import open_source
 from tests.worlds.marian_models import (
-    DECODER,
-    HEADS,
     PRE,
     SEPARATE,
     SETTINGS,
@@ -25,6 +22,7 @@ from tests.worlds.marian_models import (
     WORDS,
     D,
     marian_arrays,
+    model_yml,
     write_marian,
     write_model,
     write_words,
@@ -44,104 +42,63 @@ def opened(path: Path, **options) -> Translator:
 
 def marian_positions(length: int) -> np.ndarray:
     """As in Marian's node_initializers.cpp."""
-    table = np.zeros((length, D), np.float32)
-    for p in range(length):
-        for i in range(D // 2):
-            angle = p * math.exp(i * -math.log(10000) / (D / 2 - 1))
-            table[p, i], table[p, D // 2 + i] = math.sin(angle), math.cos(angle)
-    return table
+    angles = np.arange(length)[:, None] * np.exp(np.arange(D // 2) * -math.log(10000) / (D / 2 - 1))
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
 
 
 CASES = {
     "post": {},
-    "pre": PRE,
-    "relu": {"transformer-ffn-activation": "relu"},
-    "gelu": {"transformer-ffn-activation": "gelu"},
-    "embedding norm": {"transformer-postprocess-emb": "nd"},
+    "pre, relu": PRE | {"transformer-ffn-activation": "relu"},
+    "embedding norm, gelu": {"transformer-postprocess-emb": "nd", "transformer-ffn-activation": "gelu"},
     "tied decoder": {"tied-embeddings-all": False, "tied-embeddings": True},
     "separate": SEPARATE,
 }
 
 
-@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-def test_log_probabilities_are_those_of_ctranslate2_s_own_reader(tmp_path, changes):
+def scored_by_ctranslate2(folder: Path, arrays: dict, settings: dict, vocabulary: Path) -> list[list[float]]:
+    """The log probabilities of TARGETS by CTranslate2's own reader of Marian's files."""
     ctranslate2 = pytest.importorskip(
         "ctranslate2", reason="ctranslate2 is not installed; pip install ctranslate2"
     )
-    path = write_marian(tmp_path / "model", **keys(changes))
-    translator = opened(path)
-    found = translator.score(SOURCES, TARGETS)
     # that reader has other frequencies than Marian, unless the file has a table of positions
-    theirs = tmp_path / "theirs.npz"
-    settings = SETTINGS | changes
-    write_model(theirs, marian_arrays(settings) | {"Wpos": marian_positions(50)}, settings)
-    folder = ctranslate2.converters.MarianConverter(
-        str(theirs), [str(path.with_name("vocab.yml"))] * 2
-    ).convert(str(tmp_path / "ct2"))
+    write_model(folder / "theirs.npz", arrays | {"Wpos": marian_positions(50)}, settings)
+    converter = ctranslate2.converters.MarianConverter(str(folder / "theirs.npz"), [str(vocabulary)] * 2)
     words = [[word if word in WORDS else "<unk>" for word in line.split()] for line in SOURCES]
-    scored = ctranslate2.Translator(folder, device="cpu").score_batch(
-        words, [line.split() for line in TARGETS]
-    )
-    for ours, expected in zip(found, scored, strict=True):
-        assert ours == pytest.approx(expected.log_probs, abs=1e-4)
+    model = ctranslate2.Translator(converter.convert(str(folder / "ct2")), device="cpu")
+    return [row.log_probs for row in model.score_batch(words, [line.split() for line in TARGETS])]
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_log_probabilities_are_those_of_ctranslate2_s_own_reader(tmp_path, changes):
+    path, settings = write_marian(tmp_path / "model", **keys(changes)), SETTINGS | changes
+    expected = scored_by_ctranslate2(tmp_path, marian_arrays(settings), settings, path.with_name("vocab.yml"))
+    for ours, theirs in zip(opened(path).score(SOURCES, TARGETS), expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
 
 
 @torch.no_grad()
-def test_an_ssru_decoder_is_its_equations_written_out(tmp_path):
-    """One position after the other in NumPy, from Marian's arrays as they are; no CTranslate2 reads it."""
-    path = write_marian(tmp_path, **keys(SSRU))
-    arrays = {name: array.astype(np.float64) for name, array in marian_arrays(SETTINGS | SSRU).items()}
-    ids = [
-        [*(WORDS.index(word) for word in line.split() if word in WORDS), 0]
-        for line in ("the dog sleeps", "der Hund")
-    ]
-
-    def softmax(x):
-        e = np.exp(x - x.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True)
-
-    def affine(x, prefix, suffix):
-        return x @ arrays[f"{prefix}_W{suffix}"] + arrays[f"{prefix}_b{suffix}"]
-
-    def normed(x, prefix):
-        y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-        return y * arrays[f"{prefix}_ln_scale"] + arrays[f"{prefix}_ln_bias"]
-
-    def attended(x, memory, prefix):
-        q, k, v = affine(x, prefix, "q"), affine(memory, prefix, "k"), affine(memory, prefix, "v")
-        parts = [slice(h * D // HEADS, (h + 1) * D // HEADS) for h in range(HEADS)]
-        z = [softmax(q[:, part] @ k[:, part].T / math.sqrt(D / HEADS)) @ v[:, part] for part in parts]
-        return normed(x + affine(np.concatenate(z, 1), prefix, "o"), f"{prefix}_Wo")
-
-    def fed(x, prefix):
-        a = affine(x, prefix, "1")
-        return normed(x + affine(a / (1 + np.exp(-a)), prefix, "2"), f"{prefix}_ffn")
-
-    def recurrent(x, prefix):
-        c, out = np.zeros(D), []
-        for x_t in x:
-            f = 1 / (1 + np.exp(-(x_t @ arrays[f"{prefix}_Wf"] + arrays[f"{prefix}_bf"][0])))
-            c = f * c + (1 - f) * (x_t @ arrays[f"{prefix}_W"])
-            out.append(np.maximum(c, 0))
-        return normed(x + np.stack(out), f"{prefix}_ffn")
-
-    memory = arrays["Wemb"][ids[0]] * math.sqrt(D) + marian_positions(len(ids[0]))
-    for layer in ("encoder_l1", "encoder_l2"):
-        memory = fed(attended(memory, memory, f"{layer}_self"), f"{layer}_ffn")
-    x = np.concatenate([np.zeros((1, D)), arrays["Wemb"][ids[1][:-1]] * math.sqrt(D)]) + marian_positions(
-        len(ids[1])
+def test_an_ssru_is_its_equations_written_out(tmp_path):
+    """From Marian's arrays as they are; no CTranslate2 reads it."""
+    arrays, x = marian_arrays(SETTINGS | SSRU), torch.randn(5, D)
+    w, wf, bf, scale, bias = (
+        torch.from_numpy(arrays[f"decoder_l2_rnn_{name}"])
+        for name in ("W", "Wf", "bf", "ffn_ln_scale", "ffn_ln_bias")
     )
-    for layer in [f"decoder_l{i}" for i in range(1, DECODER + 1)]:
-        x = fed(attended(recurrent(x, f"{layer}_rnn"), memory, f"{layer}_context"), f"{layer}_ffn")
-    log_p = np.log(softmax(x @ arrays["Wemb"].T + arrays["decoder_ff_logit_out_b"]))
-    (found,) = opened(path).score(["the dog sleeps"], ["der Hund"])
-    assert found == pytest.approx([log_p[t, i] for t, i in enumerate(ids[1])], abs=1e-5)
+    c, out = torch.zeros(D), []
+    for x_t in x:
+        f = torch.sigmoid(x_t @ wf + bf[0])
+        c = f * c + (1 - f) * (x_t @ w)
+        out.append(c.relu())
+    expected = torch.layer_norm(x + torch.stack(out), (D,), scale[0], bias[0], 1e-6)
+    layer = opened(write_marian(tmp_path, **keys(SSRU))).model.decoder.layers[1]
+    ssru = layer.self_attention
+    found = layer.self_residual(x[None], lambda h: ssru(h, *ssru.keys_values(h))[0])[0]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, SSRU, SEPARATE], ids=["attention", "ssru", "separate"])
-def test_a_bin_says_what_the_npz_says(tmp_path, changes):
+def test_a_bin_says_what_the_npz_says(tmp_path):
     names = ("model.npz", "model.bin", "model.int8.bin")
-    plain, binary, int8 = (opened(write_marian(tmp_path / name, name, **keys(changes))) for name in names)
+    plain, binary, int8 = (opened(write_marian(tmp_path / name, name, **keys(SEPARATE))) for name in names)
     expected = plain.score(SOURCES, TARGETS)
     assert binary.score(SOURCES, TARGETS) == expected
     for (name, ours), theirs in zip(
@@ -209,24 +166,22 @@ def write_spm(path: Path) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-@pytest.mark.parametrize("names", [("vocab.spm",), ("srcvocab.spm", "trgvocab.spm")], ids=["joint", "two"])
-def test_a_sentencepiece_vocabulary_has_the_model_s_numbers(tmp_path, names):
+def test_a_sentencepiece_vocabulary_has_the_model_s_numbers(tmp_path):
     """As a YAML vocabulary of the same pieces, whose text is cut beforehand; without decoder.yml, as
     Bergamot's students come."""
-    path = write_marian(tmp_path / "student", **keys(SSRU))
+    path = write_marian(tmp_path / "student")
     for name in ("vocab.yml", "decoder.yml"):
         path.with_name(name).unlink()
-    processor, *_ = [write_spm(path.with_name(name)) for name in names]
+    processor = write_spm(path.with_name("vocab.spm"))
     run = open_source(f"marian:{path.parent}", options=SourceOptions(runs=str(tmp_path / "runs")))
-    assert run.translator.source_vocab.encode(LETTERS) == processor.encode(LETTERS)
-    assert run.translator.target_vocab.decode(processor.encode(LETTERS)) == LETTERS
-    assert run.translator.source_vocab.characters("cab ba") == [[0, 1, 2], [4, 5]]
-    words = write_marian(tmp_path / "words", **keys(SSRU))
+    source, target = run.translator.source_vocab, run.translator.target_vocab
+    assert source.encode(LETTERS) == processor.encode(LETTERS)
+    assert target.decode(processor.encode(LETTERS)) == LETTERS
+    assert source.characters("cab ba") == [[0, 1, 2], [4, 5]]
+    words = write_marian(tmp_path / "words")
     write_words(words.with_name("vocab.yml"), [processor.id_to_piece(i) for i in range(len(WORDS))])
     cut = [" ".join(processor.encode(line, out_type=str)) for line in LETTERS]
     assert run.translator.score(LETTERS, LETTERS[::-1]) == opened(words).score(cut, cut[::-1])
-    as_words = [line.split() for line in opened(words).translate(cut, beam=1)]
-    assert run.translator.translate(LETTERS, beam=1) == [processor.decode(pieces) for pieces in as_words]
     again = open_source(str(run.folder.path))
     assert again.translator.score(LETTERS, LETTERS) == run.translator.score(LETTERS, LETTERS)
 
@@ -261,8 +216,7 @@ def test_a_setting_that_our_transformer_has_not_is_refused_by_its_name(tmp_path,
 
 
 def test_a_decoder_of_other_recurrent_units_is_refused(tmp_path):
-    path = write_marian(tmp_path)
-    write_model(path, marian_arrays(SETTINGS), SETTINGS | SSRU | {"dec-cell": "gru"})
+    path = write_marian(tmp_path, **keys(SSRU | {"dec-cell": "gru"}))
     with pytest.raises(ValueError, match="dec-cell 'gru' is not supported; expected 'ssru'"):
         opened(path)
 
@@ -282,7 +236,7 @@ def changed(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
         (changed(encoder_l1_ffn_W3=np.zeros((2, 2), np.float32)), "nothing reads its encoder_l1_ffn_W3"),
         (
             changed(encoder_l1_ffn_W1=np.zeros((D, 5), np.float32)),
-            "arrays do not have the sizes that its special:model.yml says",
+            "does not hold the weights of our Transformer with its settings: .*size mismatch",
         ),
         (changed(Wemb=np.zeros((5, D), np.float32)), "ids up to 12, but the model has 5 embeddings"),
         (changed(Wemb=np.zeros((len(WORDS), D), np.int64)), "Wemb is of type int64"),
@@ -291,11 +245,7 @@ def changed(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
 )
 def test_arrays_that_do_not_fit_are_one_clear_error(tmp_path, arrays, error):
     path = write_marian(tmp_path)
-    np.savez(
-        path,
-        **arrays,
-        **{"special:model.yml": np.frombuffer(yaml.safe_dump(SETTINGS).encode() + b"\0", np.int8)},
-    )
+    np.savez(path, **arrays, **{"special:model.yml": model_yml(SETTINGS)})
     with pytest.raises(ValueError, match=error):
         opened(path)
 
@@ -308,23 +258,23 @@ def test_an_archive_with_a_file_that_is_no_array_is_one_clear_error(tmp_path):
         opened(path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.0001, 0.01, 0.1, 0.5, 0.99])
-@pytest.mark.parametrize("name", ["model.npz", "model.bin", "model.int8.bin"])
-def test_a_file_that_was_cut_short_is_one_clear_error(tmp_path, name, share):
+@pytest.mark.parametrize("name", ["model.npz", "model.bin"])
+def test_a_file_that_was_cut_short_is_one_clear_error(tmp_path, name):
     path = write_marian(tmp_path, name)
     data = path.read_bytes()
-    path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ValueError, match="copy it again"):
-        opened(path)
+    for share in (0.0, 0.0001, 0.01, 0.5, 0.99):
+        path.write_bytes(data[: int(share * len(data))])
+        with pytest.raises(ValueError, match="copy it again"):
+            opened(path)
 
 
 @pytest.mark.parametrize(
     ("at", "number", "error"),
     [
         (0, 7, "begins with 7, expected 1"),
-        (8, 2**60, "counts 1152921504606846976"),
+        (8, 2**60, "ends too early"),
         (24, 0x402, r"is of type 0x402; expected float32 \(0x404\)"),
-        (32, 99, "counts 99 where there can be 8"),
+        (32, 99, "ends too early"),
         (40, 5, "does not fit into its 5 bytes"),
     ],
 )
@@ -353,16 +303,6 @@ def test_a_file_without_settings_is_one_clear_error(tmp_path):
         ("vocab.yml", "the: 1\na: 2\n", "it has no </s> and no <unk>"),
         ("decoder.yml", "models: [", "settings are no YAML"),
         ("decoder.yml", "models: [model.npz, model.npz]\nvocabs: [vocab.yml]\n", "expected one model"),
-        (
-            "decoder.yml",
-            "models: 1.5\nvocabs: [vocab.yml]\n",
-            "`models` in its YAML is 1.5, expected a list of file names",
-        ),
-        (
-            "decoder.yml",
-            "models: [model.npz]\nvocabs: vocab.yml\n",
-            "`vocabs` in its YAML is 'vocab.yml', expected a list",
-        ),
         (
             "decoder.yml",
             "models: [model.npz]\nvocabs: [vocab.en.yml, vocab.yml]\n",

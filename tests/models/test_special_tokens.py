@@ -8,7 +8,7 @@ import torch
 
 from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
 from headgates.data.special_tokens import SpecialTokens
-from headgates.models.checkpoint import architecture, load_model, save_model
+from headgates.models.checkpoint import architecture, build, load_model, save_model
 from headgates.models.loss import linear_cross_entropy
 from headgates.models.search import beam_search, greedy_search
 from headgates.models.translator import Translator
@@ -94,7 +94,9 @@ def test_the_programs_of_an_exported_model_translate_and_score_the_same(specials
     encoder, decoder = EncoderProgram(theirs.model), DecoderProgram(theirs.model)
     description = json.loads(json.dumps(architecture(theirs.model)))
     model = StepModel(
-        description, encoder.forward, lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest)
+        build(description, "meta"),
+        encoder.forward,
+        lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest),
     )
     steps = StepTranslator(model, theirs.source_vocab, theirs.target_vocab, theirs.search)
     for beam in (1, 3):

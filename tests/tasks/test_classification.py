@@ -177,7 +177,7 @@ def test_importance_is_the_mean_over_sentences_of_the_size_of_each_gradient(task
         ([], "--task classify needs --encoder"),
         (
             ["--encoder", "nowhere/at/all"],
-            "--encoder nowhere/at/all: no such folder, and the Hugging Face hub gives none",
+            "nowhere/at/all is neither a folder here nor a model that the Hugging Face Hub gives",
         ),
         (["--encoder", "ENCODER", "--model.heads", "4"], "--model.* are of the translation model"),
         (["--encoder", "ENCODER", "--data", "toy"], "no labelled text at toy"),

@@ -1,13 +1,18 @@
 """Tiny untrained translators of every architecture, some without heads, and the lines they translate."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from headgates.bridges.formats import FORMATS, Format
 from headgates.configs.schema import ModelConfig, SearchConfig
-from headgates.data.vocab import Vocab
+from headgates.data.vocab import Vocab, load_vocabs
 from headgates.gates import HeadMap, find_sites, remove
+from headgates.models.checkpoint import load_model, save_model
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from tests.worlds.small_model import stirred
@@ -97,3 +102,17 @@ def settled(translator: Translator, end: float = 2.0) -> Translator:
         model.output.weight[list(specials.never_produced)] = -2 * along
         model.output.weight[specials.end] += end / 4 * along
     return translator
+
+
+def write_checkpoint(translator: Translator, folder: Path) -> None:
+    save_model(folder / "model.pt", translator.model)
+
+
+def as_checkpoint(patch: pytest.MonkeyPatch, name: str, write=write_checkpoint) -> None:
+    """Until the patch ends, the format of this name is a checkpoint of ours, which is soon written."""
+
+    def opened(folder: Path, shape: Transformer) -> Translator:
+        return Translator(load_model(folder / "model.pt"), *load_vocabs(folder))
+
+    patch.setitem(FORMATS, name, Format(name))
+    patch.setitem(sys.modules, f"headgates.bridges.{name}", SimpleNamespace(write=write, open=opened))
