@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
-from headgates.report.speed.measure import alternate, median_text, range_text, ratio_by_round
+from headgates.report.speed.measure import alternate, interval_text, ratio_by_round
 
 if TYPE_CHECKING:
     from headgates.configs.schema import FitConfig
@@ -149,11 +149,11 @@ def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]
 def answer(options: argparse.Namespace) -> Answer:
     measured = [measure(what, size, options) for what in options.what for size in options.sizes]
     rows = [
-        [each["what"], each["size"], name, median_text(ratio, 3), range_text(ratio, 3)]
+        [each["what"], each["size"], name, interval_text(ratio, 3)]
         for each in measured
         for name, ratio in each["ratio"].items()
     ]
-    header = ["what", "size", "", "times as long as plain", "lowest to highest"]
+    header = ["what", "size", "", "times as long as plain (lowest to highest)"]
     return Answer({"measured": measured, "rounds": options.rounds}, header, rows, seed=SEED)
 
 

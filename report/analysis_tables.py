@@ -21,20 +21,27 @@ def heads_table(
     rows = []
     for kind in KINDS:
         places = [(site, head) for site in sites if site.kind == kind for head in range(site.heads)]
-        without_role = 0
+        without_role = len(places)
         for site, head in places:
-            roles_of_head = [role for role in roles if (role.site, role.head) == (site, head)]
-            without_role += not roles_of_head
+            numbers = [
+                f"{scores[name][site][head]:.2f}" if site in scores[name] else "" for name in scores
+            ] + [open_in(analysed, site, head) for _ in gated]
             name = f"{site.name}.{head}"
-            numbers = [cell(head_map, site, head) for head_map in scores.values()]
-            numbers += [open_in(analysed, site, head) for _ in gated]
-            for role in roles_of_head:
-                rows.append([name, role.role, *numbers, f"{role.score:.2f}", f"{role.baseline:.2f}"])
-                name, numbers = "", [""] * len(numbers)  # only the first of its roles names the head
+            for role in roles:
+                if (role.site, role.head) == (site, head):
+                    without_role -= bool(name)
+                    rows.append([name, role.role, *numbers, f"{role.score:.2f}", f"{role.baseline:.2f}"])
+                    name, numbers = "", [""] * len(numbers)  # only the first of its roles names the head
         if places:
             counted = f"{without_role} of {len(places)} heads without a role"
             rows.append([kind, counted, *[""] * (len(columns) - 2)])
     show(f"{analysed.folder.path}, {analysed.system}: heads and their roles", columns, rows, words=2)
+
+
+def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
+    """In how many of the runs that gate the head it is open."""
+    rows = [run.open[site] for run in analysed.gate_runs if site in run.open]
+    return f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""
 
 
 def nearest_table(nearest: Sequence[Role]) -> None:
@@ -44,27 +51,14 @@ def nearest_table(nearest: Sequence[Role]) -> None:
         numbers = [f"{value:.2f}" for value in (role.score, role.baseline, role.needed)]
         reached = "yes" if role.missing <= 0 else "no"
         rows.append([role.family, f"{role.site.name}.{role.head}", role.role, *numbers, reached])
-    if rows:
-        columns = ["family", "head", "role", "score", "baseline", "needed", "reached"]
-        show("the best head of each family", columns, rows, words=3)
-
-
-def cell(head_map: HeadMap, site: HeadSite, head: int) -> str:
-    return f"{head_map[site][head]:.2f}" if site in head_map else ""
-
-
-def open_in(analysed: AnalysedModel, site: HeadSite, head: int) -> str:
-    """In how many of the runs that gate the head it is open."""
-    rows = [run.open[site] for run in analysed.gate_runs if site in run.open]
-    return f"{sum(bool(row[head]) for row in rows)}/{len(rows)}" if rows else ""
+    columns = ["family", "head", "role", "score", "baseline", "needed", "reached"]
+    show("the best head of each family", columns, rows, words=3)
 
 
 def syntax_table(results: Mapping[str, AnalysisResult]) -> None:
     """Print the best head of each relation, as Table 1 of Voita et al. 2019."""
-    if "syntax" not in results:
-        return
     rows = []
-    for row in results["syntax"].tables["syntax-best"]:
+    for row in results["syntax"].tables["syntax-best"] if "syntax" in results else ():
         cells = ["none asked", "", "", "", "0"]
         if row["accuracy"] is not None:
             offset = f"{row['baseline']:.2f} ({row['offset']:+d})"
@@ -83,25 +77,22 @@ def correlations_table(rows: Sequence[Row]) -> None:
         text = "none" if row["spearman"] is None else f"{row['spearman']:+.2f} ({row['p_value']:.2g})"
         cells.setdefault(f"{row['first']} and {row['second']}", []).append(text)
     columns = ["scores", *dict.fromkeys(row["kind"] for row in rows)]
-    if rows:
-        pairs = ([pair, *texts] for pair, texts in cells.items())
-        show("how scores go together: Spearman's rho (p)", columns, pairs)
+    show(
+        "how scores go together: Spearman's rho (p)", columns, [[pair, *each] for pair, each in cells.items()]
+    )
 
 
 def survival_table(rows: Sequence[Row], tests: Sequence[Row]) -> None:
     """Print the open heads of each role in each run, then the test of whether heads with a role survive
     longer."""
-    if not rows:
-        return
-    of_all = [row for row in rows if row["kind"] == "all"]
-    roles = list(dict.fromkeys(row["role"] for row in of_all))
-    by_run = []
-    for run in dict.fromkeys(row["run"] for row in of_all):
-        row_of = {row["role"]: row for row in of_all if row["run"] == run}
-        heads = (str(row_of[role]["heads"]) for role in roles)
-        by_run.append([run, str(row_of[roles[0]]["heads_open"]), *heads])
+    by_run: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["kind"] == "all":
+            line = by_run.setdefault(row["run"], {"run": row["run"], "open": str(row["heads_open"])})
+            line[row["role"]] = str(row["heads"])
+    columns = list(next(iter(by_run.values()), {}))
     title = "heads left open, by their roles in the base (a head may have several)"
-    show(title, ["run", "open", *roles], by_run)
+    show(title, columns, [list(line.values()) for line in by_run.values()])
     test_rows = []
     for row in tests:
         lives = [f"({row[side]})" for side in SIDES]

@@ -7,11 +7,10 @@ other method at as many heads with as much training], "failed": [points without 
 made it}}
 """
 
-import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from headgates.workbench.row import Measure
 from headgates.workbench.table import Row, markdown_table, write_table
 
 NAME = "compare"
-ELSEWHERE = "comparisons.json"  # in a base: the comparisons on it that are not beside it
 
 
 def write_compared(
@@ -65,7 +63,7 @@ def write_compared(
         "summary": sentences,
         "ranks": {str(epochs): compared.ranks(epochs) for epochs in compared.all_epochs},
         "groups": [group_row(group, compared, metrics) for group in groups],
-        "leads": [lead_row(*pair) for pair in learned_pairs(compared)],
+        "leads": leads(compared),
         "failed": list(failed),
         "open_heads": open_heads,
         "runs": made_of(runs),
@@ -84,15 +82,12 @@ def in_order(compared: Compared) -> list[Group]:
 
 
 def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
-    """The comparisons on a base, beside it or elsewhere, by name: title, summary, a row for each point, and
-    the figure as an address that holds it. One whose file is broken or gone is left out: it can be written
-    again, and no page must wait for it."""
+    """The comparisons beside a base that are of it, by name: title, summary, a row for each point, and the
+    figure as an address that holds it. One whose file is broken or gone is left out: it can be written again,
+    and no page must wait for it."""
     found = []
-    place = base.path.resolve()
-    beside = {path.parent for path in place.parent.glob(f"compare-*/{NAME}.json")}
-    away = {(place / each).resolve() for each in elsewhere(base)}
-    for where in sorted(beside | away, key=lambda path: (path.name, path)):
-        folder = RunFolder(where)
+    for path in sorted(base.path.resolve().parent.glob(f"compare-*/{NAME}.json")):
+        folder = RunFolder(path.parent)
         with suppress(ValueError, OSError, KeyError):
             content = folder.read_json(f"{NAME}.json")
             if content["base_hash"] != base.run_hash():
@@ -100,7 +95,7 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
             svg = b64encode((folder / f"{NAME}.svg").read_bytes()).decode()
             found.append(
                 {
-                    "name": where.name,
+                    "name": path.parent.name,
                     "title": content["title"],
                     "summary": content["summary"],
                     "points": content["groups"],
@@ -108,23 +103,6 @@ def comparisons_of(base: RunFolder) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def note_comparison(base: RunFolder, folder: RunFolder) -> None:
-    """Have the base know of a comparison whose folder is not beside its own, by the way there from it, so
-    that both may move together."""
-    place, where = base.path.resolve(), folder.path.resolve()
-    way = os.path.relpath(where, place)
-    if where.parent != place.parent and way not in elsewhere(base):
-        base.write_json(ELSEWHERE, {"folders": [*elsewhere(base), way]})
-
-
-def elsewhere(base: RunFolder) -> list[str]:
-    """The comparisons that `note_comparison` noted; none where its file is broken, as it can be written
-    again."""
-    with suppress(ValueError, OSError, TypeError):
-        return [str(way) for way in base.read_json(ELSEWHERE).get("folders", [])]
-    return []
 
 
 # ---------------------------------------------------------------- rows
@@ -188,24 +166,18 @@ def group_row(group: Group, compared: Compared, metrics: Sequence[Metric]) -> Ro
     return {name: value for name, value in row.items() if value is not None}
 
 
-def learned_pairs(compared: Compared) -> list[tuple[Group, Group]]:
-    """Groups of the same number of heads and the same training: learned gates, and another; of two learned
-    ones the better first."""
-    pairs = []
+def leads(compared: Compared) -> list[Row]:
+    """The paired differences of learned gates from every other method with as many heads and as much
+    training."""
+    rows = []
     for epochs in compared.all_epochs:
         for heads in compared.counts_asked(epochs):
             groups = compared.at(epochs, heads)
-            for place, group in enumerate(groups):
-                others = [better for better in groups[:place] if not better.first.learned]
-                if group.first.learned:
-                    pairs += [(group, other) for other in others + groups[place + 1 :]]
-    return pairs
-
-
-def lead_row(group: Group, other: Group) -> Row:
-    """The paired difference of one group from another."""
-    named = {"method": group.label, "against": other.label, "epochs": group.epochs, "heads": group.heads}
-    return named | group.minus(other).columns
+            for group, other in product(groups, groups):
+                if group.first.learned and other is not group:
+                    named = {"method": group.label, "against": other.label, "epochs": epochs, "heads": heads}
+                    rows.append(named | group.minus(other).columns)
+    return rows
 
 
 # ---------------------------------------------------------------- words

@@ -18,8 +18,10 @@ UNLEARNED = 1.0  # of a metric out of 100: a reference below it has not learned 
 
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
-    """Print the table. The first `words` columns hold words, the others numbers."""
+    """Print the table unless it has no row. The first `words` columns hold words, the others numbers."""
     cells = [list(row) for row in rows]
+    if not cells:
+        return
     console = Console(width=None if Console().is_terminal else WIDTH, markup=False)
     # above, not as the table's own title: that is folded to the table's width
     console.print(title, highlight=False)

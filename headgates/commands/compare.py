@@ -96,7 +96,7 @@ def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "
     Raises ValueError without a finished point."""
     from headgates.analysis.significance import resample_counts
     from headgates.configs.closing import ZERO
-    from headgates.report.compare_files import note_comparison, show_compared, write_compared
+    from headgates.report.compare_files import show_compared, write_compared
     from headgates.report.compare_groups import BASES, RESAMPLES, Compared
     from headgates.report.fill import update_pages
     from headgates.workbench.folder import RunFolder
@@ -146,7 +146,6 @@ def write_results(comparison: "Comparison", points: "Sequence[Point]", folder: "
         failed=[f"{point.title}: {point.error}" for point in points if point.run is None],
         report=say,
     )
-    note_comparison(base, folder)
     show_compared(compared, sentences, metrics=metrics, title=comparison.name)
     for page in update_pages(base, say, data_dir=comparison.config.data_dir, corpus=comparison.text.corpus):
         print(f"report: {page}")

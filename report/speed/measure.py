@@ -95,14 +95,7 @@ def ratio_by_round(over: Sequence[float], under: Sequence[float]) -> dict[str, A
     return median_and_range([a / b for a, b in zip(over, under, strict=True)])
 
 
-def median_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
-    return f"{numbers['median']:.{digits}f}"
-
-
-def range_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
-    return f"{numbers['lowest']:.{digits}f} to {numbers['highest']:.{digits}f}"
-
-
 def interval_text(numbers: Mapping[str, Any], digits: int = 2) -> str:
     """`median (lowest to highest)`."""
-    return f"{median_text(numbers, digits)} ({range_text(numbers, digits)})"
+    median, lowest, highest = (f"{numbers[name]:.{digits}f}" for name in ("median", "lowest", "highest"))
+    return f"{median} ({lowest} to {highest})"

@@ -514,32 +514,9 @@ def page(report: Row, figure: str) -> str:
         of_beam = f", beam {beam}" if report["searches"] else ""
         table = markdown_table(["system", *(f"batch {batch}" for batch in batches)], speeds)
         lines += [f"## Sentences per second{of_beam}, all lengths", "", *table]
-    head = ["system", "length", "beam", "batch", "sentences/s", "ms a batch", "same", "times unpruned"]
-    every = (
-        [
-            systems[row["system"]]["label"],
-            row["length"],
-            row["beam"],
-            row["batch"],
-            interval_text(row["sentences_per_second"], 1),
-            interval_text(row["latency_ms"], 1),
-            f"{row['same_translations']:.1%}",
-            interval_text(row["speedup"]) if row["speedup"] else "",
-            f"{1 / (1 - row['saved_share']):.2f}" if row["speedup"] else "",
-        ]
-        for row in rows
-    )
-    lines += [
-        "## Every number",
-        "",
-        "ideal: how many times as fast it would be if time went with the multiply-adds; same: share of the "
-        "sentences that come out as from the PyTorch model of the same weights.",
-        "",
-        *markdown_table([*head, "ideal"], every, left=2),
-    ]
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     made_by = f"`{report['command']}`, commit {report['commit']}, {report['date']}, {versions}"
-    return "\n".join([*lines, made_by, ""])
+    return "\n".join([*lines, "Every setting is in report.json.", "", made_by, ""])
 
 
 def mebibytes(size: int | None) -> str:

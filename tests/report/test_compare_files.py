@@ -3,16 +3,13 @@ them."""
 
 import base64
 import json
-import shutil
 
 import pytest
 
 from headgates.analysis.metrics import ACCURACY
 from headgates.report.compare_files import (
     comparisons_of,
-    lead_row,
-    learned_pairs,
-    note_comparison,
+    leads,
     show_compared,
     write_compared,
 )
@@ -107,13 +104,14 @@ def test_learned_gates_are_paired_with_every_other_method_at_as_many_heads_and_a
     trained = [point(method, 5, right(range(n)), epochs=1, learned=learned) for method, n, learned in planted]
     others = [point("importance", 5, right(range(50))), point("importance", 8, right(range(150)), epochs=1)]
     made = compared([*trained, *others, point("l0", 5, right(range(9)), epochs=1, lam=0.1, learned=True)])
-    rows = [lead_row(*pair) for pair in learned_pairs(made)]
+    rows = leads(made)
     found = [(row["method"], row["against"], row["epochs"], row["heads"], row["difference"]) for row in rows]
     assert found == [
         ("subset", "importance", 1, 5, -5.0),
         ("subset", "l0-target", 1, 5, 5.0),
         ("subset", "random", 1, 5, 25.0),
         ("l0-target", "importance", 1, 5, -10.0),
+        ("l0-target", "subset", 1, 5, -5.0),
         ("l0-target", "random", 1, 5, 20.0),
     ]
     assert all(
@@ -133,36 +131,6 @@ def test_the_page_of_the_base_takes_words_points_and_figure(written):
     assert base64.b64decode(drawn) == (folder / "compare.svg").read_bytes()
     base.write_text("config.yaml", "run_hash: another12345\n")
     assert comparisons_of(base) == []
-
-
-def test_a_comparison_elsewhere_is_on_the_page_too(written, tmp_path):
-    folder, said = written
-    away = tmp_path / "deep" / "elsewhere" / "base"
-    shutil.copytree(folder.path.parent / "base", away)
-    base = RunFolder(away)
-    assert comparisons_of(base) == []
-    for _ in range(2):
-        note_comparison(base, folder)
-    (found,) = comparisons_of(base)
-    assert (found["name"], found["summary"]) == ("compare-planted", said)
-    note_comparison(
-        RunFolder(folder.path.parent / "base"), folder
-    )  # beside it: found as before, nothing is noted
-    assert len(comparisons_of(RunFolder(folder.path.parent / "base"))) == 1
-    assert not (folder.path.parent / "base" / "comparisons.json").exists()
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "{}", "[1]", '{"folders": 1}', '{"folders": ["../../gone", "/nowhere/at/all"]}']
-)
-def test_a_broken_note_costs_the_page_nothing(written, tmp_path, content):
-    folder, _ = written
-    away = tmp_path / "away" / "base"
-    shutil.copytree(folder.path.parent / "base", away)
-    (away / "comparisons.json").write_text(content)
-    assert comparisons_of(RunFolder(away)) == []
-    note_comparison(RunFolder(away), folder)
-    assert len(comparisons_of(RunFolder(away))) == 1
 
 
 def test_a_broken_comparison_costs_the_page_nothing(written):
