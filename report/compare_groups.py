@@ -17,41 +17,12 @@ import numpy as np
 from scipy.stats import rankdata  # type: ignore[import-untyped]
 
 from headgates.analysis.metrics import Floats
-from headgates.analysis.significance import Scored, interval, p_value
-from headgates.configs.closing import ZERO
-from headgates.workbench.row import Interval, ResultRow
+from headgates.analysis.significance import interval, p_value
+from headgates.workbench.points import MadePoint
+from headgates.workbench.row import Interval
 
 RESAMPLES = 1000
 BASES = ("base", "base-continued")
-
-
-@dataclass(frozen=True)
-class MadePoint:
-    """A finished point of a comparison: one run of a method, or of a base. asked: its number of heads, None
-    where lambda (`lam`) decides; run: the name of its folder; scored: its outputs of the test set."""
-
-    method: str
-    epochs: int
-    seed: int
-    run: str
-    row: ResultRow
-    scored: Scored
-    asked: int | None = None
-    lam: float | None = None
-    closing: str = ZERO
-    learned: bool = False
-
-    @property
-    def label(self) -> str:
-        """What figures and tables call it: the method, with the closing unless that is zero."""
-        return self.method if self.closing == ZERO else f"{self.method}:{self.closing}"
-
-    @property
-    def loss(self) -> float | None:
-        """The validation loss of its best epoch, in nats per token; None where nothing was trained, or others
-        trained it."""
-        stage = self.row.stage or {}
-        return float(stage["losses"][stage["best_epoch"]]) if stage.get("losses") else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from headgates.report.table import difference_cells, show
 from headgates.workbench.ablation import significance_counts
 from headgates.workbench.curve import choose_step
 from headgates.workbench.dense_model import DenseModel
-from headgates.workbench.points import Point
 from headgates.workbench.table import Row
 
 DIFFERENCE = ["difference", "95%", "p"]
@@ -51,33 +50,6 @@ def curves_table(dense: DenseModel, curves: Mapping[str, Sequence[Row]]) -> None
         shown = {name: f"{value:.2f} ({difference:+.2f})" for name, (value, difference) in means.items()}
         cells.append([share, *(shown.get(name, "") for name in curves)])
     show(f"test {metric.title} (difference) by heads closed", ["closed", *curves], cells)
-
-
-def points_table(dense: DenseModel, points: Sequence[Point]) -> None:
-    """Print every metric and the loss of the unpruned model and of each point on both splits, with
-    differences and two-sided p."""
-    metrics, last = dense.source.task.metrics, points[-1]
-    first = metrics[0]
-    found = f"With {last.heads_open} of {last.heads_total} heads the model has"
-    found += f" {last.scores['test'][first.name]:.2f} {first.title} on the test set"
-    if (compared := last.compared.get("test")) is not None:
-        found += f", {compared[f'{first.name}_difference']:+.2f} against the unpruned model"
-    print(f"{found}.")
-    columns = [name for metric in metrics for name in (metric.title, *DIFFERENCE)]
-    for split, words in (("valid", "validation"), ("test", "test")):
-        rows = []
-        for point in points:
-            compared = point.compared.get(split, {})
-            cells = [point.order if compared else "unpruned", f"{point.heads_open}/{point.heads_total}"]
-            for metric in metrics:
-                known = [
-                    compared.get(f"{metric.name}_{end}")
-                    for end in ("difference", "difference_ci95", "p_value")
-                ]
-                cells += [f"{point.scores[split][metric.name]:.2f}", *difference_cells(*known)]
-            loss, unpruned = point.losses[split], points[0].losses[split]
-            rows.append([*cells, f"{loss:.4f}", f"{loss - unpruned:+.4f}"])
-        show(f"{dense.folder.path}: {words}", ["order", "heads", *columns, "loss", "difference"], rows)
 
 
 def one_table(dense: DenseModel, rows: Sequence[Row], *, most: int = 10) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headgates.configs.cli import config_hash, from_dict, to_yaml
+from headgates.configs.cli import from_dict, to_yaml
 from headgates.configs.compare import CompareConfig
 from headgates.configs.fields import to_dict
 from headgates.configs.methods import METHODS
@@ -20,13 +20,13 @@ from headgates.configs.source import is_foreign
 from headgates.configs.systems import ScoreRow
 from headgates.configs.yaml_file import load_yaml
 from headgates.gates import find_sites
-from headgates.lightning_modules.precision import resolve_precision
 from headgates.models.progress import say
 from headgates.workbench.base_settings import open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
-from headgates.workbench.fingerprint import CONTINUED, SCORED, stage_fingerprint
+from headgates.workbench.fingerprint import SCORED
 from headgates.workbench.folder import RunFolder, closes_heads
+from headgates.workbench.grid import run_hashes
 from headgates.workbench.protocol import make_runs
 from headgates.workbench.scores import ScoreRequest, head_scores
 
@@ -106,11 +106,11 @@ class Point:
 @dataclass(frozen=True)
 class PlannedPoint:
     """A point with the hash of its run, and that of the continued base which runs of its seed and epochs
-    share (None without training)."""
+    share (none without training)."""
 
     point: Point
     run_hash: str
-    continued_hash: str | None
+    needs: tuple[str, ...]
 
 
 class Comparison:
@@ -136,22 +136,10 @@ class Comparison:
                 raise ValueError(
                     f"--heads: cannot keep {count} of {self.total} heads of {kinds}; give a smaller number"
                 )
-        precision, self.base_hash = resolve_precision(self.shared.precision), str(self.base.run_hash())
-
-        def run_hash(run: FitConfig, gate: str) -> str:
-            made_of = stage_fingerprint(
-                run, self.text.corpus, precision, base_hash=self.base_hash, gate=gate, test=self.text.test
-            )
-            return config_hash(made_of)
-
-        self.plan = []
+        self.base_hash, self.plan = str(self.base.run_hash()), []
         for point in points(config, self.heads):
-            run = point.config(self.shared)
-            self.plan.append(
-                PlannedPoint(
-                    point, run_hash(run, run.gate), run_hash(run, CONTINUED) if point.epochs else None
-                )
-            )
+            run_hash, (_, *needs) = run_hashes(point.config(self.shared), self.text, self.base_hash)
+            self.plan.append(PlannedPoint(point, run_hash, tuple(needs)))
 
     @property
     def name(self) -> str:

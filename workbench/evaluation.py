@@ -35,6 +35,16 @@ BINARISING_GAP = (
 )
 
 
+def measures_of(scored: Scored, reference: Scored | None = None, counts: Any = None) -> dict[str, Measure]:
+    """Each metric of a system with its signature and, beside a reference on the same lines, with intervals,
+    difference and p by the paired bootstrap of `counts` (`resample_counts`)."""
+    found = {} if reference is None else compare(scored, reference, counts)
+    return {
+        name: Measure(scored[name], signature, **{each: found.get(f"{name}_{each}") for each in COMPARED})
+        for name, signature in scored.signatures.items()
+    }
+
+
 def heads_of(model: nn.Module, open_heads: HeadMap | None) -> dict[str, Any]:
     """The fields of a row that say which heads are open: of the sites of `open_heads` those, elsewhere all
     that were not removed. Heads are numbered as before any removal."""
@@ -112,9 +122,7 @@ class Evaluation:
         )
         scored = score(outputs, self.test[1], self.task.metrics)
         self.scored[row.system] = scored
-        row.measures = {
-            name: Measure(scored[name], signature) for name, signature in scored.signatures.items()
-        }
+        row.measures = measures_of(scored)
         self.rows.append(row)
         if self.reference is not None:
             self.against_reference(row)
@@ -188,15 +196,10 @@ class Evaluation:
 
     def against_reference(self, row: ResultRow) -> None:
         assert self.reference is not None
-        comparison = compare(self.scored[row.system], self.scored[self.reference], self.counts)
-        row.reference = self.reference
-        for name, measure in row.measures.items():
-            for column in COMPARED:
-                setattr(measure, column, comparison.get(f"{name}_{column}"))
+        scored, row.reference = self.scored[row.system], self.reference
+        row.measures = measures_of(scored, self.scored[self.reference], self.counts)
         if "base" in self.scored:
-            row.p_value_vs_base = compare(self.scored[row.system], self.scored["base"], self.counts)[
-                f"{row.metric}_p_value"
-            ]
+            row.p_value_vs_base = measures_of(scored, self.scored["base"], self.counts)[row.metric].p_value
 
     def warn_about_binarising(self, method: GateMethod) -> None:
         """Warn where making the gates exactly 0 or 1 changed the outputs' score."""

@@ -118,23 +118,26 @@ def planned_runs(configs: Sequence[FitConfig]) -> list[tuple[str, tuple[str, ...
     for config in configs:
         key = repr([getattr(config, name) for name in TEXT])
         text = texts[key] = texts.get(key) or ExperimentText(config)
-        precision = resolve_precision(config.precision)
-        if config.base is not None:
-            base = str(RunFolder.open(config.base).run_hash())
-        else:
-            base = config_hash(base_fingerprint(config, text.corpus, precision))
-        if config.base_alone:
-            planned.append((base, (base,)))
-            continue
-        gates = [config.gate, *[CONTINUED] * ("base-continued" in config.systems)]
-        run, *continued = (
-            config_hash(
-                stage_fingerprint(config, text.corpus, precision, base_hash=base, gate=gate, test=text.test)
-            )
-            for gate in gates
-        )
-        planned.append((run, (base, *continued)))
+        base = None if config.base is None else str(RunFolder.open(config.base).run_hash())
+        planned.append(run_hashes(config, text, base))
     return planned
+
+
+def run_hashes(config: FitConfig, text: ExperimentText, base: str | None) -> tuple[str, tuple[str, ...]]:
+    """The hash of a configuration's run on this text, and the hashes of the runs that it starts from, its
+    base first. base: the hash of the base that it names."""
+    precision = resolve_precision(config.precision)
+    base = base or config_hash(base_fingerprint(config, text.corpus, precision))
+    if config.base_alone:
+        return base, (base,)
+    gates = [config.gate, *[CONTINUED] * ("base-continued" in config.systems)]
+    run, *continued = (
+        config_hash(
+            stage_fingerprint(config, text.corpus, precision, base_hash=base, gate=gate, test=text.test)
+        )
+        for gate in gates
+    )
+    return run, (base, *continued)
 
 
 class FinishedRuns:

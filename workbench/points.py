@@ -1,51 +1,56 @@
-"""Close down to an exact number of heads, without training: what is lost against the whole model, and a run
-of what is left."""
+"""Close down to an exact number of heads, without training: what is lost against the unpruned model, and a
+run of what is left."""
 
 import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from headgates.analysis.closing import close_to
-from headgates.analysis.significance import Scored, compare
+from headgates.analysis.significance import Scored, resample_counts, score
+from headgates.configs.closing import ZERO
 from headgates.configs.prune import PruneConfig
+from headgates.configs.systems import ScoreRow
 from headgates.data.parallel import ParallelText, digest_lines
 from headgates.data.ranks import all_sum, first, share
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.progress import Report
 from headgates.workbench.closing import Calibration, closed_heads
-from headgates.workbench.curve import SPLITS, MaskScorer, divides_by_norm, score_request
+from headgates.workbench.curve import divides_by_norm, score_request
 from headgates.workbench.dense_model import DenseModel
-from headgates.workbench.evaluation import heads_of
+from headgates.workbench.evaluation import RESAMPLES, heads_of, measures_of
 from headgates.workbench.pruned_run import check_free, save_pruned_run
-from headgates.workbench.row import Measure, ResultRow
+from headgates.workbench.row import ResultRow
 from headgates.workbench.scores import head_scores, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
 
 
-@dataclass
-class Point:
-    """A model with some heads closed. scores: split -> the metrics. compared: split -> the columns of
-    `significance.compare` against the whole model. losses: split -> nats per unit of the loss."""
+@dataclass(frozen=True)
+class MadePoint:
+    """A method at a number of heads with so much training, measured: what comparisons are made of. asked: its
+    number of heads, None where lambda (`lam`) decides; run: the name of its folder; scored: its outputs of
+    the test set; loss: on validation, in nats per token, None where it is not known."""
 
-    order: str
-    heads_open: int
-    heads_total: int
-    scores: dict[str, Scored]
-    losses: dict[str, float]
-    compared: dict[str, dict[str, Any]] = field(default_factory=dict)
-    saved: Path | None = None
+    method: str
+    epochs: int
+    seed: int
+    run: str
+    row: ResultRow
+    scored: Scored
+    asked: int | None = None
+    lam: float | None = None
+    closing: str = ZERO
+    learned: bool = False
+    loss: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Split -> metric -> value, and against the whole model the difference, its interval and p."""
-        return {
-            split: {**self.scores[split].values, "loss": self.losses[split], **self.compared.get(split, {})}
-            for split in self.scores
-        }
+    @property
+    def label(self) -> str:
+        """What figures and tables call it: the method, with the closing unless that is zero."""
+        return self.method if self.closing == ZERO else f"{self.method}:{self.closing}"
 
 
 def check_heads(dense: DenseModel, config: PruneConfig) -> None:
@@ -74,18 +79,45 @@ def measure_points(
     *,
     save: Path | None,
     report: Report,
-) -> list[Point]:
-    """The whole model, then each order at each number of heads, most first. save: the folder of the new run
-    of the only point.
+) -> list[MadePoint]:
+    """The model with all heads, then each order at each number of heads, most first, on the test set. save:
+    the folder of the new run of the only point.
 
     Raises ValueError at a number of heads that cannot be, or where `save` is taken."""
     check_heads(dense, config)
     if save is not None:
         check_free(save)
-    source, scorer = dense.source, MaskScorer(dense)
-    total = sum(scorer.site_heads.values())
-    whole = Point("none", total, total, scorer.base, losses_of(dense))
-    points = [whole]
+    source, total = dense.source, sum(site.heads for site in find_sites(dense.source.model))
+    counts = resample_counts(len(dense.test[0]), RESAMPLES)
+    evaluation = {
+        **source.task.prediction_settings(source.predictor),
+        "sentences": len(dense.test[0]),
+        "test_digest": digest_lines(*dense.test),
+    }
+    points: list[MadePoint] = []
+
+    def measure(method: str, count: int, closed: HeadMap | None) -> list[str]:
+        """Add the model as it is, whose `closed` heads are closed, as a point; return its outputs."""
+        outputs = source.task.outputs(source.predictor, dense.test[0])
+        scored = score(outputs, dense.test[1], source.task.metrics)
+        row = ResultRow(
+            system="base" if closed is None else ScoreRow(method, config.closing).name,
+            measures=measures_of(scored, points[0].scored if points else scored, counts),
+            evaluation=evaluation,
+            reference="base",
+            **heads_of(source.model, None if closed is None else ~closed),
+        )
+        closing = ZERO if closed is None else config.closing
+        loss = mean_loss(source, dense.valid)
+        run = dense.folder.path.name
+        points.append(
+            MadePoint(method, 0, config.seed, run, row, scored, asked=count, closing=closing, loss=loss)
+        )
+        metric = source.task.metrics[0]
+        report(f"{points[-1].label}: {count} of {total} heads open, {metric.title} {scored.main:.2f}")
+        return outputs
+
+    measure("base", total, None)
     for order in config.orders:
         request = score_request(dense, config, config.seed, report)
         scores = ranked(order, head_scores(order, request), l2=divides_by_norm(order, config))
@@ -95,33 +127,10 @@ def measure_points(
             closed = close_to(scores, keep, at_least=config.at_least)
             closed = closed if config.at_least else refined(order, closed, request)  # which knows no floor
             with closed_heads(source.model, closed, config.closing, calibration):
-                found = scorer.score_now()
-                point = Point(
-                    order,
-                    count,
-                    total,
-                    {split: scored for split, (scored, _) in found.items()},
-                    losses_of(dense),
-                )
-                for split in SPLITS:
-                    point.compared[split] = compare(
-                        point.scores[split], whole.scores[split], scorer.resamples[split]
-                    )
+                outputs = measure(order, count, closed)
                 if save is not None:
-                    first(partial(save_point, save, dense, config, point, whole, closed, found["test"][1]))
-                    point.saved = save
-            points.append(point)
-            metric = source.task.metrics[0]
-            values = ", ".join(
-                f"{point.scores[split].main:.2f} on {'validation' if split == 'valid' else split}"
-                for split in SPLITS
-            )
-            report(f"{order}, {config.closing}: {count} of {total} heads open, {metric.title} {values}")
+                    first(partial(save_point, save, dense, config, points, closed, outputs))
     return points
-
-
-def losses_of(dense: DenseModel) -> dict[str, float]:
-    return {"valid": mean_loss(dense.source, dense.valid), "test": mean_loss(dense.source, dense.test)}
 
 
 def mean_loss(source: Source, text: Lines) -> float:
@@ -147,41 +156,29 @@ def save_point(
     path: Path,
     dense: DenseModel,
     config: PruneConfig,
-    point: Point,
-    whole: Point,
+    points: Sequence[MadePoint],
     closed: HeadMap,
     outputs: list[str],
 ) -> None:
-    """Take the closed heads out of a copy of the model as it is, and write the copy as a run."""
-    source = dense.source
+    """Take the closed heads out of a copy of the model as it is, and write the copy, the last of the points,
+    as a run."""
+    source, point = dense.source, points[-1]
     predictor = copy.copy(source.predictor)
     predictor.model = copy.deepcopy(source.model)
     removed = remove(predictor.model, closed)
-    test = point.scores["test"]
-    measures = {name: Measure(test[name], signature) for name, signature in test.signatures.items()}
-    for name, measure in measures.items():
-        measure.ci95 = point.compared["test"][f"{name}_ci95"]
-    row = ResultRow(
-        system="base",
-        measures=measures,
-        **heads_of(source.model, ~closed),
-        parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
-        evaluation={
-            **source.task.prediction_settings(predictor),
-            "sentences": len(dense.test[0]),
-            "test_digest": digest_lines(*dense.test),
-        },
-        reference="base",
-    )
+    parameters = sum(parameter.numel() for parameter in predictor.model.parameters())
+    row = replace(point.row, system="base", parameters=parameters)
     pruned = {
         "source": dense.folder.path.resolve().name,
         "source_hash": source.config.get("run_hash"),
-        "order": point.order,
+        "order": point.method,
         "seed": config.seed,
         "closing": config.closing,
         "calibration": {"sentences": config.calibration_sentences, "targets": config.calibration_targets},
         "closed": removed.heads.to_json(),
-        "whole_model": whole.to_json(),
-        "this_model": point.to_json(),
+        **{
+            f"{name}_model": each.row.to_json() | {"validation_loss": each.loss}
+            for name, each in (("unpruned", points[0]), ("this", point))
+        },
     }
     save_pruned_run(path, source, predictor, row, outputs, pruned=pruned, facts=dense.facts)

@@ -16,10 +16,10 @@ from headgates.models.progress import say
 
 if TYPE_CHECKING:
     from headgates.configs.compare import CompareConfig
-    from headgates.report.compare_groups import MadePoint
     from headgates.workbench.comparison import Comparison
     from headgates.workbench.folder import RunFolder
     from headgates.workbench.grid import Point
+    from headgates.workbench.points import MadePoint
 
 
 def main() -> int:
@@ -83,7 +83,7 @@ def grid_points(comparison: "Comparison", folder: "RunFolder") -> "list[Point]":
                 },
                 words=["--config", str(folder / PROTOCOL), *point.words, *precision],
                 run_hash=planned.run_hash,
-                needs=(planned.continued_hash,) if planned.continued_hash else (),
+                needs=planned.needs,
                 system=point.system,
                 here=None if point.epochs else partial(comparison.make_here, planned),
             )
@@ -157,12 +157,14 @@ def made_point(
     """A system of a finished run as a point. key: its method, epochs and seed."""
     from headgates.analysis.significance import score
     from headgates.configs.systems import file_name
-    from headgates.report.compare_groups import MadePoint
+    from headgates.workbench.points import MadePoint
 
     (row,) = (row for row in run.rows() if row.system == system)
     outputs = (run / f"hypotheses/{file_name(system)}.txt").read_bytes().decode().split("\n")[:-1]
     scored = score(outputs, comparison.text.test[1], comparison.text.task.metrics[:1])
-    return MadePoint(*key, run.path.name, row, scored, **asked)
+    stage = row.stage or {}
+    loss = float(stage["losses"][stage["best_epoch"]]) if stage.get("losses") else None
+    return MadePoint(*key, run.path.name, row, scored, loss=loss, **asked)
 
 
 def log_comparison(comparison: "Comparison", folder: "RunFolder") -> None:

@@ -60,15 +60,25 @@ def prune(config: "PruneConfig") -> None:
 
 
 def points(dense: "DenseModel", config: "PruneConfig") -> None:
-    """Close down to each number of --heads and measure the model there; with --save leave it as a run."""
-    from headgates.report.pruning_tables import points_table
+    """Close down to each number of --heads and print the table of compare.py; with --save leave it as a run."""
+    from headgates.analysis.significance import resample_counts
+    from headgates.report.compare_files import show_compared
+    from headgates.report.compare_groups import Compared
+    from headgates.workbench.evaluation import RESAMPLES
     from headgates.workbench.named_paths import new_run
     from headgates.workbench.points import measure_points
 
-    found = measure_points(dense, config, calibration_of(dense, config), save=new_run(config), report=say)
-    points_table(dense, found)
-    if found[-1].saved is not None:
-        print(f"saved: {found[-1].saved}, the model without its closed heads")
+    save = new_run(config)
+    base, *found = measure_points(dense, config, calibration_of(dense, config), save=save, report=say)
+    compared = Compared(found, [base], resample_counts(len(dense.test[0]), RESAMPLES))
+    row, metrics = found[-1].row, dense.source.task.metrics
+    sentence = (
+        f"With {row.heads_open} of {row.heads_total} heads the model has {row.main.value:.2f} "
+        f"{metrics[0].title} on the test set, {row.main.difference:+.2f} against the unpruned model."
+    )
+    show_compared(compared, [sentence], metrics=metrics, title=str(dense.folder.path))
+    if save is not None:
+        print(f"saved: {save}, the model without its closed heads")
 
 
 def calibration_of(dense: "DenseModel", config: "PruneConfig") -> "Calibration | None":

@@ -116,12 +116,12 @@ def test_the_hash_is_that_of_the_run_that_is_made_and_of_the_continued_base(comp
     assert stages == []
     run = next(RunFolder(path) for path in comparison.base.path.parent.glob("*-heads-4-s1"))
     assert run.run_hash() == plain.run_hash
-    assert plain.continued_hash is None
+    assert plain.needs == ()
     shared = replace(comparison.shared, runs=comparison.config.runs, unique=True)
     run = make_runs(trained.point.config(shared))
     assert run.run_hash() == trained.run_hash
     continued = next(RunFolder(path) for path in comparison.base.path.parent.glob("*-continued-s1"))
-    assert continued.run_hash() == trained.continued_hash
+    assert (continued.run_hash(),) == trained.needs
     assert stages == ["importance:trained"], "the continued base of the first run is found"
 
 

@@ -35,10 +35,11 @@ def point(
             scored.main, "its signature", (scored.main - 1, scored.main + 1), 0.0, (-1.0, 1.0), 0.5
         )
     }
-    stage = None if loss is None else {"losses": [loss + 1, loss], "best_epoch": 1}
-    row = ResultRow(method, heads, TOTAL, {"cross": heads}, measures, stage=stage, reference="base")
+    row = ResultRow(method, heads, TOTAL, {"cross": heads}, measures, reference="base")
     told = {"asked": None if "lam" in told else heads} | told
-    return MadePoint(method, epochs, seed, f"run-{method}-{heads}-{epochs}-s{seed}", row, scored, **told)
+    return MadePoint(
+        method, epochs, seed, f"run-{method}-{heads}-{epochs}-s{seed}", row, scored, loss=loss, **told
+    )
 
 
 def compared(
