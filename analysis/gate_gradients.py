@@ -52,7 +52,7 @@ class HeadFactors:
         like: Tensor,
     ):
         self.model, self.sites, self.like = model, tuple(sites), like
-        self.factors: dict[HeadSite, Tensor] = {}
+        self.factors: dict[Any, Tensor] = {}  # by site; others may be added
         for site, mask in masks.items():
             mask.register_forward_hook(
                 lambda _, inputs, xi, site=site: self.scaled(
@@ -77,7 +77,7 @@ class HeadFactors:
             shape = {"batch": shape[1:2], "sentence": shape[:2], "token": shape}[per]
             self.factors[site] = self.like.new_ones(shape).requires_grad_(True)
 
-    def gradients(self, values: Tensor, cotangents: Tensor | None = None) -> dict[HeadSite, Tensor]:
+    def gradients(self, values: Tensor, cotangents: Tensor | None = None) -> dict[Any, Tensor]:
         """The gradient of a scalar to every factor, in the factor's shape; 0 where the scalar does not depend
         on a site.
 

@@ -43,9 +43,11 @@ The ledger says how exactly. Letters: C rows of seeds of a sentence, B sentences
 width, H heads.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +64,7 @@ from headgates.analysis.batches import (
 )
 from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
-from headgates.gates import HeadMap, HeadSite
-from headgates.gates.evaluation_mode import evaluation_mode
+from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
 from headgates.gates.site_rule import nearest
 
@@ -73,30 +74,36 @@ NOTHING = 1e-300  # a denominator of 0 becomes this
 NUMBERS = 2**23
 
 
-class Account(Protocol):
-    """Where the relevance of the seeds went, for every row of seeds: (C, B) each; heads: by site name,
-    (C, B, H)."""
+class Walk:
+    """A forward pass over a batch with constant attention weights, gates and norm scales, that knows the way
+    back: the gate's gradient. logits (B, T): where relevance starts; real (B, T) bool: which of them there
+    are; numbers: of its largest tensor, for one row of seeds."""
 
-    source: Tensor
-    target: Tensor
-    biases: Tensor
-    eps: Tensor
-    heads: dict[str, Tensor]
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Any,
+        *,
+        kinds: Iterable[str] | None = None,
+        logits: TopLogits = top_logits,
+        queries: Queries = query_tokens,
+    ):
+        with head_factors(model, kinds=kinds, keep_gates=True) as self.factors, torch.enable_grad():
+            self.factors.renew(batch, per="sentence", queries=queries)
+            with self.rule(model, batch) as linear_pass:
+                self.logits, self.real = logits(model, batch)
+        self.numbers = linear_pass.largest
+
+    def rule(self, model: nn.Module, batch: Any) -> AbstractContextManager[LinearPass]:
+        return LinearPass()
+
+    def back(self, seed: Tensor) -> dict[Any, Tensor]:
+        """What of the relevance `seed` (C, B, T) arrives at the heads of every site, (C, B, H)."""
+        top = self.logits
+        return self.factors.gradients(top, torch.where(top == 0, 0.0, seed / top))
 
 
-class Walk(Protocol):
-    """A forward pass that knows the way back. logits (B, T): where relevance starts; real (B, T) bool: which
-    of them there are; numbers: of its largest tensor, for one row of seeds."""
-
-    logits: Tensor
-    real: Tensor
-    numbers: int
-
-    def back(self, seed: Tensor) -> Account:
-        """Where the relevance `seed` (C, B, T) goes."""
-
-
-MakeWalk = Callable[[Any, Any], Walk]  # (model, batch)
+ENDS = ("source", "target", "biases", "eps")  # where else a walk may say that relevance went, (C, B) each
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,7 @@ def relevance(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    walk: MakeWalk | None = None,
+    walk: Callable[[nn.Module, Any], Walk] | None = None,
     aggregation: Aggregation = "step",
     kinds: Iterable[str] | None = None,
     logits: TopLogits = top_logits,
@@ -158,31 +165,27 @@ def relevance(
         raise ValueError(f"unknown aggregation {aggregation!r}{nearest(aggregation, list(names))}")
     sites = sites_of(model, kinds)
     device = next(model.parameters()).device
-    mine = (on_device(batch, device) for batch in shared(batches, ranks))
+    make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)
     # on the CPU in float64: of every form over rows of seeds and sentences, and where relevance went
     sums = {name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS}
     ends, error, steps = torch.zeros(4, dtype=torch.float64), torch.zeros(()).double(), torch.tensor(0)
     with torch.autocast(device.type, enabled=False):
-        if walk is None:
-            arrivals = by_gate_gradient(
-                model, mine, {site.kind for site in sites}, aggregation, logits, queries
-            )
-        else:
-            arrivals = by_walk(model, mine, sites, aggregation, walk)
-        for rows, R, account in arrivals:
-            seed = rows.sum(2).cpu()  # (C, B)
-            real = seed > 0  # the others are padding
-            steps += seed.sum()
-            for site, relevances in R.items():
-                of_heads = relevances.double().cpu()[real]  # (rows, H)
-                for name, form in FORMS.items():
-                    sums[name][site] += form(of_heads).sum(0)
-            if account is not None and real.any():
-                went = torch.stack([account.source, account.target, account.biases, account.eps]).cpu()[
-                    :, real
-                ]
-                ends += went.sum(1)
-                error = torch.maximum(error, ((went.sum(0) - seed[real]).abs() / seed[real]).max())
+        for batch in shared(batches, ranks):
+            batch = on_device(batch, device)
+            there = make(model, batch)
+            for rows in starts(there.real, aggregation, there.numbers):
+                found = there.back(rows.to(there.logits))
+                seed = rows.sum(2).cpu()  # (C, B)
+                real = seed > 0  # the others are padding
+                steps += seed.sum()
+                for site in sites:
+                    of_heads = found[site].double().cpu()[real]  # (rows, H)
+                    for name, form in FORMS.items():
+                        sums[name][site] += form(of_heads).sum(0)
+                if walk is not None and real.any():
+                    went = torch.stack([found[name] for name in ENDS]).cpu()[:, real]
+                    ends += went.sum(1)
+                    error = torch.maximum(error, ((went.sum(0) - seed[real]).abs() / seed[real]).max())
     maps = {
         name: {site: summed(each, ranks) for site, each in totals.items()} for name, totals in sums.items()
     }
@@ -198,46 +201,6 @@ def relevance(
         means = {name: means["signed"].map(form) for name, form in FORMS.items()}
     ledger = None if walk is None else Ledger(*(ends / steps).tolist(), float(error))
     return Relevance(**means, ledger=ledger, steps=steps)
-
-
-# where relevance started, (C, B, T) bool; what arrived at the heads of every site, (C, B, H); and, of the
-# walk, where it all went
-Arrival = tuple[Tensor, Mapping[HeadSite, Tensor], Account | None]
-
-
-def by_gate_gradient(
-    model: nn.Module,
-    batches: Iterable[Any],
-    kinds: set[str],
-    aggregation: Aggregation,
-    logits: TopLogits,
-    queries: Queries,
-) -> Iterator[Arrival]:
-    """Yield R_h of every head of the kinds, from the gradients to the heads' gates."""
-    with head_factors(model, kinds=kinds, keep_gates=True) as factors:
-        for batch in batches:
-            with LinearPass() as linear_pass, torch.enable_grad():
-                factors.renew(batch, per="sentence", queries=queries)
-                top, real = logits(model, batch)
-            weight = torch.where(top == 0, 0.0, 1 / top)
-            for rows in starts(real, aggregation, linear_pass.largest):
-                yield rows, factors.gradients(top, rows * weight), None
-
-
-def by_walk(
-    model: nn.Module,
-    batches: Iterable[Any],
-    sites: Iterable[HeadSite],
-    aggregation: Aggregation,
-    walk: MakeWalk,
-) -> Iterator[Arrival]:
-    """Yield R_h of `sites` by the steps of a rule, with the account of all relevance."""
-    with evaluation_mode(model):
-        for batch in batches:
-            there = walk(model, batch)
-            for rows in starts(there.real, aggregation, there.numbers):
-                account = there.back(rows.to(there.logits))
-                yield rows, {site: account.heads[site.name] for site in sites}, account
 
 
 def starts(real: Tensor, aggregation: Aggregation, numbers: int) -> Iterator[Tensor]:

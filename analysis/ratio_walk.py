@@ -20,19 +20,19 @@ position. Letters: C rows of seeds of a sentence (its generation steps, or one f
 T target positions, H heads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headgates.analysis.batches import TopLogits, top_logits
-from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
+from headgates.analysis.lrp import Walk
 
 # modules of a model whose inputs are its embeddings, positions included
-ENDS = ("source_norm", "target_norm")
+EMBEDDED = {"source": "source_norm", "target": "target_norm"}
 # torch's functions that add terms up, and which argument is a bias
 SUMS = {"linear": 2, "layer_norm": 3, "matmul": 9, "__matmul__": 9, "sum": 9, "add": 9, "__add__": 9}
 
@@ -75,26 +75,13 @@ class RatioPass(LinearPass):
         return y * share + (y * (1 - share)).detach()
 
 
-@dataclass(frozen=True)
-class Account:
-    """Where the relevance of the seeds went, for every row of seeds: (C, B) each, source + target + biases +
-    eps = seed; heads: by site name, (C, B, H)."""
+class RatioWalk(Walk):
+    """A walk by the ratio rule, which says where all relevance went.
 
-    seed: Tensor
-    source: Tensor  # the source's embeddings, positions included
-    target: Tensor
-    biases: Tensor  # of projections and layer norms
-    eps: Tensor  # what the stabiliser took
-    heads: dict[str, Tensor]
-
-
-class RatioWalk:
-    """A forward pass over a batch that knows the way back. logits (B, T): where relevance starts; real (B, T)
-    bool: which of them there are; numbers: of its largest tensor, for one row of seeds."""
+    Raises ValueError at a model whose embeddings it does not know, and unless eps > 0."""
 
     def __init__(self, model: nn.Module, batch: Any, *, eps: float = 1e-5, logits: TopLogits = top_logits):
-        """Raises ValueError at a model whose embeddings it does not know, and unless eps > 0."""
-        if not all(hasattr(model, name) for name in ENDS):
+        if not all(hasattr(model, name) for name in EMBEDDED.values()):
             raise ValueError(
                 "the ratio rule ends at the embeddings of our own Transformer, got "
                 f"{type(model).__name__}; take the gate's gradient (walk=None)"
@@ -103,36 +90,30 @@ class RatioWalk:
             raise ValueError(
                 f"the ratio rule needs eps > 0, got {eps}; its limit at 0 is the gate's gradient"
             )
-        with head_factors(model, keep_gates=True) as factors, torch.enable_grad():
-            factors.renew(batch, per="sentence")
-            self.ends = [factors.like.new_ones(len(batch)).requires_grad_() for _ in ENDS]
-            hooks = [
-                getattr(model, name).register_forward_pre_hook(
+        self.eps = eps
+        super().__init__(model, batch, logits=logits)
+
+    @contextmanager
+    def rule(self, model: nn.Module, batch: Any) -> Iterator[LinearPass]:
+        factors, hooks = self.factors.factors, []
+        for name, module in EMBEDDED.items():
+            end = factors[name] = self.factors.like.new_ones(len(batch)).requires_grad_()
+            hooks.append(
+                getattr(model, module).register_forward_pre_hook(
                     lambda _, inputs, end=end: inputs[0].detach() * end[:, None, None]
                 )
-                for name, end in zip(ENDS, self.ends, strict=True)
-            ]
-            try:
-                with RatioPass(factors.like, len(batch), eps) as self.sums:
-                    self.logits, self.real = logits(model, batch)
-            finally:
-                for hook in hooks:
-                    hook.remove()
-        self.factors, self.numbers = factors.factors, self.sums.largest
+            )
+        try:
+            with RatioPass(self.factors.like, len(batch), self.eps) as sums:
+                factors |= {"biases": sums.biases, "eps": sums.lost}
+                yield sums
+        finally:
+            for hook in hooks:
+                hook.remove()
 
-    def back(self, seed: Tensor) -> Account:
-        """Where the relevance `seed` (C, B, T) of the top-1 logits goes."""
-        leaves = [*self.ends, self.sums.biases, self.sums.lost, *self.factors.values()]
-        top = self.logits
-        found = torch.autograd.grad(
-            top,
-            leaves,
-            torch.where(top == 0, 0.0, seed / top),
-            retain_graph=True,
-            is_grads_batched=True,
-            materialize_grads=True,
-        )
-        source, target, biases, lost, *heads = (each.detach() for each in found)
-        lost = lost + (seed * (top == 0)).sum(2)  # of a logit of 0 nothing goes on
-        by_site = {site.name: R for site, R in zip(self.factors, heads, strict=True)}
-        return Account(seed.sum(2), source, target, biases, lost, by_site)
+    def back(self, seed: Tensor) -> dict[Any, Tensor]:
+        """Where the relevance `seed` (C, B, T) of the top-1 logits goes: by site (C, B, H), and by the
+        names of lrp.ENDS (C, B) each."""
+        found = super().back(seed)
+        # of a logit of 0 nothing goes on
+        return found | {"eps": found["eps"] + (seed * (self.logits == 0)).sum(2)}

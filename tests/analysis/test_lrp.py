@@ -250,8 +250,8 @@ def test_a_logit_of_exactly_zero_loses_its_seed_to_eps_and_eps_must_be_positive(
         return top, top == 0
 
     books = RatioWalk(model, batch, logits=nothing).back(torch.ones(1, *batch.target_out.shape))
-    assert torch.equal(books.eps, books.seed)
-    assert not books.source.any()
+    assert torch.equal(books["eps"], torch.full_like(books["eps"], batch.target_out.shape[1]))
+    assert not books["source"].any()
     with pytest.raises(ValueError, match="needs eps > 0"):
         RatioWalk(model, batch, eps=0.0)
 
