@@ -72,12 +72,12 @@ def make_tracker(config: FitConfig, facts: dict[str, Any]) -> Tracker:
 
 
 def is_followed(logger: str) -> bool:
-    """Whether W&B follows a command. Raises ValueError where W&B is not installed or refuses the name in
-    WANDB_PROJECT."""
+    """Whether W&B follows a command. Raises ValueError where the logger's package is not installed, or W&B
+    refuses the name in WANDB_PROJECT."""
+    if logger != "csv" and find_spec(logger) is None:
+        raise ValueError(f"--logger {logger} needs its package: pip install {logger}, or take --logger csv")
     if logger != "wandb" or os.environ.get("WANDB_MODE") == "disabled":
         return False
-    if find_spec("wandb") is None:
-        raise ValueError("--logger wandb needs the package wandb: pip install wandb, or take --logger csv")
     import wandb  # here: a second to import, and most runs do not use it
 
     try:

@@ -357,8 +357,9 @@ def test_only_wandb_that_is_asked_for_installed_and_not_disabled_is_followed(con
     assert type(make_tracker(configure("--logger", "wandb"), FACTS)) is not Tracker
     with monkeypatch.context() as patch:
         patch.setattr(trackers, "find_spec", lambda name: None)
-        with pytest.raises(ValueError, match="pip install wandb, or take --logger csv"):
-            make_tracker(configure("--logger", "wandb"), FACTS)
+        for logger in ("wandb", "tensorboard"):
+            with pytest.raises(ValueError, match=f"pip install {logger}, or take --logger csv"):
+                make_tracker(configure("--logger", logger), FACTS)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert type(make_tracker(configure("--logger", "wandb"), FACTS)) is Tracker
     sources = [path.read_text() for path in (ROOT / "workbench").glob("*.py")]
