@@ -1,7 +1,7 @@
 """A model in the files of other runtimes: torch.export programs, ONNX, CTranslate2, Hugging Face.   Each
 format is a line of `FORMATS`.
 
-    export(translator, "onnx", "exported", lines=..., references=..., facts=...)
+    export(translator, "onnx", "exported", lines=..., references=..., provenance=...)
     open_exported("exported").translate(["The dog sleeps."])
 
 An exported folder holds the format's files, the vocabularies and export.json, and is all that translating
@@ -124,11 +124,11 @@ def export(
     *,
     lines: Sequence[str],
     references: Sequence[str],
-    facts: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     fresh: bool = False,
 ) -> dict[str, Any]:
-    """Write `folder` and return what its export.json says: the format, `facts` (run, system, provenance), the
-    search settings, the architecture, the files' sizes in bytes, and the parity of its scores and
+    """Write `folder` and return what its export.json says: the format, `provenance` (run, system, versions),
+    the search settings, the architecture, the files' sizes in bytes, and the parity of its scores and
     translations of `lines` and `references` with the model's.
 
     The folder appears whole or not at all; with `fresh` it takes the place of an exported folder. Raises
@@ -148,7 +148,7 @@ def export(
         ungated = without_gates(translator)
         about: dict[str, Any] = {
             "format": format,
-            **facts,
+            **provenance,
             "search": asdict(translator.search),
             "architecture": architecture(ungated.model),
             "sha256": {},

@@ -402,12 +402,9 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
         state[name] = F.pad(state[name], (0, 0, 0, max(0, rows - len(state[name]))))
     for name, module in model.named_modules():
         if isinstance(module, MultiHeadAttention) and not module.heads:
-            one = MultiHeadAttention(config.d_model, 1, module.head_width).state_dict()
-            one["out_proj.bias"] = module.out_proj.bias
-            state |= {
-                f"{name}.{own}": tensor if own == "out_proj.bias" else tensor.zero_()
-                for own, tensor in one.items()
-            }
+            whole = MultiHeadAttention(config.d_model, 1, module.head_width).state_dict()
+            del whole["out_proj.bias"]
+            state |= {f"{name}.{own}": torch.zeros_like(tensor) for own, tensor in whole.items()}
     found = {their_name(name, family): tensor for name, tensor in state.items()}
     if family.output_bias:
         bias = found["final_logits_bias"]
@@ -415,12 +412,9 @@ def their_state(model: Transformer, family: Family) -> dict[str, Tensor]:
     tied = [their_name(f"{table}.weight", family) for table in TABLES]
     if rows:
         found[SHARED] = found[tied[1]]
-    if config.embeddings == "tied" and family.one_size:
-        found[SHARED] = found[tied[0]]
-    elif config.embeddings == "tied-decoder" and family.model == "MarianMTModel":
-        tied = tied[2:]
-    else:
-        tied = []
+    if config.embeddings != "tied" or not family.one_size:
+        marian = config.embeddings == "tied-decoder" and family.model == "MarianMTModel"
+        tied = tied[2:] if marian else []
     return {name: tensor.detach().clone().contiguous() for name, tensor in found.items() if name not in tied}
 
 

@@ -83,7 +83,7 @@ def exported(source: Source, report: Callable[[str], None]) -> Path:
         folder,
         lines=lines,
         references=references,
-        facts=export_facts(source),
+        provenance=export_facts(source),
         fresh=True,
     )
     return folder

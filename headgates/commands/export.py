@@ -72,7 +72,7 @@ def export_or_report(config: "ExportConfig") -> None:
         out,
         lines=lines,
         references=references,
-        facts=export_facts(source),
+        provenance=export_facts(source),
         fresh=config.fresh,
     )
     found, size = about["parity"], sum(about["files"].values())

@@ -147,7 +147,7 @@ def prepare(
                 facts = {"run": folder.path.name, "system": each.name}
                 if not out.is_dir():
                     translator: Any = translators[each.name]
-                    export(translator, format, out, lines=lines, references=references, facts=facts)
+                    export(translator, format, out, lines=lines, references=references, provenance=facts)
         except ValueError as error:
             left_out[label] = str(error)
             continue

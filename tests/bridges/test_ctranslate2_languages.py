@@ -29,7 +29,7 @@ def test_scores_and_searches_are_the_model_s_up_to_the_limit(hf_folder, tmp_path
     longest = max(best[0].tokens for best in translator.translate_n_best(LINES, beam=1))
     assert longest > len(target.forced) + 2, "the limit that cuts must leave room for what is forced"
     # the parity of scores is checked here
-    export(translator, "ct2", tmp_path / "out", lines=LINES, references=TARGETS, facts={})
+    export(translator, "ct2", tmp_path / "out", lines=LINES, references=TARGETS, provenance={})
     opened = open_exported(tmp_path / "out", threads=1)
     limits = (replace(ends, max_ratio=0.0, max_extra=extra) for extra in (longest - 1, 1))
     for search in (ends, *limits):

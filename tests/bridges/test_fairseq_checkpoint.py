@@ -53,8 +53,8 @@ def without_beginning(translator: Translator) -> Translator:
 
 
 def written(translator: Translator, folder: Path, **languages: str) -> None:
-    facts = {"src": "en", "tgt": "de", **languages}
-    export(translator, "fairseq", folder, lines=SOURCES, references=TARGETS, facts=facts)
+    languages = {"src": "en", "tgt": "de", **languages}
+    export(translator, "fairseq", folder, lines=SOURCES, references=TARGETS, provenance=languages)
 
 
 def symbols(folder: Path, language: str) -> list[str]:

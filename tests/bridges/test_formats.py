@@ -23,7 +23,7 @@ from headgates.gates import HeadMap, attach, find_sites
 from headgates.models.translator import Translator
 from tests.worlds.translators import as_checkpoint, write_checkpoint
 
-FACTS = {"run": "toy-en-de-l0-s1", "system": "l0", "seed": 1}
+PROVENANCE = {"run": "toy-en-de-l0-s1", "system": "l0", "seed": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def export_here(tmp_path, pairs):
 
     def run(translator, folder="out", format="checkpoint", **options):
         lines = {"lines": pairs[0][:2], "references": pairs[1][:2]}
-        return export(translator, format, tmp_path / folder, **lines, facts=FACTS, **options)
+        return export(translator, format, tmp_path / folder, **lines, provenance=PROVENANCE, **options)
 
     return run
 
@@ -82,7 +82,7 @@ def test_plain_takes_closed_heads_away_and_folds_the_others_in(gated, pairs):
 def test_an_exported_folder_says_what_it_is_and_how_near_it_is(gated, export_here, tmp_path):
     about = export_here(gated)
     assert about == json.loads((tmp_path / "out" / ABOUT).read_text()) == read_about(tmp_path / "out")
-    assert {"format": "checkpoint", **FACTS}.items() <= about.items()
+    assert {"format": "checkpoint", **PROVENANCE}.items() <= about.items()
     assert about["search"]["beam"] == 3
     assert about["architecture"]["heads"]["encoder.0.enc-self"] == 1
     assert about["files"] == {

@@ -47,7 +47,7 @@ def exported(translator: Translator, folder):
     translator.search = SearchConfig(
         beam=3, max_ratio=0.3, max_extra=3
     )  # short: their classes are run without a cache
-    return export(translator, "hf", folder, lines=LINES, references=TARGETS, facts={})
+    return export(translator, "hf", folder, lines=LINES, references=TARGETS, provenance={})
 
 
 def logits_differ(translator: Translator, theirs) -> float:

@@ -47,7 +47,7 @@ def exported(make_translator, tmp_path_factory):
             with pytest.MonkeyPatch.context() as patch:
                 for module in (headgates.bridges.onnx, headgates.bridges.torch_export):
                     patch.setattr(module, "trace", lambda model: traced[name])
-                export(translator, format, folder, lines=SOURCES, references=TARGETS, facts={})
+                export(translator, format, folder, lines=SOURCES, references=TARGETS, provenance={})
             made[format, name] = translator, folder
         return made[format, name]
 

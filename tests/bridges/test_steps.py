@@ -61,26 +61,3 @@ def test_a_line_longer_than_learned_positions_is_one_clear_error(make_translator
         match=rf"a {side} of \d+ tokens is longer than the 23 learned positions of the exported model; split",
     ):
         steps.score(*lines)
-
-
-def test_a_state_selects_rows_and_drops_sentences(make_translator):
-    steps = in_steps(make_translator("uneven"))
-    source = torch.tensor([[5, 6, 2], [7, 2, 0], [8, 9, 2]])
-    with torch.no_grad():
-        state = steps.model.start(source, beam=2)
-        for i in range(3):
-            steps.model.step(torch.arange(6) + 4 + i, state)
-        whole = [tensor.clone() for tensor in state.past]
-        state.select(torch.tensor([1, 1, 4, 5]), torch.tensor([0, 2]))
-    assert (state.sentences.tolist(), state.row_sentences.tolist(), state.length) == ([0, 2], [0, 0, 2, 2], 3)
-    assert all(torch.equal(now, before[[1, 1, 4, 5]]) for now, before in zip(state.past, whole, strict=True))
-    assert {tensor.shape[0] for tensor in (*state.cross, state.bias)} == {2}
-
-
-def test_past_keys_have_the_heads_of_their_layer_and_empty_layers_none(make_translator):
-    steps = in_steps(make_translator("empty layers"))
-    with torch.no_grad():
-        state = steps.model.start(torch.tensor([[5, 6, 2]]), beam=2)
-        steps.model.step(torch.tensor([4, 5]), state)
-    assert [tuple(tensor.shape) for tensor in state.past] == [(2, 1, 1, 11)] * 2  # of the second layer
-    assert [tuple(tensor.shape) for tensor in state.cross] == [(1, 2, 3, 11)] * 2  # of the first
