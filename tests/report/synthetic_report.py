@@ -37,226 +37,141 @@ TARGET = [
     "tarre",
     ".",
 ]
-SHORT = (["▁A", "▁dog", "▁is", "▁run", "ning", ".", "</s>"], ["<s>", "▁Ein", "▁Hund", "▁rennt", "."])
-LAMBDAS = (0.003, 0.01, 0.03, 0.1)
-KEPT = (0.97, 0.76, 0.44, 0.2)
+SHORT = ["▁A", "▁dog", "▁is", "▁run", "ning", ".", "</s>"], ["<s>", "▁Ein", "▁Hund", "▁rennt", "."]
+LAMBDAS = {0.003: 0.97, 0.01: 0.76, 0.03: 0.44, 0.1: 0.2}  # the share of heads that each leaves open
 ROLES = {
-    "enc-self": [
-        "position -1",
-        "position 1",
-        "nsubj head->dependent",
-        "dobj dependent->head",
-        "amod dependent->head",
-        "rare words",
-    ],
+    "enc-self": ["position -1", "nsubj head->dependent", "rare words"],
     "dec-self": ["position -1", "position -2"],
     "cross": ["aligned"],
 }
+Place = tuple[str, int, int]  # kind, layer, head
 
 
 def cards(*, layers: int = 3, heads: int = 8, seed: int = 0) -> dict[str, Any]:
-    """3 * layers * heads heads, four lambdas and importance steps, three curves, two sentences."""
+    """3 * layers * heads heads, four lambdas and greedy steps, three curves, two sentences."""
     draw = random.Random(seed)
     places = [(kind, layer, head) for kind in KINDS for layer in range(layers) for head in range(heads)]
-    worth = {
-        place: draw.gauss(0, 1) + (0.9 if place[0] == "cross" else 0) - (0.6 if place[0] == "enc-self" else 0)
-        for place in places
-    }
-    order = sorted(places, key=worth.__getitem__, reverse=True)
-    states = [
-        state(f"λ {lam:g}", lam, order[: round(share * len(order))], places, lam)
-        for lam, share in zip(LAMBDAS, KEPT, strict=True)
+    worth = {place: draw.gauss(0, 1) for place in places}
+    order, total = sorted(places, key=worth.__getitem__, reverse=True), len(places)
+    gated = [
+        state(f"λ {lam:g}", lam, order[: round(share * total)], places, lam) for lam, share in LAMBDAS.items()
     ]
-    for step in range(1, 9):
-        kept = order[: round((1 - step / 10) * len(order))]
-        states.append(state(f"importance {10 * step}%", None, kept, places, step**2 / 60))
-    examples = [example(SOURCE, TARGET, places, draw), example(*SHORT, places, draw)]
-    total = len(places)
+    steps = [
+        state(f"importance {10 * step}%", None, order[: round((1 - step / 10) * total)], places, step**2 / 60)
+        for step in range(1, 9)
+    ]
+    base = {"run": "multi30k-en-de-none-s1", "system": "base", "heads_open": total, "heads_total": total}
+    of_run = ("run", "lambda", "heads_open", "heads_total")
+    survivors = [
+        {
+            "run": s["label"],
+            "heads_open": s["heads_open"],
+            "kind": "all",
+            "role": role,
+            "heads": n,
+            "score": n / 2,
+        }
+        for s in gated
+        for n, role in enumerate(["positional", "syntactic", "no role"], start=2)
+    ]
+    tested = {"kind": "all", "within": "kind", "specialised": 21, "difference": 0.81, "p_value": 0.0004}
     return {
-        "run": "multi30k-en-de-none-s1",
-        "base": "multi30k-en-de-none-s1",
+        "run": base["run"],
+        "base": base["run"],
         "system": "base",
         "metric": "BLEU",
         "base_value": 38.74,
-        "made": {
-            "command": "python analyze.py RUN --siblings",
-            "commit": "0123abc",
-            "seed": 1,
-            "versions": {"torch": "2.6.0"},
-        },
-        "settings": {
-            "split": "valid",
-            "sentences": 1014,
-            "rare_rank": 500,
-            "lrp": {"rule": "ratio", "aggregation": "step"},
-        },
-        "heads": [card(place, worth[place], states, draw) for place in places],
-        "examples": examples,
-        "states": states,
+        "made": {"command": "python analyze.py RUN --siblings", "seed": 1, "versions": {"torch": "2.6.0"}},
+        "settings": {"split": "valid", "rare_rank": 500, "lrp": {"rule": "ratio", "aggregation": "step"}},
+        "heads": [card(place, worth[place], gated, draw) for place in places],
+        "examples": [example(SOURCE, TARGET, places, draw), example(*SHORT, places, draw)],
+        "states": gated + steps,
         "curves": [
-            curve("importance", 2.2, total),
-            curve("random", 1.3, total),
-            curve("weight-norm", 1.6, total),
+            curve(name, speed, total)
+            for name, speed in (("importance", 2.2), ("random", 1.3), ("weight-norm", 1.6))
         ],
         "systems": [
-            {
-                "run": "multi30k-en-de-none-s1",
-                "system": "base",
-                "heads_open": total,
-                "heads_total": total,
-                "bleu": 38.74,
-                "parameters": 2_400_000,
-            },
-            *(
-                {
-                    "run": s["run"],
-                    "system": "l0",
-                    "lambda": s["lambda"],
-                    "heads_open": s["heads_open"],
-                    "heads_total": total,
-                    "bleu": s["value"],
-                }
-                for s in states[:4]
-            ),
+            base | {"bleu": 38.74, "parameters": 2_400_000},
+            *({"system": "l0", "bleu": s["value"], **{name: s[name] for name in of_run}} for s in gated),
         ],
-        "survival": [
-            {
-                "run": s["label"],
-                "heads_open": s["heads_open"],
-                "kind": "all",
-                "role": role,
-                "heads": n,
-                "at_first": 9,
-                "score": n / 2,
-            }
-            for s in states[:4]
-            for n, role in enumerate(["positional", "syntactic", "no role"], start=2)
-        ],
-        "tests": [
-            {
-                "kind": "all",
-                "within": "kind",
-                "runs": 4,
-                "specialised": 21,
-                "others": 51,
-                "difference": 0.81,
-                "p_value": 0.0004,
-            }
-        ],
+        "survival": survivors,
+        "tests": [tested],
     }
 
 
-def card(
-    place: tuple[str, int, int], worth: float, states: list[dict[str, Any]], draw: random.Random
-) -> dict[str, Any]:
+def site_of(place: Place) -> str:
+    kind, layer, _ = place
+    return f"{KINDS[kind]}.{layer}.{kind}"
+
+
+def card(place: Place, worth: float, gated: list[dict[str, Any]], draw: random.Random) -> dict[str, Any]:
     kind, layer, head = place
-    site = f"{KINDS[kind]}.{layer}.{kind}"
-    roles = []
-    if worth + draw.gauss(0, 0.6) > 0.2:
-        for role in draw.sample(ROLES[kind], 2 if kind == "enc-self" and draw.random() < 0.3 else 1):
-            score = draw.uniform(0.9, 0.99) if role.startswith("position") else draw.uniform(0.5, 0.9)
-            roles.append(
-                {
-                    "role": role,
-                    "score": score,
-                    "baseline": None if role.startswith("position") else score - draw.uniform(0.1, 0.4),
-                }
-            )
+    names = draw.sample(ROLES[kind], min(len(ROLES[kind]), 1 + (worth > 1))) if worth > 0.2 else []
     steps = list(range(0, 4900, 100))
     paths = {}
-    for number, state_ in enumerate(states[:4], start=1):
-        end = 4 + draw.random() if state_["open"][site][head] else -3 - draw.random()
-        paths[state_["run"]] = {
-            "steps": steps,
-            "log_alpha": [
-                2.5 + (end - 2.5) * (1 - math.exp(-step / (2600 - 400 * number))) + draw.gauss(0, 0.07)
-                for step in steps
-            ],
-        }
-    best = draw.choice([-1, 1, 0])
+    for each in gated:
+        end = 4 if each["open"][site_of(place)][head] else -3
+        log_alpha = [2.5 + (end - 2.5) * (1 - math.exp(-step / 1000)) + draw.gauss(0, 0.07) for step in steps]
+        paths[each["run"]] = {"steps": steps, "log_alpha": log_alpha}
     return {
-        "site": site,
+        "site": site_of(place),
         "kind": kind,
         "layer": layer,
         "head": head,
-        "roles": roles,
-        "confidence": min(0.97, max(0.1, 0.42 + 0.15 * worth + draw.gauss(0, 0.05))),
-        "lrp_share": min(0.6, max(0.01, 0.125 + 0.05 * worth + draw.gauss(0, 0.02))),
+        "roles": [{"role": name, "score": draw.uniform(0.5, 0.99), "baseline": 0.3} for name in names],
+        "confidence": min(0.97, max(0.1, 0.42 + 0.15 * worth)),
+        "lrp_share": min(0.6, max(0.01, 0.125 + 0.05 * worth)),
         "lrp_signed": draw.gauss(0.1, 0.08),
         "importance": math.exp(worth * 0.55 - 1.6),
         "entropy": max(0.1, 1.9 - 0.4 * worth),
-        "ablation": {"difference": -0.25 * max(0.0, worth + 0.2), "p_value": 0.03, "p_value_holm": 0.8},
+        "ablation": {"difference": -0.25 * max(0.0, worth), "p_value": 0.03, "p_value_holm": 0.8},
         "gate_path": paths,
-        "offsets": [
-            [best, 0.93 if roles else 0.41],
-            [best - 1, 0.03],
-            [best + 1, 0.02],
-            [best + 2, 0.01],
-            [best - 3, 0.004],
-        ],
+        "offsets": [[1, 0.93 if names else 0.41], [0, 0.03], [-1, 0.02]],
     }
 
 
 def state(
-    label: str,
-    lam: float | None,
-    open_: list[tuple[str, int, int]],
-    places: list[tuple[str, int, int]],
-    loss: float,
+    label: str, lam: float | None, opened: list[Place], places: list[Place], loss: float
 ) -> dict[str, Any]:
     is_open: dict[str, list[bool]] = {}
-    for kind, layer, head in places:
-        is_open.setdefault(f"{KINDS[kind]}.{layer}.{kind}", []).append((kind, layer, head) in open_)
+    for place in places:
+        is_open.setdefault(site_of(place), []).append(place in opened)
     bleu = 38.7 - loss * (46 if lam else 20)
-    run = f"multi30k-en-de-l0-{lam}-s1" if lam else "multi30k-en-de-none-s1"
-    known = {
+    return {
+        "label": label,
+        "run": f"multi30k-en-de-l0-{lam}-s1" if lam else "multi30k-en-de-none-s1",
+        "lambda": lam,
+        "heads_open": len(opened),
+        "heads_total": len(places),
         "value": bleu,
         "low": bleu - 0.9,
         "high": bleu + 0.8,
         "learned": bool(lam),
         "series": "learned gates" if lam else "importance",
-    }
-    return {
-        "label": label,
-        "run": run,
-        "lambda": lam,
-        "heads_open": len(open_),
-        "heads_total": len(places),
-        **known,
         "open": is_open,
     }
 
 
 def curve(name: str, speed: float, total: int) -> dict[str, Any]:
-    points = []
-    for step in range(11):
-        bleu = 38.1 * max(0.0, 1 - (step / 10) ** speed)
-        points.append(
-            {
-                "heads_open": round(total * (1 - step / 10)),
-                "value": bleu,
-                "low": max(0.0, bleu - 1.1),
-                "high": bleu + 1.1,
-            }
-        )
+    values = {round(total * (1 - step / 10)): 38.1 * (1 - (step / 10) ** speed) for step in range(11)}
+    points = [
+        {"heads_open": heads, "value": bleu, "low": bleu - 1.1, "high": bleu + 1.1}
+        for heads, bleu in values.items()
+    ]
     return {"name": name, "points": points}
 
 
-def example(
-    source: list[str], target: list[str], places: list[tuple[str, int, int]], draw: random.Random
-) -> dict[str, Any]:
+def example(source: list[str], target: list[str], places: list[Place], draw: random.Random) -> dict[str, Any]:
     weights: dict[str, list[Any]] = {}
-    for kind, layer, _ in places:
-        queries = source if kind == "enc-self" else target
-        keys = target if kind == "dec-self" else source
-        sharp, offset = draw.uniform(0.5, 6), draw.choice([-1, 0, 1])
+    for place in places:
+        queries, keys = (
+            source if place[0] == "enc-self" else target,
+            target if place[0] == "dec-self" else source,
+        )
         matrix = []
         for i in range(len(queries)):
-            seen = i + 1 if kind == "dec-self" else len(keys)
-            scores = [
-                math.exp(sharp * (1 if j == min(max(i + offset, 0), seen - 1) else draw.random() * 0.5))
-                for j in range(seen)
-            ]
-            matrix.append([round(score / sum(scores), 3) for score in scores] + [0.0] * (len(keys) - seen))
-        weights.setdefault(f"{KINDS[kind]}.{layer}.{kind}", []).append(matrix)
+            seen = i + 1 if place[0] == "dec-self" else len(keys)
+            scores = [draw.random() + 2 * (j == min(i, seen - 1)) for j in range(seen)]
+            matrix.append([score / sum(scores) for score in scores] + [0.0] * (len(keys) - seen))
+        weights.setdefault(site_of(place), []).append(matrix)
     return {"source": source, "target": target, "weights": weights}
