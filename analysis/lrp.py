@@ -167,7 +167,8 @@ def relevance(
     device = next(model.parameters()).device
     make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)
     # on the CPU in float64: of every form over rows of seeds and sentences, and where relevance went
-    sums = {name: {site: torch.zeros(site.heads, dtype=torch.float64) for site in sites} for name in FORMS}
+    heads = [site.heads for site in sites]
+    sums = torch.zeros(len(FORMS), sum(heads), dtype=torch.float64)
     ends, error, steps = torch.zeros(4, dtype=torch.float64), torch.zeros(()).double(), torch.tensor(0)
     with torch.autocast(device.type, enabled=False):
         for batch in shared(batches, ranks):
@@ -178,24 +179,21 @@ def relevance(
                 seed = rows.sum(2).cpu()  # (C, B)
                 real = seed > 0  # the others are padding
                 steps += seed.sum()
-                for site in sites:
-                    of_heads = found[site].double().cpu()[real]  # (rows, H)
-                    for name, form in FORMS.items():
-                        sums[name][site] += form(of_heads).sum(0)
+                of_heads = [found[site].double().cpu()[real] for site in sites]  # (rows, H) each
+                for total, form in zip(sums, FORMS.values(), strict=True):
+                    total += torch.cat([form(each).sum(0) for each in of_heads])
                 if walk is not None and real.any():
                     went = torch.stack([found[name] for name in ENDS]).cpu()[:, real]
                     ends += went.sum(1)
                     error = torch.maximum(error, ((went.sum(0) - seed[real]).abs() / seed[real]).max())
-    maps = {
-        name: {site: summed(each, ranks) for site, each in totals.items()} for name, totals in sums.items()
-    }
     steps, ends = int(summed(steps, ranks)), summed(ends, ranks)
     if not steps:
         raise ValueError("relevance starts at target tokens, got no batch with one")
     if ranks is not None:
         error = summed(error * torch.eye(ranks.world())[ranks.rank()], ranks).max()
     means = {
-        name: HeadMap({site: each / steps for site, each in totals.items()}) for name, totals in maps.items()
+        name: HeadMap(dict(zip(sites, total.split(heads), strict=True)))
+        for name, total in zip(FORMS, summed(sums, ranks) / steps, strict=True)
     }
     if aggregation == "sum":
         means = {name: means["signed"].map(form) for name, form in FORMS.items()}

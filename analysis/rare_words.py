@@ -85,16 +85,15 @@ class RareWords:
         self.queries += len(pair)
         self._chance += torch.stack([(mask.sum(1)[pair] / keys.double()).sum() for mask in masks])
 
-    def rarest(self) -> HeadMap:
+    def rarest(self, which: int = 0) -> HeadMap:
         """Return the share of queries whose largest weight is on the least frequent token. Raises ValueError
         where no sentence counts."""
         self._check()
-        return self._hits[0].head_map()
+        return self._hits[which].head_map()
 
     def two_rarest(self) -> HeadMap:
         """Return the same for one of the two least frequent tokens. Raises ValueError as `rarest`."""
-        self._check()
-        return self._hits[1].head_map()
+        return self.rarest(1)
 
     def chance(self) -> tuple[float, float]:
         """Return the shares (rarest, two rarest) of a head that picks its key at random. Raises ValueError as

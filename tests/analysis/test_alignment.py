@@ -41,13 +41,6 @@ def test_agreement_and_baseline_are_those_of_a_slow_count(token, size, make):
     assert alignment.tokens == len(tokens)
 
 
-def test_the_end_of_sentence_is_never_looked_at():
-    everything = [
-        [(s, t) for s in range(len(source)) for t in range(len(target))] for source, target in PAIRS
-    ]
-    assert (aligned(everything).agreement().flat() == 1).all()
-
-
 def test_of_equally_frequent_offsets_the_nearest_and_then_the_earlier_is_the_baseline():
     for links, offset in (([(0, 1), (2, 1)], -1), ([(0, 2), (2, 1)], 1)):
         assert aligned([links], [([5, 6, 7], [8, 9, 10])]).baseline().offset == offset

@@ -107,22 +107,6 @@ def test_what_cannot_be_observed_is_refused():
         HeadMeans("anything").head_map()
 
 
-@readings
-def test_the_strongest_keys_are_those_of_one_sentence_and_one_query_at_a_time(exclude, size):
-    model, pairs = random_model(), random_pairs()
-    slow = {(look.site, look.head, look.pair, look.query): look for look in looks(model, pairs, exclude)}
-    for seen in shown(model, in_batches(pairs, size)):
-        for site in seen.weights:
-            strongest = seen.strongest(site, exclude)
-            numbers = seen.batch.index[strongest.pair].tolist()
-            for n, (pair, query) in enumerate(zip(numbers, strongest.query.tolist(), strict=True)):
-                for head in range(site.heads):
-                    look = slow.pop((site.name, head, pair, query))
-                    assert int(strongest.key[n, head]) == look.argmax
-                    assert float(strongest.weight[n, head]) == pytest.approx(look.keys[look.argmax], rel=1e-5)
-    assert not slow
-
-
 def test_the_first_of_equal_weights_is_the_strongest_and_a_weight_of_zero_is_never_padding():
     batch = in_batches([([5, 6, 7], [5]), ([VOCAB - 1], [5])], 2)[0]  # sources (2, 4)
     weights = torch.zeros(2, 1, 4, 4)

@@ -90,15 +90,6 @@ def test_relevance_is_conserved(make_model, rule, settings, gone, aggregation):
         assert (row >= 0).all()
 
 
-def test_without_biases_all_relevance_reaches_the_embeddings(make_model):
-    model = make_model().double()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.data.zero_()
-    ledger = relevance(model, batches(), walk=ratio(1e-12)).ledger
-    assert (ledger.source + ledger.target, ledger.biases) == pytest.approx((1, 0), abs=1e-9)
-
-
 def whole(model: Transformer) -> None:
     pass
 

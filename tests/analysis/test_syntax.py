@@ -238,13 +238,6 @@ def test_the_interval_equals_resampling_in_a_loop():
 # --- names, and what is refused
 
 
-@pytest.mark.parametrize("names", [["dobj"], ["obj"], ["obj", "dobj"]])
-def test_the_names_of_ud_and_clear_are_one_relation(names):
-    tree = tree_of("cat sees dogs", "2 0 2", "nsubj root obj")
-    rows = looking({}, tree, [0, 1, 2], names).rows()
-    assert [(row["label"], row["n"]) for row in rows] == [("dobj", 1)] * 2
-
-
 @pytest.mark.parametrize(
     ("label", "word", "name"),
     [
