@@ -9,7 +9,6 @@ import torch
 from headgates.gates import attach
 from headgates.models.checkpoint import (
     architecture,
-    check_fits,
     load_file,
     load_model,
     save_file,
@@ -23,9 +22,12 @@ from headgates.models.transformer import Transformer
 )
 def test_a_model_comes_back_from_its_file(make_model, batch, tmp_path, settings):
     model = make_model(**settings)
-    save_model(tmp_path / "best.pt", model)
+    save_model(tmp_path / "best.pt", model.train())
+    model.eval()
     loaded = load_model(tmp_path / "best.pt")
-    assert loaded.config == model.config
+    assert (loaded.config, loaded.training) == (model.config, False)
+    shared = [each.output.weight is each.target_embedding.weight for each in (model, loaded)]
+    assert shared[0] == shared[1] == ("embeddings" not in settings)
     assert torch.equal(loaded(*batch), model(*batch))
 
 
@@ -34,17 +36,6 @@ def test_a_model_with_fewer_heads_in_some_sites_comes_back_from_its_file(model, 
     smaller = Transformer(model.config, 23, 19, {"decoder.0.cross": 0, "encoder.1.enc-self": 2}).eval()
     save_model(tmp_path / "best.pt", smaller)
     assert torch.equal(load_model(tmp_path / "best.pt")(*batch), smaller(*batch))
-
-
-def test_a_loaded_model_is_in_evaluation_mode(model, tmp_path):
-    save_model(tmp_path / "best.pt", model.train())
-    assert not load_model(tmp_path / "best.pt").training
-
-
-def test_shared_tables_are_shared_after_loading(model, tmp_path):
-    save_model(tmp_path / "best.pt", model)
-    loaded = load_model(tmp_path / "best.pt")
-    assert loaded.output.weight is loaded.target_embedding.weight
 
 
 def test_a_file_holds_plain_tensors_and_its_architecture(model, tmp_path):
@@ -61,7 +52,7 @@ def one_line(error) -> str:
     return text
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 0.6, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.6, 0.999])
 def test_a_file_cut_short_is_one_line_that_names_it(model, tmp_path, share):
     path = tmp_path / "best.pt"
     save_model(path, model)
@@ -75,7 +66,7 @@ def test_a_file_cut_short_is_one_line_that_names_it(model, tmp_path, share):
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize(
     "content",
-    [b"hello", b"\x80\x04", b"PK\x03\x04", bytes(range(256)), b"(lp0\n.", pickle.dumps({"model": 1})],
+    [b"hello", b"PK\x03\x04", pickle.dumps({"model": 1})],
 )
 def test_a_file_that_is_no_checkpoint_is_one_line_that_names_it(tmp_path, content):
     (tmp_path / "best.pt").write_bytes(content)
@@ -126,13 +117,9 @@ def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_p
 @pytest.mark.parametrize(
     "change",
     [
-        {"encoder_layers": 10**7},
         {"d_model": 10**9},
-        {"ffn": 10**12},
-        {"max_positions": 10**12},
         {"heads": 0},
         {"dropout": "much"},
-        {"encoder_layers": None},
     ],
     ids=str,
 )
@@ -147,16 +134,6 @@ def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tm
     one_line(error)
 
 
-def test_a_vocabulary_of_any_size_is_refused_though_the_file_says_it_has_the_numbers(model, tmp_path):
-    weights = dict(model.state_dict())
-    for name in ("source_embedding.weight", "target_embedding.weight", "output.weight"):
-        weights[name] = torch.zeros(1).expand(10**9, model.config.d_model)  # one number in the file
-    sizes = {"source_vocab": 10**9, "target_vocab": 10**9}
-    save_file(tmp_path / "best.pt", {"architecture": architecture(model) | sizes, "model": weights})
-    with pytest.raises(ValueError, match=r"do not fit its architecture: .* has fewer numbers"):
-        load_model(tmp_path / "best.pt")
-
-
 @pytest.mark.parametrize(
     "content",
     [{"architecture": [], "model": {}}, {"architecture": {}, "model": 3}, {"architecture": {}, "model": {}}],
@@ -168,24 +145,11 @@ def test_an_architecture_of_another_shape_is_one_line(tmp_path, content):
     one_line(error)
 
 
-def test_loading_leaves_the_random_numbers_that_come_next(model, tmp_path):
-    save_model(tmp_path / "best.pt", model)
-    content = load_file(tmp_path / "best.pt")
-    before = torch.get_rng_state()
-    check_fits(content["architecture"], content["model"])
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_gated_model_s_file_does_not_load_as_an_ungated_one(model, tmp_path):
     attach(model)
     save_model(tmp_path / "best.pt", model)
     with pytest.raises(ValueError, match="do not fit its architecture"):
         load_model(tmp_path / "best.pt")
-
-
-def test_saving_leaves_no_temporary_file(model, tmp_path):
-    save_model(tmp_path / "best.pt", model)
-    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
 
 
 def test_saving_on_a_full_disk_is_one_clear_line_and_keeps_the_old_file_alone(tmp_path, monkeypatch):

@@ -6,8 +6,6 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from headgates.configs.schema import SearchConfig
 from headgates.data.special_tokens import SpecialTokens
@@ -21,19 +19,6 @@ from tests.renumbered import Numbers
 
 HEADS, WIDTH = 3, 7  # of the small model, which has 2 + 2 layers
 SITES = [HeadSite.at(kind, layer, HEADS) for kind in ("enc-self", "dec-self", "cross") for layer in range(2)]
-site_masks = st.lists(st.booleans(), min_size=HEADS, max_size=HEADS) | st.just(
-    [True] * HEADS
-)  # empty layers now and then
-masks = st.lists(site_masks, min_size=len(SITES), max_size=len(SITES)).map(
-    lambda rows: HeadMap({site: torch.tensor(row) for site, row in zip(SITES, rows, strict=True)})
-)
-few_examples = settings(
-    max_examples=11,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 UNEVEN = HeadMap(
     dict(
         zip(
@@ -60,8 +45,8 @@ def random_model(make_model, **changes) -> Transformer:
 @pytest.fixture
 def source():
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, 23, (13, 9), generator=generator)
-    for row, length in enumerate(torch.randint(1, 9, (13,), generator=generator).tolist()):
+    ids = torch.randint(3, 23, (7, 9), generator=generator)
+    for row, length in enumerate(torch.randint(1, 9, (7,), generator=generator).tolist()):
         ids[row, length], ids[row, length + 1 :] = 2, 0
     return ids
 
@@ -90,21 +75,18 @@ def check_searches(model, smaller, closed, source):
     ]
 
 
-@few_examples
-@given(
-    closed=masks,
-    changes=st.sampled_from([{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}]),
-)
-def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, source, closed, changes):
-    model = random_model(make_model, **changes)
-    check_searches(model, without(model, closed), closed, source)
-
-
 @pytest.mark.parametrize("closed", [UNEVEN, ALL], ids=["uneven", "all"])
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_whole_layers_without_heads_are_searched_too(make_model, source, closed, norm):
-    model = random_model(make_model, norm=norm)
-    check_searches(model, without(model, closed), closed, source)
+@pytest.mark.parametrize("changes", [{}, {"norm": "post"}, {"positions": "learned", "max_positions": 13}])
+def test_greedy_and_beam_search_find_what_they_find_under_the_mask(make_model, source, closed, changes):
+    model, limits = random_model(make_model, **changes), {"max_ratio": 1.0, "max_extra": 5}
+    smaller = without(model, closed)
+    mask(model, closed)
+    expected, found = (beam_search(each, source, beam=3, **limits) for each in (model, smaller))
+    for best, other in zip(expected, found, strict=True):
+        assert [one.ids for one in other] == [one.ids for one in best]
+        assert [one.log_prob for one in other] == pytest.approx([one.log_prob for one in best], abs=1e-3)
+    greedy = [greedy_search(each, source, **limits) for each in (model, smaller)]
+    assert [one.ids for one in greedy[1]] == [one.ids for one in greedy[0]]
 
 
 def translator_of(model) -> Translator:
@@ -121,19 +103,14 @@ def lines(source):
 
 def test_ablations_by_drafts_are_the_translations_of_the_smaller_models(make_model, lines):
     model = random_model(make_model)
-    generator = torch.Generator().manual_seed(3)
-    closed = [
-        UNEVEN,
-        ALL,
-        *(HeadMap({site: torch.rand(HEADS, generator=generator) < 0.5 for site in SITES}) for _ in range(7)),
-    ]
+    closed = [UNEVEN, ALL]
     found = ablated_translations(translator_of(model), lines, closed)
     assert found.changed_share > 0.1  # else little was tried
     for i, each in enumerate(closed):
         assert translator_of(without(model, each)).translate(lines) == found.hypotheses(i)
 
 
-def test_ablations_of_a_model_without_some_heads_are_those_of_the_whole_one(make_model, lines):
+def test_ablations_of_a_model_without_some_heads_are_those_of_the_unpruned_one(make_model, lines):
     model = random_model(make_model)
     smaller = without(model, UNEVEN)
     sites = [site for site in find_sites(smaller) if site.heads]
@@ -160,11 +137,10 @@ def test_caches_have_the_heads_of_their_layer(make_model, source):
     smaller = without(random_model(make_model), UNEVEN)
     with torch.no_grad():
         state = smaller.start(source, beam=3)
-        for _ in range(5):
-            smaller.step(torch.full((39,), 7), state)
-        state.select(torch.arange(0, 39, 2)[:18], torch.arange(6))
+        smaller.step(torch.full((21,), 7), state)
+        state.select(torch.arange(18), torch.arange(6))
         smaller.step(torch.full((18,), 5), state)
-    assert state.length == 6
+    assert state.length == 2
     assert [keys.shape[1:3] for keys, _ in state.past] == [(18, 0), (18, 1)]
     assert [keys.shape for keys, _ in state.cross] == [(6, 2, 9, WIDTH), (6, 0, 9, WIDTH)]
 
@@ -211,7 +187,7 @@ def test_what_is_removed_after_loading_is_numbered_as_at_first(make_model, batch
     assert heads_left(loaded) == ~UNEVEN
 
 
-def test_the_architecture_of_a_whole_model_says_nothing_of_removal(make_model):
+def test_the_architecture_of_an_unpruned_model_says_nothing_of_removal(make_model):
     description = architecture(make_model())
     assert description["heads"] == {}
     assert "heads_left" not in description

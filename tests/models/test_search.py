@@ -92,8 +92,7 @@ def test_greedy_search_equals_whole_passes(model, source):
     assert len({len(one.ids) for one in found}) > 2  # sentences leave the batch at different steps
 
 
-@pytest.mark.parametrize("beam", [2, 3, 5])
-@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+@pytest.mark.parametrize(("beam", "length_penalty"), [(2, 0.0), (3, 1.0), (5, 1.0)])
 def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, length_penalty):
     found = beam_search(model, source, beam=beam, length_penalty=length_penalty, **LIMITS)
     for row, best in zip(source, found, strict=True):
@@ -104,15 +103,6 @@ def test_beam_search_equals_a_plain_one_of_whole_passes(model, source, beam, len
         assert [one.log_prob for one in best] == pytest.approx([total for _, total in expected], rel=1e-4)
 
 
-def test_hypotheses_of_the_fixture_end_both_early_and_at_the_limit(model, source):
-    found = beam_search(model, source, beam=3, **LIMITS)
-    at_limit = [
-        len(one.ids) + 1 == limit_of(row) for row, best in zip(source, found, strict=True) for one in best
-    ]
-    assert any(at_limit)
-    assert not all(at_limit)
-
-
 def test_a_beam_of_one_is_greedy_search(model, source):
     beams = [best[0] for best in beam_search(model, source, beam=1, length_penalty=0.6, **LIMITS)]
     greedy = greedy_search(model, source, length_penalty=0.6, **LIMITS)
@@ -120,28 +110,30 @@ def test_a_beam_of_one_is_greedy_search(model, source):
     assert [one.score for one in beams] == pytest.approx([one.score for one in greedy], rel=1e-5)
 
 
-def test_beam_search_of_a_batch_equals_one_sentence_at_a_time(model, source):
+def test_neither_other_sentences_nor_padding_change_a_translation(model, source):
     alone = [[one.ids for one in beam_search(model, row[row != PAD][None], beam=3)[0]] for row in source]
-    assert [[one.ids for one in best] for best in beam_search(model, source, beam=3)] == alone
+    for batch in (source, nn.functional.pad(source, (0, 5), value=PAD)):
+        assert [[one.ids for one in best] for best in beam_search(model, batch, beam=3)] == alone
 
 
-def test_more_source_padding_changes_no_translation(model, source):
-    wider = nn.functional.pad(source, (0, 5), value=PAD)
-    assert [[one.ids for one in best] for best in beam_search(model, wider, beam=3)] == [
-        [one.ids for one in best] for best in beam_search(model, source, beam=3)
-    ]
+def searched(model, source, beam: int, **limits):
+    """The best hypothesis of every source."""
+    if beam == 1:
+        return greedy_search(model, source, **limits)
+    return [best[0] for best in beam_search(model, source, beam=beam, **limits)]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_the_end_is_forced_at_the_length_limit(model, source, beam):
+def test_the_end_is_forced_at_the_length_limit_and_at_the_last_learned_position(
+    make_model, model, source, beam
+):
     model.output = biased(model, EOS, -100.0)  # it would never come by itself
-    best = (
-        [one[0] for one in beam_search(model, source, beam=beam, **LIMITS)]
-        if beam > 1
-        else greedy_search(model, source, **LIMITS)
-    )
+    best = searched(model, source, beam, **LIMITS)
     assert [len(one.ids) + 1 for one in best] == [limit_of(row) for row in source]
     assert all(one.log_prob < -50 for one in best)  # the forced end is paid for
+    model = make_model(positions="learned", max_positions=7)
+    model.output = biased(model, EOS, -100.0)
+    assert max(len(one.ids) + 1 for one in searched(model, source, beam)) == 7
 
 
 def test_a_limit_of_one_token_leaves_the_end_alone(model, source):
@@ -157,22 +149,3 @@ def test_a_beam_wider_than_the_vocabulary_gives_what_there_is(model, source):
 def test_a_beam_below_one_is_refused(model, source):
     with pytest.raises(ValueError, match="at least 1, got 0"):
         beam_search(model, source, beam=0)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_model_with_learned_positions_ends_its_translations_before_it_runs_out_of_them(
-    make_model, source, beam
-):
-    model = make_model(positions="learned", max_positions=7)
-    model.output = biased(model, EOS, -100.0)
-    best = (
-        [one[0] for one in beam_search(model, source, beam=beam)]
-        if beam > 1
-        else greedy_search(model, source)
-    )
-    assert max(len(one.ids) + 1 for one in best) == 7
-
-
-def test_search_needs_no_gradient_and_leaves_none(model, source):
-    beam_search(model, source, beam=2)
-    assert all(parameter.grad is None for parameter in model.parameters())

@@ -2,7 +2,6 @@
 full."""
 
 import copy
-import gc
 
 import pytest
 import torch
@@ -36,12 +35,11 @@ def text():
     return small_text()
 
 
-@pytest.mark.parametrize("ridge", [1e-4, 0.1])
 @pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_the_refit_is_numpys_at_every_sublayer_in_forward_order(make_model, text, settings, ridge):
+def test_the_refit_is_numpys_at_every_sublayer_in_forward_order(make_model, text, settings):
     model = make_model(**settings).double()
-    expected = slowly_streamed(model, SOME, text, ridge)
-    done = streamed(model, closing(model), text, ridge=ridge)
+    expected = slowly_streamed(model, SOME, text, 0.1)
+    done = streamed(model, closing(model), text, ridge=0.1)
     equal_weights(model, expected)
     assert [each.site.name for each in done] == list(sublayers_by_hand(model))[2:]  # nothing is closed before
     of_source = {each.positions for each in done if each.site.name.startswith("encoder")}
@@ -59,15 +57,6 @@ def test_decoders_with_an_ssru_are_refitted_where_they_have_output_projections(m
     assert "decoder.0.dec-self" not in {each.site.name for each in done}
 
 
-def test_sites_whose_heads_have_gone_are_passed_by(make_model, text):
-    model = make_model().double()
-    remove(model, closing(model, {"decoder.0.cross": [0, 1, 2]}))
-    done = streamed(model, closing(model, {"encoder.1.enc-self": [0]}), text)
-    names = [each.site.name for each in done]
-    assert "decoder.0.cross" not in names
-    assert {"decoder.0.ffn", "decoder.1.ffn"} <= set(names)
-
-
 def test_padding_positions_do_not_matter(make_model, batch):
     model, (source, target_in) = make_model().double(), batch
     where = lambda name, pair: (pair[0] if "encoder" in name else pair[1]) != 0  # noqa: E731
@@ -83,13 +72,6 @@ def test_padding_positions_do_not_matter(make_model, batch):
             positions=lambda _, site, pair: where(site.name, pair),
         )
         equal_weights(repaired, expected)
-
-
-def test_nothing_closed_changes_nothing(make_model, text):
-    model = make_model()
-    before = copy.deepcopy(model.state_dict())
-    assert streamed(model, closing(model, {}), text) == []
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
@@ -120,54 +102,19 @@ def test_masked_and_removed_are_the_repaired_model(make_model, text, settings):
     torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_the_loss_is_below_that_of_refits_to_the_sites_own_outputs(make_model, settings, seed):
-    """Targets are what the dense model finds likely, so that it has the least loss of all."""
-    model = make_model(seed, **settings).double()
-    text, ways = (
-        small_text() * 2,
-        {
-            "zero": lambda m, closed, *_: zero_heads(m, closed),
-            "repair": reconstruct,
-            "stream": streamed_as_a_way,
-        },
-    )
+def test_the_loss_is_below_that_of_refits_to_the_sites_own_outputs(make_model, text, settings):
+    """Targets are what the unpruned model finds likely, so that it has the least loss of all."""
+    model, loss = make_model(1, **settings).double(), {}
     wanted = [model(*each).softmax(-1).detach() for each in text]
-    loss = {}
-    for name, way in ways.items():
+    for way, given in {zero_heads: (), reconstruct: (text, forward), streamed: (text,)}.items():
         changed = copy.deepcopy(model)
-        way(changed, closing(model), text, forward)
+        way(changed, closing(model), *given)
         pairs = zip(text, wanted, strict=True)
-        loss[name] = sum(
+        loss[way] = sum(
             F.cross_entropy(changed(*each).flatten(0, 1), p.flatten(0, 1)).item() for each, p in pairs
         )
-    assert loss["stream"] < loss["repair"] < loss["zero"]
-
-
-def streamed_as_a_way(model, closed, text, _):
-    streamed(model, closed, text)
-
-
-def test_the_matrices_alone_are_kept(make_model, text, monkeypatch):
-    """However often the text is repeated, the numbers in living tensors at a sub-layer's end are as many."""
-    seen = []
-    monkeypatch.setattr(
-        "headgates.gates.gram.torch.linalg.eigh",
-        lambda xx, eigh=torch.linalg.eigh: seen.append(living()) or eigh(xx),
-    )
-    for repeats in (1, 5):
-        model = make_model()
-        streamed(model, closing(model), text * repeats, ridge=1e-3)
-    half = len(seen) // 2
-    assert half == len(sublayers(model)) - 2
-    assert seen[:half] == seen[half:]
-
-
-def living() -> int:
-    gc.collect()
-    tensors = {id(each): each.numel() for each in gc.get_objects() if type(each) is torch.Tensor}
-    return sum(tensors.values())
+    assert loss[streamed] < loss[reconstruct] < loss[zero_heads]
 
 
 def test_models_whose_stream_is_not_known_are_refused(make_model):

@@ -84,23 +84,13 @@ def slowly_refitted(model, heads: dict[str, list[int]], batches, ridge: float, w
     return model
 
 
-@pytest.mark.parametrize("ridge", [1e-3, 0.1])
 @pytest.mark.parametrize("settings", NORMS.values(), ids=NORMS)
-def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, text, settings, ridge):
+def test_what_is_refitted_at_every_sublayer_in_forward_order(make_model, text, settings):
     model = make_model(**settings).double()
-    expected = slowly_refitted(model, SOME, text, ridge)
-    done = refitted(model, closing(model), text, ridge=ridge)
+    expected = slowly_refitted(model, SOME, text, 0.1)
+    done = refitted(model, closing(model), text, ridge=0.1)
     equal_weights(model, expected, 1e-6)
     assert [each.site.name for each in done] == list(sublayers_by_hand(model))[2:]
-
-
-def test_the_heads_go_and_the_outputs_stay(make_model, text):
-    model = make_model().double()
-    closed = closing(model)
-    refitted(model, closed, text)
-    logits = model(*text[0])
-    remove(model, closed)
-    torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
 
 
 def test_a_decoder_with_an_ssru_is_refitted_where_it_has_heads(make_model, text):
@@ -135,13 +125,12 @@ def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
     torch.testing.assert_close(z.flatten(2), seen["z"], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_less_is_left_unexplained_than_by_w_o_alone(make_model, seed):
+def test_less_is_left_unexplained_than_by_w_o_alone(make_model):
     """At the first site with closed heads, where both see the same inputs and aim at the same outputs."""
     errors = {}
     for values in (False, True):
-        model = make_model(seed).double()
-        errors[values] = streamed(model, closing(model), small_text() * 4, values=values, ridge=1e-4)[0].error
+        model = make_model().double()
+        errors[values] = streamed(model, closing(model), small_text(), values=values, ridge=1e-4)[0].error
     assert errors[True] < errors[False]
 
 
