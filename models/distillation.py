@@ -5,6 +5,7 @@ et al. 2015, arXiv:1503.02531,
 section 2), summed over target tokens.   Letters: N tokens, D model width, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,50 +15,29 @@ from torch import Tensor, nn
 from headgates.models.loss import CHUNK
 
 
-class _DistilledCrossEntropy(torch.autograd.Function):
-    """d/dlogits = (1 - w) (softmax(l) - (1 - e) onehot - e / V) + w T (softmax(l / T) - softmax(l_teacher /
-    T))."""
+class _ByChunks(torch.autograd.Function):
+    """sum of loss(states, weight, chunk) over the chunks of states (N, D), with its gradients: each chunk's
+    logits are made, turned into their gradients and forgotten."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        teacher: tuple[Tensor, Tensor],
-        targets: Tensor,
-        numbers: tuple[float, float, float],
-        dtype: torch.dtype,
+        ctx: Any, hidden: Tensor, weight: Tensor, loss: Callable[[Tensor, Tensor, slice], Tensor]
     ) -> Tensor:
-        smoothing, share, temperature = numbers
-        h, w, dense, dense_w = (each.to(dtype) for each in (hidden, weight, *teacher))
-        kind = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        total = torch.zeros((), dtype=kind, device=hidden.device)
-        grad_h, grad_w = torch.empty_like(hidden), torch.zeros_like(weight)
+        total, grad_h, grad_w = 0.0, torch.empty_like(hidden), torch.zeros_like(weight)
         for begin in range(0, len(hidden), CHUNK):
-            part, y = h[begin : begin + CHUNK], targets[begin : begin + CHUNK, None]
-            logits = (part @ w.T).to(kind)  # (n, V)
-            log_p = F.log_softmax(logits, 1)
-            total -= (1 - share) * (
-                (1 - smoothing) * log_p.gather(1, y).sum() + smoothing * log_p.mean(1).sum()
-            )
-            log_q = F.log_softmax((dense[begin : begin + CHUNK] @ dense_w.T).to(kind) / temperature, 1)
-            log_s = log_p if temperature == 1 else F.log_softmax(logits / temperature, 1)
-            q = log_q.exp()
-            total += share * temperature**2 * (q * (log_q - log_s)).sum()
-            p = log_p.exp()
-            grad = share * temperature * ((p if temperature == 1 else log_s.exp()) - q)
-            grad += (1 - share) * (p - smoothing / len(weight))
-            grad.scatter_add_(1, y, torch.full_like(y, -(1 - share) * (1 - smoothing), dtype=kind))
-            grad = grad.to(dtype)
-            grad_h[begin : begin + CHUNK] = grad @ w
-            grad_w += grad.T @ part
+            part = slice(begin, begin + CHUNK)
+            with torch.enable_grad():
+                h, w = hidden[part].detach().requires_grad_(), weight.detach().requires_grad_()
+                one = loss(h, w, part)
+            grad_h[part], grad = torch.autograd.grad(one, (h, w))
+            grad_w += grad
+            total = total + one.detach()
         ctx.grads = (grad_h, grad_w)  # not inputs or outputs, so plain attributes
-        return total
+        return torch.as_tensor(total, device=hidden.device)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        grad_h, grad_w = ctx.grads
-        return grad_h * grads[0], grad_w * grads[0], None, None, None, None
+        return *(each * grads[0] for each in ctx.grads), None
 
 
 def distilled_cross_entropy(
@@ -76,15 +56,23 @@ def distilled_cross_entropy(
     student, teacher: decoder states (B, T, D), which may differ in D, and the output projection of each;
     targets (B, T) ids. Under autocast the products run in its type, the softmaxes in fp32."""
     real = targets != padding
-    device = targets.device.type
+    y, device = targets[real], targets.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else student[0].dtype
-    h, w = of_linear(student[0][real], student[1])
-    dense, dense_w = of_linear(teacher[0][real], teacher[1])
+    kind = torch.promote_types(student[0].dtype, torch.float32)
+    hidden, dense = of_linear(student[0][real], student[1]), of_linear(teacher[0][real], teacher[1])
+
+    def logits(h: Tensor, w: Tensor) -> Tensor:
+        return (h.to(dtype) @ w.to(dtype).T).to(kind)  # (n, V)
+
+    def loss(h: Tensor, w: Tensor, part: slice) -> Tensor:
+        own, taught = logits(h, w), logits(dense[0][part], dense[1]).detach()
+        log_s, log_q = (F.log_softmax(each / temperature, 1) for each in (own, taught))
+        soft = F.kl_div(log_s, log_q, log_target=True, reduction="sum")
+        hard = F.cross_entropy(own, y[part], label_smoothing=smoothing, reduction="sum")
+        return (1 - weight) * hard + weight * temperature**2 * soft
+
     with torch.autocast(device, enabled=False):
-        numbers = (smoothing, weight, temperature)
-        result = _DistilledCrossEntropy.apply(
-            h, w, (dense.detach(), dense_w.detach()), targets[real], numbers, dtype
-        )
+        result = _ByChunks.apply(*hidden, loss)
     assert isinstance(result, Tensor)
     return result
 
