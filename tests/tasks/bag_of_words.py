@@ -16,13 +16,12 @@ from headgates.configs.schema import ModelConfig
 from headgates.data.batch import pad
 from headgates.data.special_tokens import SpecialTokens
 from headgates.data.vocab import Vocab, load_vocabs
-from headgates.gates import find_sites
-from headgates.models.checkpoint import load_file, save_file
+from headgates.models.checkpoint import load_file
 from headgates.models.transformer import Encoder, padding_bias
-from headgates.tasks.base import Task, Validator
+from headgates.tasks.base import Validator
 from headgates.tasks.translation import Translation
 
-TEXT = Translation()  # the same text and batches
+PAD = SpecialTokens().padding
 HITS = Metric(
     "hits",
     "hits",
@@ -38,20 +37,15 @@ HITS = Metric(
 class Bag(nn.Module):
     """Ids (B, S) to log-probabilities of words (B, V)."""
 
-    def __init__(self, vocab: int, heads: dict[str, int]):
+    def __init__(self, vocab: int):
         super().__init__()
         config = ModelConfig(d_model=14, heads=7, ffn=11, encoder_layers=1)
-        self.embedding, self.encoder, self.output = (
-            nn.Embedding(vocab, 14),
-            Encoder(config, heads),
-            nn.Linear(14, vocab),
-        )
+        self.embedding, self.encoder = nn.Embedding(vocab, 14), Encoder(config, {})
+        self.output = nn.Linear(14, vocab)
 
     def forward(self, source):
-        real = (source != SpecialTokens().padding).float()[..., None]  # (B, S, 1)
-        memory = self.encoder(
-            self.embedding(source), padding_bias(source, SpecialTokens().padding)
-        )  # (B, S, D)
+        real = (source != PAD).float()[..., None]  # (B, S, 1)
+        memory = self.encoder(self.embedding(source), padding_bias(source, PAD))  # (B, S, D)
         return self.output((memory * real).sum(1) / real.sum(1)).log_softmax(-1)
 
 
@@ -78,39 +72,27 @@ class BagValidator(Validator):
         self.total, self.tokens = 0.0, 0
 
 
-class BagOfWords(Task):
-    metrics = (HITS,)
+class BagOfWords(Translation):
+    """The text and batches of a translation."""
 
-    def load_text(self, settings):
-        return TEXT.load_text(settings)
-
-    def prepare_folder(self, folder, corpus, config):
-        TEXT.prepare_folder(folder, corpus, config)
-
-    def data(self, folder, corpus, settings, *, train_sentences=0):
-        return TEXT.data(folder, corpus, settings, train_sentences=train_sentences)
+    metrics, searches = (HITS,), False
 
     def new_predictor(self, folder, config):
         source, target = load_vocabs(folder)
-        return BagPredictor(Bag(len(target), {}), source, target)
+        return BagPredictor(Bag(len(target)), source, target)
 
     def load_predictor(self, folder, checkpoint, settings):
-        content, (source, target) = load_file(checkpoint), load_vocabs(folder)
-        model = Bag(len(target), content["heads"])
-        model.load_state_dict(content["model"])
-        return BagPredictor(model.eval(), source, target)
+        predictor = self.new_predictor(folder, None)
+        predictor.model.load_state_dict(load_file(checkpoint)["model"])
+        return predictor
 
     def describe(self, model: Any):
-        return {"heads": {site.name: site.heads for site in find_sites(model)}}
-
-    def save_model(self, path, predictor):
-        save_file(path, {**self.describe(predictor.model), "model": predictor.model.state_dict()})
+        return {}
 
     def loss(self, model, batch, *, smoothing=0.0):
-        logits = model(batch.source)[:, None].expand(-1, batch.target_out.shape[1], -1)  # (B, T, V)
-        flat = logits.flatten(0, 1), batch.target_out.flatten()
+        logits = model(batch.source)[:, :, None].expand(-1, -1, batch.target_out.shape[1])  # (B, V, T)
         return F.cross_entropy(
-            *flat, ignore_index=SpecialTokens().padding, label_smoothing=smoothing, reduction="sum"
+            logits, batch.target_out, ignore_index=PAD, label_smoothing=smoothing, reduction="sum"
         )
 
     def validator(self, model):
@@ -118,13 +100,6 @@ class BagOfWords(Task):
 
     @torch.no_grad()
     def predict(self, predictor, lines, *, quick=False):
-        was_training = predictor.model.training
-        scores = predictor.model.eval()(
-            pad(predictor.source.encode(lines), predictor.source.specials, end=True)
-        )
+        scores = predictor.model(pad(predictor.source.encode(lines), predictor.source.specials, end=True))
         scores[:, :4] = -torch.inf  # specials
-        predictor.model.train(was_training)
         return predictor.target.decode([[best] for best in scores.argmax(1).tolist()])
-
-    def prediction_settings(self, predictor):
-        return {}
