@@ -123,7 +123,7 @@ def load_model(path: str | Path) -> Transformer:
         raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model', each a dict")
     try:
         # first without memory: a foreign description may say any size
-        build(description, "meta").load_state_dict(weights, assign=True)
+        build(description, "meta").load_state_dict(dict(weights), assign=True)
         model = build(description)
         model.load_state_dict(weights)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:

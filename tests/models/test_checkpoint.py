@@ -91,18 +91,6 @@ def test_a_missing_file_asks_whether_the_run_is_finished(tmp_path):
         load_file(tmp_path / "best.pt")
 
 
-def test_a_list_is_no_checkpoint(tmp_path):
-    torch.save([1, 2], tmp_path / "best.pt")
-    with pytest.raises(ValueError, match="holds a list; expected a dict"):
-        load_file(tmp_path / "best.pt")
-
-
-def test_a_file_without_an_architecture_says_what_it_holds(tmp_path):
-    save_file(tmp_path / "best.pt", {"model": {}, "step": 3})
-    with pytest.raises(ValueError, match=r"holds \['model', 'step'\]"):
-        load_model(tmp_path / "best.pt")
-
-
 def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_path):
     model = make_model()
     save_file(
@@ -136,7 +124,7 @@ def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tm
 
 @pytest.mark.parametrize(
     "content",
-    [{"architecture": [], "model": {}}, {"architecture": {}, "model": 3}, {"architecture": {}, "model": {}}],
+    [[1, 2], {"model": {}}, {"architecture": [], "model": {}}, {"architecture": {}, "model": {}}],
 )
 def test_an_architecture_of_another_shape_is_one_line(tmp_path, content):
     save_file(tmp_path / "best.pt", content)

@@ -14,7 +14,6 @@ from headgates.models.cpu_kernels import (
     WIDTH,
     Dropout,
     Linear,
-    bound_caches,
     change_dropout,
     keep_mask,
     onednn_is_faster,
@@ -46,11 +45,10 @@ def test_units_are_dropped_at_the_rate_rounded_to_a_256th_and_the_expectation_is
     assert sorted(y.unique().tolist()) == [0.0, pytest.approx(1 / (1 - rounded))]
 
 
-@pytest.mark.parametrize("threshold", [26, 128, 230])
-def test_the_eight_bytes_of_a_draw_are_fair_and_independent(threshold):
+def test_the_eight_bytes_of_a_draw_are_fair_and_independent():
     torch.manual_seed(0)
-    lanes = (keep_mask(torch.Size([50_021, 8]), threshold, torch.float32) == 0).double()
-    p = threshold / 256
+    lanes = (keep_mask(torch.Size([50_021, 8]), 26, torch.float32) == 0).double()
+    p = 26 / 256
     assert ((lanes.mean(0) - p).abs() < 4 * (p * (1 - p) / len(lanes)) ** 0.5).all()
     assert float((torch.corrcoef(lanes.T) - torch.eye(8)).abs().max()) < 4 / len(lanes) ** 0.5
 
@@ -105,10 +103,10 @@ def rows_asked(monkeypatch):
 
 
 @needs_onednn
-@pytest.mark.parametrize("shape", [(16, 13), (17, 13), (3, 7, 13), (5, 1, 29, 1), (300, 64)])
+@pytest.mark.parametrize("shape", [(16, 13), (3, 7, 13), (300, 64)])
 @pytest.mark.parametrize("biased", [True, False])
 def test_products_are_those_in_double_precision(shape, biased, rows_asked):
-    x, weight, bias = random(*shape), random(31, shape[-1]), random(31) if biased else None
+    x, weight, bias = random(*shape), random(shape[-1], 31).t(), random(31) if biased else None
     expected = F.linear(x.double(), weight.double(), bias.double() if biased else None)
     with torch.inference_mode():
         found = product(x, weight, bias)
@@ -116,15 +114,7 @@ def test_products_are_those_in_double_precision(shape, biased, rows_asked):
     torch.testing.assert_close(found, expected.float())
 
 
-@needs_onednn
-def test_inputs_that_lie_apart_in_memory_are_read_as_they_are(rows_asked):
-    x, weight = random(13, 48).t(), random(31, 26).t()[:13].t()  # (48, 13), (31, 13)
-    with torch.no_grad():
-        torch.testing.assert_close(product(x, weight, None), x @ weight.t())
-    assert rows_asked == [48]
-
-
-@pytest.mark.parametrize(("shape", "outputs"), [((0, 13), 31), ((64, 13), 0), ((64, 0), 31), ((13,), 31)])
+@pytest.mark.parametrize(("shape", "outputs"), [((0, 13), 31), ((64, 0), 31), ((13,), 31)])
 def test_empty_products_and_single_vectors_have_their_shapes(shape, outputs, rows_asked):
     with torch.no_grad():
         found = product(random(*shape), random(outputs, shape[-1]), random(outputs))
@@ -136,13 +126,11 @@ class Watching(torch.Tensor):
     """A tensor that sees the operations on it."""
 
 
-@pytest.mark.parametrize("why", ["gradient", "autocast", "double", "few rows", "watched", "small"])
-def test_elsewhere_the_product_is_torch_s_own(why, rows_asked, monkeypatch):
+@pytest.mark.parametrize("why", ["gradient", "autocast", "double", "few rows", "watched"])
+def test_elsewhere_the_product_is_torch_s_own(why, rows_asked):
     layer, x = Linear(13, 31), random(LEAST_ROWS - 1 if why == "few rows" else 64, 13)
     if why == "double":
         layer, x = layer.double(), x.double()
-    if why == "small":
-        monkeypatch.setattr(cpu_kernels, "LEAST_PRODUCT", 64 * 13 * 31 + 1)
     x = x.as_subclass(Watching) if why == "watched" else x
     grad, autocast = why == "gradient", torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast")
     with torch.set_grad_enabled(grad), autocast:
@@ -180,15 +168,6 @@ def test_onednn_is_taken_where_it_was_measured_with_bounded_caches(vendor, capab
     assert {name: os.environ.get(name) for name in CACHES} == (CACHES if faster else dict.fromkeys(CACHES))
 
 
-def test_caches_are_bounded_unless_the_user_says_how_large_they_are(monkeypatch):
-    own, other = CACHES
-    monkeypatch.setenv(own, "100")
-    monkeypatch.setenv(other, "")
-    monkeypatch.delenv(other)
-    bound_caches()
-    assert (os.environ[own], os.environ[other]) == ("100", "16")
-
-
 # ---------------------------------------------------------------- top
 
 
@@ -197,21 +176,13 @@ SIZES = [1, WIDTH - 1, 3 * WIDTH, 7 * WIDTH + 1, 8000]
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("k", [1, 3, 10])
-def test_the_largest_are_the_first_of_a_sort(n, k):
-    x, k = random(5, n), min(k, n)
-    expected, places = x.sort(1, descending=True)
-    values, positions = top(x, k)
-    assert torch.equal(values, expected[:, :k])
-    assert torch.equal(positions, places[:, :k])
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_equal_numbers_come_each_from_its_own_place_and_a_single_one_is_the_first(n):
-    x, k = random(5, n).round(), min(10, n)  # some -3 to 3
-    values, positions = top(x, k)
-    assert torch.equal(values, x.sort(1, descending=True)[0][:, :k])
-    assert torch.equal(x.gather(1, positions), values)
-    assert all(len(set(row)) == k for row in positions.tolist())
+def test_the_largest_are_the_first_of_a_sort_and_equal_numbers_come_each_from_its_own_place(n, k):
+    k = min(k, n)
+    for x in (random(5, n), random(5, n).round()):  # some -3 to 3
+        values, positions = top(x, k)
+        assert torch.equal(values, x.sort(1, descending=True)[0][:, :k])
+        assert torch.equal(x.gather(1, positions), values)
+        assert all(len(set(row)) == k for row in positions.tolist())
     assert top(x, 1)[1][:, 0].tolist() == [row.index(max(row)) for row in x.tolist()]
 
 

@@ -45,16 +45,6 @@ def test_loss_and_gradients_are_those_of_the_whole_logits(smoothing, bias, token
     )
 
 
-def test_a_frozen_weight_gets_no_gradient_and_the_states_still_do():
-    hidden, weight, targets = case()
-    weight.requires_grad_(False)
-    linear_cross_entropy(hidden, weight, targets, padding=PAD, smoothing=0.1).backward()
-    assert weight.grad is None
-    torch.testing.assert_close(
-        hidden.grad, torch.autograd.grad(reference(hidden, weight, targets, 0.1), hidden)[0]
-    )
-
-
 def test_a_batch_of_padding_alone_costs_nothing():
     hidden, weight, targets = case()
     loss = linear_cross_entropy(hidden, weight, torch.full_like(targets, PAD), padding=PAD, smoothing=0.1)

@@ -141,11 +141,6 @@ def test_a_limit_of_one_token_leaves_the_end_alone(model, source):
     assert [[one.ids for one in best] for best in found] == [[[]]] * 5
 
 
-def test_a_beam_wider_than_the_vocabulary_gives_what_there_is(model, source):
-    found = beam_search(model, source, beam=1009, **LIMITS)
-    assert all(len({tuple(one.ids) for one in best}) == len(best) > 5 for best in found)
-
-
 def test_a_beam_below_one_is_refused(model, source):
     with pytest.raises(ValueError, match="at least 1, got 0"):
         beam_search(model, source, beam=0)

@@ -57,10 +57,6 @@ def test_lines_end_at_newlines_and_nowhere_else(raw, lines):
     assert list(split_lines([raw[i : i + 1] for i in range(len(raw))])) == lines
 
 
-def test_an_empty_chunk_says_that_nothing_more_is_there_yet():
-    assert list(split_lines([b"a\nb", b"", b"c\n", b""])) == ["a", None, "bc", None]
-
-
 @pytest.mark.parametrize(
     ("raw", "parts"),
     [
@@ -118,22 +114,6 @@ def test_windows_hold_all_lines_in_order_and_none_is_empty_or_too_large(most, fi
 def test_a_pause_ends_a_window_without_letting_the_next_one_grow():
     lines = ["a", None, None, "b", "c", "d", "e", "f"]
     assert list(windows(lines, most=10, first=2)) == [["a"], ["b", "c"], ["d", "e", "f"]]
-
-
-def test_no_line_is_read_ahead_of_its_window():
-    read = 0
-
-    def endless():
-        nonlocal read
-        while True:
-            read += 1
-            yield f"line {read}"
-
-    given_out = 0
-    for window in itertools.islice(windows(endless(), most=101), 9):
-        given_out += len(window)
-        assert read == given_out
-    assert len(window) == 101
 
 
 # ---------------------------------------------------------------- windows to translations
