@@ -20,5 +20,11 @@ class Distilling:
     def loss(self, task: Task, model: Any, batch: Any, *, smoothing: float) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient for the model alone."""
         self.teacher.to(batch.source.device)
-        how: Any = {"weight": self.config.weight, "temperature": self.config.temperature}
-        return task.distilled_loss(model, self.teacher, batch, smoothing=smoothing, **how)
+        return task.distilled_loss(
+            model,
+            self.teacher,
+            batch,
+            smoothing=smoothing,
+            weight=self.config.weight,
+            temperature=self.config.temperature,
+        )

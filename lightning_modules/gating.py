@@ -15,20 +15,19 @@ FOLLOWED = ("stopped", "binarised_step", "seen", "decisions", "since")  # of Gat
 
 
 def budget_of(
-    method: GateMethod, config: FitConfig, told: int | dict[str, int] | None
+    method: GateMethod, config: FitConfig, target_heads: int | dict[str, int] | None
 ) -> LambdaBudget | TargetBudget:
-    """The price of heads that a method is steered by; 0 where its gates keep a number of heads themselves.
-    told: that number."""
+    """What a method's heads cost; nothing where its gates keep `target_heads` themselves."""
     warmup = config.gates.lambda_warmup
-    if method.lagrangian and told is not None:
-        return TargetBudget(told, warmup)
+    if method.lagrangian and target_heads is not None:
+        return TargetBudget(target_heads, warmup)
     return LambdaBudget(config.lam if method.controlled_by == "lambda" else 0.0, warmup)
 
 
 class Gating:
     """Gates beside a task, for one stage. The bank is that of the model that trains.
 
-    told: the gates keep a given number of heads. at_settling: called with the bank when its gates have just
+    targeted: a number of heads is given. at_settling: called with the bank when its gates have just
     become exact, for what is to be done to the weights before they train on. `state_dict` is all that a
     resumed stage needs beside the
     bank."""
@@ -39,16 +38,11 @@ class Gating:
         budget: LambdaBudget | TargetBudget,
         *,
         epochs: int,
-        told: bool = False,
+        targeted: bool = False,
         at_settling: Callable[[GateBank], None] | None = None,
     ):
-        self.gates, self.budget, self.epochs, self.told, self.at_settling = (
-            gates,
-            budget,
-            epochs,
-            told,
-            at_settling,
-        )
+        self.gates, self.budget, self.epochs = gates, budget, epochs
+        self.targeted, self.at_settling = targeted, at_settling
         self.watch = GateWatch(budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
@@ -106,9 +100,10 @@ class Gating:
 
     def counts(self, bank: GateBank, step: int) -> bool:
         """Whether decisions that stay the same are a sign: the price is whole, the number of heads reached,
-        draws are at their last temperature, and gates that are told no number have shut some head."""
+        draws are at their last temperature, and gates without a number of heads have shut some head."""
         moving = any(gate.is_annealing for _, gate in bank.items())
-        return self.budget.is_reached(bank, step) and not moving and (self.told or bank.closed().count() > 0)
+        decided = self.targeted or bank.closed().count() > 0
+        return decided and not moving and self.budget.is_reached(bank, step)
 
     def penalty(self, bank: GateBank, *, step: int) -> Tensor | None:
         """What the loss of this optimiser step grows by, in nats per unit of the loss; None once gates stand
@@ -131,7 +126,7 @@ class Gating:
         (heads alone); with a number of heads given, the loss."""
         return (
             loss + self.budget.lam * bank.open_prob().sum()
-            if isinstance(self.budget, LambdaBudget) and not self.told
+            if isinstance(self.budget, LambdaBudget) and not self.targeted
             else loss
         )
 

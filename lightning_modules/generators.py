@@ -17,14 +17,8 @@ def seed_generators(seed: int) -> None:
 
 def generator_states(device: torch.device) -> dict[str, Any]:
     """The states of Python's, numpy's and torch's generators, and of the device's own where it has one."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    numpy = (
-        name,
-        torch.from_numpy(np.asarray(keys).astype(np.int64)),
-        int(position),
-        int(has_gauss),
-        float(gauss),
-    )
+    name, keys, *rest = np.random.get_state()
+    numpy = (name, [int(key) for key in keys], *rest)
     states = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
@@ -33,8 +27,7 @@ def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
     """Let every generator draw next what it would have drawn when `generator_states` was called. A device
     that the states do not know keeps its own: a run may go on elsewhere, if not bit by bit."""
     random.setstate(states["python"])
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

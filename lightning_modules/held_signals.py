@@ -18,7 +18,7 @@ ENDING = (
 
 class HeldSignals(pl.Callback):
     """Holds the first such signal of a training step back, for who saves the step: `heard` is its number, and
-    `let_through` gives it to the handler that was there before. A second one, and one during validation, goes
+    `re_raise` gives it to the handler that was there before. A second one, and one during validation, goes
     to that handler at once. Ignored signals stay ignored."""
 
     def __init__(self) -> None:
@@ -33,32 +33,29 @@ class HeldSignals(pl.Callback):
             if self.heard is None and not trainer.validating:
                 self.heard = signum
             else:
-                self.let_through(signum)
+                self.re_raise(signum)
 
         for signum in (getattr(signal, name) for name in ENDING if hasattr(signal, name)):
             if callable(signal.getsignal(signum)):  # ignored, or nobody's: as before
                 self.before[signum] = signal.signal(signum, hold)
 
-    def let_through(self, signum: int | None = None) -> None:
+    def re_raise(self, signum: int | None = None) -> None:
         """Let the signal that was held back, or the given one, do what it does. Raises KeyboardInterrupt
         where it ends nothing: another process of the same training heard it."""
         signum, self.heard = self.heard if signum is None else signum, None
-        self.give_back()
+        self.restore()
         if signum is not None:
             signal.raise_signal(signum)
         raise KeyboardInterrupt
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self.heard is not None:  # heard in the last step of an epoch, whose end may be minutes away
-            self.let_through()
+            self.re_raise()
 
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.give_back()
-
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        self.give_back()
-
-    def give_back(self) -> None:
+    def restore(self, *_: object) -> None:
+        """Bring the handlers back that were there before."""
         for signum, handler in self.before.items():
             signal.signal(signum, handler)
         self.before.clear()
+
+    on_train_end = on_exception = restore

@@ -15,33 +15,15 @@ from headgates.data.atomic_file import atomic_file
 from headgates.models.progress import say
 
 
-class StageNumbers(Logger):
-    """What every logger of one stage says of itself to Lightning. Hyperparameters are not logged: the run
-    folder holds config.yaml."""
-
-    def __init__(self, stage: str):
-        super().__init__()
-        self.stage = stage
-
-    @property
-    def name(self) -> str:
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        return self.stage
-
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
-        pass
-
-
-class MetricsFile(StageNumbers):
+class MetricsFile(Logger):
     """metrics.csv: one row for each logged step, with its stage. Each save rewrites the whole file; a resumed
-    run continues it."""
+    run continues it. Hyperparameters are not logged: the run folder holds config.yaml."""
+
+    name = "metrics"
 
     def __init__(self, path: str | Path, stage: str):
-        super().__init__(stage)
-        self.path = Path(path)
+        super().__init__()
+        self.path, self.stage = Path(path), stage
         self.rows: dict[int, dict[str, Any]] = {}
         self.before: list[dict[str, Any]] = []  # rows of other stages
         if self.path.is_file():
@@ -52,6 +34,13 @@ class MetricsFile(StageNumbers):
                     f"{self.path} is not what fit.py writes ({error}); remove it, and the run goes on "
                     "without it"
                 ) from error
+
+    @property
+    def version(self) -> str:
+        return self.stage
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
+        pass
 
     def read(self, stage: str) -> None:
         with self.path.open(newline="", encoding="utf-8") as file:
@@ -73,12 +62,8 @@ class MetricsFile(StageNumbers):
     @rank_zero_only
     def save(self) -> None:
         rows = [*self.before, *(self.rows[step] for step in sorted(self.rows))]
-        columns = [
-            "stage",
-            "step",
-            "epoch",
-            *sorted({name for row in rows for name in row} - {"stage", "step", "epoch"}),
-        ]
+        first = ["stage", "step", "epoch"]
+        columns = [*first, *sorted({name for row in rows for name in row}.difference(first))]
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="")
         writer.writeheader()

@@ -58,7 +58,7 @@ class StageModule(pl.LightningModule):
         # without it ignores weights
         self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
         self._last_logged = 0  # optimiser step
-        self._drawn = -1  # the optimiser step whose gates were drawn last
+        self._sampled = -1  # the optimiser step whose gates were sampled last
         self.after_batch: Callable[[], None] | None = (
             None  # called once everything of a batch is done, its logged row too
         )
@@ -124,20 +124,20 @@ class StageModule(pl.LightningModule):
         if index == 0:
             seed_generators((self.seed * 1000 + self.current_epoch) * 1000 + self.global_rank)
 
-    def draw_gates(self) -> None:
-        """One draw of the gates a step: its micro-batches, on whatever rank, have the noise of the seed and
+    def sample_gates(self) -> None:
+        """One sample of the gates a step: its micro-batches, on whatever rank, have the noise of the seed and
         the step's number."""
         seed = int(
             np.random.SeedSequence([self.seed, self.global_step]).generate_state(1)[0]
         )  # torch uses 32 bits of a seed on CPUs
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
-            self.gate_bank.sample(again=self._drawn == self.global_step)
-        self._drawn = self.global_step
+            self.gate_bank.sample(again=self._sampled == self.global_step)
+        self._sampled = self.global_step
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         if self.gating is not None:
-            self.draw_gates()
+            self.sample_gates()
         loss = self.twin[0](self.loss, batch) if self.twin else self.loss(self.model, batch)
         units = batch.target_tokens
         if not units:  # of a rank that has no batch left in this step
@@ -151,12 +151,10 @@ class StageModule(pl.LightningModule):
 
     def loss(self, model: Any, batch: Any) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
-        how = {"smoothing": self.stage.label_smoothing}
-        return (
-            self.task.loss(model, batch, **how)
-            if self.distilling is None
-            else self.distilling.loss(self.task, model, batch, **how)
-        )
+        smoothing = self.stage.label_smoothing
+        if self.distilling is None:
+            return self.task.loss(model, batch, smoothing=smoothing)
+        return self.distilling.loss(self.task, model, batch, smoothing=smoothing)
 
     def on_train_batch_end(self, *_: Any) -> None:
         # once an optimiser step: micro-batches before its last one still see the number of the step before

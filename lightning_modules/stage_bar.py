@@ -2,7 +2,6 @@
 is."""
 
 import sys
-from typing import Any
 
 import pytorch_lightning as pl
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -20,27 +19,6 @@ class StageBar(pl.Callback):
         self.label = label
         self.progress: Progress | None = None
 
-    def text(self, trainer: pl.Trainer) -> str:
-        """What stands before the bar."""
-        doing = ", validation" if trainer.validating else ""
-        return f"{self.label}, epoch {trainer.current_epoch + 1} of {trainer.max_epochs}{doing}"
-
-    def show(self, trainer: pl.Trainer, *, at_once: bool = False) -> None:
-        """Bring text and bar up to date, which is seen at the next of a few refreshes a second unless
-        `at_once`."""
-        if self.progress is not None:
-            done = (
-                trainer.fit_loop.epoch_loop.total_batch_idx + 1
-            )  # of all epochs; after a resume the epochs before it count
-            self.progress.update(
-                self.progress.task_ids[0], completed=done, description=self.text(trainer), refresh=at_once
-            )
-
-    def close(self) -> None:
-        if self.progress is not None:
-            self.progress.stop()
-            self.progress = None
-
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
@@ -52,24 +30,28 @@ class StageBar(pl.Callback):
         )
         self.progress = Progress(*columns, expand=True, transient=True, refresh_per_second=4)
         self.progress.add_task(
-            self.text(trainer), total=(trainer.max_epochs or 0) * int(trainer.num_training_batches)
+            self.label, total=(trainer.max_epochs or 0) * int(trainer.num_training_batches)
         )
         self.progress.start()
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.show(trainer, at_once=True)
+    def show(self, trainer: pl.Trainer, *_: object) -> None:
+        """Bring text and bar up to date, which is seen at the next of a few refreshes a second."""
+        if self.progress is None:
+            return
+        doing = ", validation" if trainer.validating else ""
+        self.progress.update(
+            self.progress.task_ids[0],
+            completed=trainer.fit_loop.epoch_loop.total_batch_idx + 1,  # of all epochs, also those resumed
+            description=f"{self.label}, epoch {trainer.current_epoch + 1} of {trainer.max_epochs}{doing}",
+        )
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        self.show(trainer)
+    def close(self, *_: object) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
 
-    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.show(trainer, at_once=True)
-
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.close()
-
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        self.close()
+    on_train_epoch_start = on_train_batch_end = on_validation_start = show
+    on_train_end = on_exception = close
 
 
 def stage_bar(label: str) -> list[pl.Callback]:

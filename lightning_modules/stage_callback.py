@@ -209,7 +209,7 @@ class StageCallback(Remembers, pl.Callback):
         if self.signals.heard == signal.SIGTERM:
             for watcher in self.watchers:
                 watcher.on_preempted()
-        self.signals.let_through()
+        self.signals.re_raise()
 
     def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
         if self.gating is not None:  # a stage killed after its last checkpoint trains no epoch more

@@ -200,7 +200,7 @@ def train_gates(
         config.gates,
         budget_of(method, config, target),
         epochs=config.finetune.epochs,
-        told=by_number,
+        targeted=by_number,
         at_settling=None
         if config.gates.reconstruct is None
         else partial(rewind, model, start, config.gates.reconstruct),

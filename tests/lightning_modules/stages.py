@@ -27,7 +27,9 @@ class PowerCut(Exception):
     pass
 
 
-def train(translator, data, path, *, gates=None, budget=None, told=False, stage=STAGE, resume=False, **more):
+def train(
+    translator, data, path, *, gates=None, budget=None, targeted=False, stage=STAGE, resume=False, **more
+):
     """(result, module) of a stage. more: machine, task, watchers, watch_patience, name, options of the
     gate."""
     path.mkdir(exist_ok=True)
@@ -44,7 +46,7 @@ def train(translator, data, path, *, gates=None, budget=None, told=False, stage=
     if gates is not None:
         attach(translator.model, **{"gate": "l0"} | more)
         budget = budget or LambdaBudget(0.1, gates.lambda_warmup)
-        gating = Gating(gates, budget, epochs=stage.epochs, told=told)
+        gating = Gating(gates, budget, epochs=stage.epochs, targeted=targeted)
         gating.watch.patience = patience or gating.watch.patience
     module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module)
     result = run_stage(name, module, data, RunFolder(path), machine, stage, resume=resume, **of_run)

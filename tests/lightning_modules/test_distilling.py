@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from headgates.configs.schema import DistillConfig
 from headgates.lightning_modules.distilling import Distilling
 from headgates.models.checkpoint import load_file
+from headgates.tasks.base import Task
 from headgates.tasks.classification import Classification
 from headgates.tasks.translation import Translation
 from tests.lightning_modules.stages import STAGE, train
@@ -83,6 +84,6 @@ def test_a_student_comes_nearer_to_its_teacher_which_is_neither_trained_nor_kept
     assert not any("teacher" in name for name in load_file(tmp_path / "last.pt")["state_dict"])
 
 
-def test_a_task_without_distillation_says_so(translator, teacher, batch):
+def test_a_task_without_distillation_says_so():
     with pytest.raises(ValueError, match=r"BagOfWords has no distillation; leave --distill\.weight at 0"):
-        Distilling(teacher, SOFT).loss(BagOfWords(), translator.model, batch, smoothing=0.0)
+        Task.distilled_loss(BagOfWords(), None, None, None, smoothing=0.0, weight=0.5, temperature=1.0)

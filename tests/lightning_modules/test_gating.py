@@ -8,18 +8,18 @@ import pytest
 import torch
 
 from headgates.configs.schema import GateConfig, ModelConfig
-from headgates.gates import LambdaBudget, NotANumber
+from headgates.gates import LambdaBudget
 from headgates.lightning_modules.stage import freeze_decoder
 from headgates.models.checkpoint import load_file
 from headgates.models.transformer import Transformer
 from tests.lightning_modules.stages import STAGE, rows, train
 
 PLAIN = replace(STAGE, lr=0.003, warmup_steps=3, average=0.0)
-PRICED = GateConfig(settle=0.0, lr=0.12, lambda_warmup=2)
+PENALISED = GateConfig(settle=0.0, lr=0.12, lambda_warmup=2)
 
 
-def test_a_price_on_heads_closes_some_and_the_files_say_which(translator, data, tmp_path):
-    result, module = train(translator, data, tmp_path, gates=PRICED, stage=PLAIN)
+def test_a_penalty_closes_some_heads_and_the_files_say_which(translator, data, tmp_path):
+    result, module = train(translator, data, tmp_path, gates=PENALISED, stage=PLAIN)
     bank = module.gate_bank
     assert bank.open().count() < 21
     assert result.stopped is None
@@ -74,34 +74,23 @@ def test_a_stall_is_said_once_and_does_not_stop_the_stage(translator, data, tmp_
     assert result.epochs == 5
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:torchmetrics")
-def test_a_loss_that_is_not_a_number_is_named(translator, data, tmp_path):
-    translator.model.output.weight.data[5, 3] = float("nan")
-    with pytest.raises(NotANumber, match="loss is nan"):
-        train(translator, data, tmp_path, gates=PRICED, stage=PLAIN)
-
-
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_a_frozen_decoder_leaves_encoder_source_embeddings_and_gates_to_train(
-    data, tmp_path, translator, positions
-):
+def test_a_frozen_decoder_leaves_encoder_source_embeddings_and_gates_to_train(data, tmp_path, translator):
     size = len(translator.source_vocab)
     layers = {"heads": 7, "encoder_layers": 1, "decoder_layers": 1}
-    config = ModelConfig(d_model=14, ffn=23, embeddings="separate", positions=positions, **layers)
+    config = ModelConfig(d_model=14, ffn=23, embeddings="separate", positions="learned", **layers)
     translator.model = model = Transformer(config, size, size)
     freeze_decoder(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    _, module = train(translator, data, tmp_path, gates=PRICED, stage=replace(PLAIN, epochs=1))
+    _, module = train(translator, data, tmp_path, gates=PENALISED, stage=replace(PLAIN, epochs=1))
     trained = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
     state = module.model.state_dict()
     moved = {name.split(".")[0] for name in before if not torch.equal(state[name], before[name])}
-    learned = {"source_positions"} if positions == "learned" else set()
-    assert moved == {"encoder", "source_embedding"} | learned
+    assert moved == {"encoder", "source_embedding", "source_positions"}
     assert trained == moved | {"head_gates"}
 
 
 def test_gates_that_settle_stand_still_at_0_or_1_and_the_result_is_of_their_time(translator, data, tmp_path):
-    gates, stage = replace(PRICED, settle=0.4), replace(PLAIN, epochs=5)
+    gates, stage = replace(PENALISED, settle=0.4), replace(PLAIN, epochs=5)
     result, module = train(translator, data, tmp_path, gates=gates, stage=stage)
     assert result.best_epoch >= 3
     last = load_file(tmp_path / "last.pt")

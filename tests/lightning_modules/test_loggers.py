@@ -48,38 +48,21 @@ def test_a_file_of_another_shape_is_one_line(path, content):
     assert "\n" not in str(error.value)
 
 
-def test_another_stage_keeps_the_rows_of_those_before_it(path):
-    write(path, "gates", {1: 2.0, 2: 1.5})
-    write(path, "importance:trained", {1: 3.0})
-    assert [(row["stage"], row["step"], row["val/loss"]) for row in read(path)] == [
-        ("gates", "1", "2.0"),
-        ("gates", "2", "1.5"),
-        ("importance:trained", "1", "3.0"),
-    ]
-
-
 def test_a_resumed_stage_keeps_its_earlier_rows_and_forgets_those_it_takes_again(path):
+    write(path, "before", {1: 4.0})
     write(path, "base", {10: 3.0, 20: 2.0, 30: 1.0})
     again = MetricsFile(path, "base")
     again.forget_from(21)
     again.log_metrics({"val/loss": 1.25, "val/bleu": 7.0}, 30)
     again.save()
     found = [(row["step"], row["val/loss"], row["val/bleu"]) for row in read(path)]
-    assert found == [("10", "3.0", ""), ("20", "2.0", ""), ("30", "1.25", "7.0")]
-
-
-def test_the_file_is_replaced_whole(path):
-    write(path, "base", {1: 2.0})
-    assert [each.name for each in path.parent.iterdir()] == ["metrics.csv"]
-
-
-def test_csv_alone_is_the_default(tmp_path):
-    (only,) = make_loggers("csv", tmp_path, "base")
-    assert isinstance(only, MetricsFile)
+    assert found == [("1", "4.0", ""), ("10", "3.0", ""), ("20", "2.0", ""), ("30", "1.25", "7.0")]
 
 
 def test_tensorboard_stands_beside_the_csv(tmp_path):
-    loggers = make_loggers("tensorboard", tmp_path, "gates")
+    other = MetricsFile(tmp_path / "other.csv", "base")
+    loggers = make_loggers("tensorboard", tmp_path, "gates", [other])
+    assert loggers[1] is other
     for logger in loggers:
         logger.log_metrics({"val/loss": 2.0}, 1)
         logger.save()
@@ -87,10 +70,3 @@ def test_tensorboard_stands_beside_the_csv(tmp_path):
     assert read(tmp_path / "metrics.csv")[0]["val/loss"] == "2.0"
     (events,) = (tmp_path / "tensorboard" / "gates").glob("events.out.tfevents.*")
     assert events.stat().st_size > 0
-
-
-def test_another_logger_stands_beside_the_csv(tmp_path):
-    other = MetricsFile(tmp_path / "other.csv", "base")
-    first, second = make_loggers("wandb", tmp_path, "base", [other])
-    assert first.path == tmp_path / "metrics.csv"
-    assert second is other

@@ -83,22 +83,16 @@ def smoothed(model, batch):
 
 
 def test_the_loss_is_torchs_label_smoothed_cross_entropy_per_target_token(translator, data, quiet_trainer):
-    (batch,) = cut(data.train_pairs, [17])
-    weights = dict(translator.model.named_parameters())
-    expected = dict(
-        zip(
-            weights,
-            torch.autograd.grad(smoothed(translator.model, batch), list(weights.values())),
-            strict=True,
-        )
-    )
+    (batch,), model = cut(data.train_pairs, [17]), translator.model
+    smoothed(model, batch).backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
     found = one_step(StageModule(TASK, translator, STAGE, seed=1), [batch], quiet_trainer)
-    for name in weights:
+    for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("sizes", [[5, 12], [2, 11, 4]])
-def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, data, quiet_trainer, sizes):
+def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, data, quiet_trainer):
+    sizes = [2, 11, 4]
     start = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
     whole = one_step(StageModule(TASK, translator, STAGE, seed=1), cut(data.train_pairs, [17]), quiet_trainer)
     translator.model.load_state_dict(start)
@@ -110,7 +104,7 @@ def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, d
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("sizes", [[17], [5, 12], [2, 11, 4]])
+@pytest.mark.parametrize("sizes", [[17], [2, 11, 4]])
 def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_trainer, monkeypatch, sizes):
     # without noise and at 2.5 a gate is exactly 1: cross-entropy gives it no gradient, the penalty lambda * p
     # (1 - p)

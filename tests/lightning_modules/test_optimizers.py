@@ -1,13 +1,15 @@
 """Muon beside AdamW: which weights each has, and that the two step, save and resume as one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from headgates.configs.schema import StageConfig
 from headgates.gates import attach
 from headgates.lightning_modules.optimizers import NEWTON_SCHULZ, CombinedOptimizer, make_optimizer
-from headgates.lightning_modules.stage_log import StageLog
-from headgates.workbench.protocol import make_runs
+from headgates.models.checkpoint import load_file
+from tests.lightning_modules.stages import cut_off, equal, train, untrained
 
 STAGE = StageConfig(epochs=1, optimizer="muon", lr=0.003, muon_lr=0.02, weight_decay=0.03)
 
@@ -70,21 +72,11 @@ def test_together_steps_as_the_two_alone_do_also_after_a_scheduler_changed_the_r
         assert torch.equal(ours, theirs)
 
 
-def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(configure, monkeypatch):
-    flags = ["--gate", "none", "--train.optimizer", "muon"]
-    whole = make_runs(configure(*flags, "--name", "whole", "--runs", str(configure().runs) + "-whole"))
-
-    real = StageLog.on_train_epoch_end
-
-    def cut(self, trainer, module):
-        real(self, trainer, module)
-        if trainer.current_epoch == 1:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StageLog, "on_train_epoch_end", cut)
-        with pytest.raises(KeyboardInterrupt):
-            make_runs(configure(*flags))
-    resumed = make_runs(configure(*flags, "--resume"))
-    ours, theirs = (torch.load(run / "best.pt", weights_only=True)["model"] for run in (resumed, whole))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+def test_a_resumed_stage_of_muon_is_bitwise_the_uninterrupted_one(translator, data, tmp_path, monkeypatch):
+    stage = replace(STAGE, epochs=2, bleu_sentences=0)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(untrained(translator), data, whole, stage=stage)
+    cut_off(monkeypatch, 1, 3, untrained(translator), data, cut, stage=stage)
+    train(untrained(translator), data, cut, stage=stage, resume=True)
+    ours, theirs = (load_file(path / "best.pt")["model"] for path in (cut, whole))
+    assert equal(ours, theirs)

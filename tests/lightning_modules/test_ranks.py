@@ -13,7 +13,7 @@ from tests.worlds.rank_jobs import trained
 from tests.worlds.ranks import on_ranks
 
 STAGE = StageConfig(
-    epochs=3, lr=0.01, warmup_steps=3, average=0.8, clip=0.5, bleu_sentences=5, optimizer="adamw"
+    epochs=2, lr=0.01, warmup_steps=3, average=0.8, clip=0.5, bleu_sentences=5, optimizer="adamw"
 )
 
 
@@ -21,7 +21,7 @@ def close(ours, theirs):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("gate", [None, "l0", "l0-target", "subset"])
+@pytest.mark.parametrize("gate", ["l0-target", "subset"])
 def test_two_processes_train_as_one_that_accumulates_twice_as_much(text_folder, vocab_folder, tmp_path, gate):
     where = str(text_folder), str(vocab_folder)
     one = trained(*where, str(tmp_path / "one"), gate, replace(STAGE, accumulate=2))

@@ -11,7 +11,7 @@ import torch
 
 from headgates.configs.schema import StageConfig
 from headgates.lightning_modules import module as modules
-from headgates.lightning_modules.stage import Machine, StageResult
+from headgates.lightning_modules.stage import StageResult
 from headgates.models.checkpoint import load_file, load_model, save_file
 from headgates.tasks.translation import Translation
 from headgates.workbench.folder import RunFolder
@@ -39,12 +39,11 @@ def last_step(path, name="last.pt") -> int:
     return load_file(path / name)["global_step"]
 
 
-@pytest.mark.parametrize("accumulate", [1, 3])
 def test_every_step_is_in_one_training_row_and_an_interruption_changes_none(
-    translator, data, tmp_path, monkeypatch, accumulate
+    translator, data, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(modules, "LOG_EVERY", 4 if accumulate == 1 else 2)
-    stage = replace(STAGE, accumulate=accumulate)
+    monkeypatch.setattr(modules, "LOG_EVERY", 2)
+    stage = replace(STAGE, accumulate=3)
     seen: list[tuple[float, int, int]] = []
 
     class Recording(Translation):
@@ -112,10 +111,9 @@ FOREIGN = {"run_hash": "a1", "stage": "base"}
         (lambda path: change(path, loops=None), r"last\.pt .*: it holds no loops"),
         (lambda path: change(path, ranks=[{}] * 3), "written by 3 processes, and now there are 1"),
         (lambda path: change(path, state_dict={"x": torch.zeros(3)}), "not those of the model"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-999]), "not a whole checkpoint"),
         (flip_a_bit, r"not a whole checkpoint of plain tensors \(the checksum of"),
     ],
-    ids=["another run", "another stage", "a part is missing", "ranks", "another model", "cut short", "a bit"],
+    ids=["another run", "another stage", "a part is missing", "ranks", "another model", "a bit"],
 )
 def test_a_foreign_checkpoint_is_not_resumed(translator, data, tmp_path, monkeypatch, damage, error):
     folder = RunFolder(tmp_path / "cut")
@@ -144,18 +142,12 @@ def test_the_model_is_left_with_the_best_weights_and_not_the_last_and_the_result
     assert result.tokens_per_second == pytest.approx(tokens / result.seconds)
 
 
-def test_a_stage_logs_to_tensorboard_on_request(translator, data, tmp_path):
-    train(translator, data, tmp_path, stage=replace(STAGE, epochs=1), machine=Machine(1, "32", "tensorboard"))
-    (events,) = tmp_path.glob("tensorboard/gates/events.out.tfevents.*")
-    assert events.stat().st_size > 0
-
-
 # ---------------------------------------------------------------- in the middle of an epoch
 
 
 @pytest.mark.parametrize(
     ("gates", "damage"),
-    [(None, None), (GATES, None), (GATES, "torn"), (GATES, "foreign"), (GATES, "missing")],
+    [(None, None), (GATES, "torn"), (GATES, "missing")],
 )
 def test_a_stage_goes_on_from_the_last_checkpoint_that_is_whole(
     translator, data, tmp_path, monkeypatch, gates, damage
@@ -171,7 +163,6 @@ def test_a_stage_goes_on_from_the_last_checkpoint_that_is_whole(
     assert not list(cut.glob("*.part"))
     damages = {
         "torn": flip_a_bit,
-        "foreign": lambda path: change(path, origin=FOREIGN),
         "missing": os.remove,
     }
     if damage is None:
@@ -185,14 +176,7 @@ def test_a_stage_goes_on_from_the_last_checkpoint_that_is_whole(
     assert not (cut / "last.previous.pt").exists(), "of a finished stage the last checkpoint is enough"
 
 
-def test_checkpoints_within_an_epoch_change_nothing(translator, data, tmp_path):
-    for minutes in (0, 1e-9):
-        machine = replace(MACHINE, checkpoint_minutes=minutes)
-        train(untrained(translator), data, tmp_path / str(minutes), gates=GATES, machine=machine)
-    assert same_files(tmp_path / "0", tmp_path / "1e-09")
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_waits_until_the_step_is_saved(translator, data, tmp_path, monkeypatch, signum):
     train(untrained(translator), data, tmp_path / "whole", gates=GATES)
 

@@ -5,7 +5,6 @@ import re
 import sys
 from dataclasses import replace
 
-import pytest
 import rich
 
 from tests.lightning_modules.stages import STAGE, train
@@ -31,11 +30,10 @@ def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data
     assert all("loss" in line and "bleu" in line for line in epochs)
 
 
-@pytest.mark.parametrize("width", [80, 140])
 def test_the_bar_counts_epochs_and_stages_from_one_and_is_not_cut_off(
-    translator, data, tmp_path, monkeypatch, width
+    translator, data, tmp_path, monkeypatch
 ):
-    screen = io.StringIO()
+    screen, width = io.StringIO(), 80
     console = rich.console.Console(file=screen, width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(rich, "_console", console)

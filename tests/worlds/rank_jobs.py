@@ -112,7 +112,7 @@ def trained(
         settling = partial(halve, translator.model) if gate == "l0-halved" else None
         gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.34)
         gating = Gating(
-            gates, BUDGETS[gate](), epochs=stage.epochs, told=gate == "subset", at_settling=settling
+            gates, BUDGETS[gate](), epochs=stage.epochs, targeted=gate == "subset", at_settling=settling
         )
     module = StageModule(
         TASK,
