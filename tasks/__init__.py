@@ -25,5 +25,5 @@ def task_named(name: str) -> Task:
 
 
 def task_of(config: Mapping[str, Any]) -> Task:
-    """The task of a run by its config.yaml; runs from before there were tasks translate."""
+    """The task of a run by its config.yaml."""
     return task_named(config.get("task", "translation"))

@@ -119,9 +119,9 @@ class Task(ABC):
     def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
 
-    def drawn(self, model: Any, batch: Any, generator: torch.Generator) -> Any:
-        """The batch with targets drawn from what the model says of each, so that squared gradients of its
-        loss make the true Fisher information; the batch as it is, where a task does not draw. generator: on
+    def sampled(self, model: Any, batch: Any, generator: torch.Generator) -> Any:
+        """The batch with targets sampled from what the model says of each, so that squared gradients of its
+        loss make the true Fisher information; the batch as it is, where a task does not sample. generator: on
         the CPU."""
         return batch
 

@@ -123,7 +123,7 @@ class Classification(Task):
         )
 
     @torch.no_grad()
-    def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
+    def sampled(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
         targets = sampled(model(batch.source), generator)  # (B,)
         return replace(batch, target_out=torch.cat([targets[:, None], batch.target_out[:, 1:]], dim=1))
 

@@ -132,10 +132,9 @@ class Translation(Task):
         """The decoder states (B, T, D) of every target position."""
         return model.decode(*model.encode(batch.source), batch.target_in)
 
-    def drawn(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
+    def sampled(self, model: Any, batch: Batch, generator: torch.Generator) -> Batch:
         """Each target token anew, after the given ones before it. None becomes padding, which has no loss."""
-        drawn: Batch = sampled_targets(model, batch, generator)
-        return drawn
+        return sampled_targets(model, batch, generator)
 
     def distilled_loss(
         self, model: Any, teacher: Any, batch: Batch, *, smoothing: float, weight: float, temperature: float

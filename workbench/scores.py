@@ -51,7 +51,7 @@ class ScoreRequest:
     @property
     def draw(self) -> Callable[[Any, Any, Generator], Any]:
         """(model, batch, generator) -> the batch with targets drawn from what the model says."""
-        return self.source.task.drawn
+        return self.source.task.sampled
 
     @property
     def logits(self) -> Callable[[Any, Any], tuple[Tensor, Tensor]]:

@@ -26,7 +26,7 @@ def test_a_translations_tokens_are_sampled_after_the_given_ones_and_padding_stay
     model.output.weight.zero_()  # all tokens equally likely, padding too
     padding, seen = batch.target_out == SpecialTokens().padding, []
     for seed in range(11):
-        found = Translation().drawn(model, batch, torch.Generator().manual_seed(seed))
+        found = Translation().sampled(model, batch, torch.Generator().manual_seed(seed))
         assert torch.equal(found.target_in, batch.target_in)
         assert torch.equal(found.source, batch.source)
         assert torch.equal(found.target_out == SpecialTokens().padding, padding)
