@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from headgates.configs.schema import KINDS
+from headgates.configs.systems import label
 from headgates.models.progress import Report, say
 from headgates.report.drawing import Row, column, no_rows
 from headgates.report.palette import LOOKS, look_of
@@ -155,8 +156,8 @@ def system_series(rows: Sequence[Row]) -> list[Series]:
             step = others.index(name) if name in others else -1
             shift = apart * (step // 2 + 1) * (-1 if step % 2 else 1) if step >= 0 else 0.0
             notes = [note_of(row, kinds) * (name in learned) for row in mine]
-            label = name if len(bases) == 1 else f"{name}, {base}"
-            drawn = system_points(mine, label * bool(mine), name, shift)
+            words = label(name) if len(bases) == 1 else f"{label(name)}, {base}"
+            drawn = system_points(mine, words * bool(mine), name, shift)
             points.append(replace(drawn, notes=notes, fill=fill))
         front = [row for row in rows if row["base"] == base and row["on_front"]]
         front.sort(key=lambda row: row["heads_open"])
@@ -165,9 +166,9 @@ def system_series(rows: Sequence[Row]) -> list[Series]:
     return [series for series in (*points, *fronts) if len(series.heads)]
 
 
-def system_points(rows: Sequence[Row], label: str, name: str, shift: float = 0.0) -> Series:
+def system_points(rows: Sequence[Row], words: str, name: str, shift: float = 0.0) -> Series:
     values, low, high = (column(rows, f"bleu{end}") for end in ("", "_low", "_high"))
-    return Series(label, look_of(name), column(rows, "heads_open") + shift, values, low, high)
+    return Series(words, look_of(name), column(rows, "heads_open") + shift, values, low, high)
 
 
 def note_of(row: Row, kinds: set[Any]) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from headgates.analysis.metrics import Metric
 from headgates.configs.closing import ABLATIONS, RECONSTRUCTIONS, ZERO
 from headgates.configs.schema import KINDS
+from headgates.configs.systems import label
 from headgates.models.progress import Report
 from headgates.report.bleu_heads import made_by, made_of, tell_files
 from headgates.report.compare_groups import BASES, Compared, Group, MadePoint
@@ -284,7 +285,7 @@ def method_series(name: str, groups: Sequence[Group]) -> Series:
     """A method's groups, the most heads first."""
     low, high = zip(*(group.interval for group in groups), strict=True)
     return Series(
-        name,
+        label(name),
         look_of(name),
         [group.heads for group in groups],
         [group.mean for group in groups],

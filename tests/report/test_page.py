@@ -81,7 +81,7 @@ class Opened:
         self.said: list[str] = []
         self.asked: list[str] = []
         self.tab = browser.new_page(viewport={"width": 1360, "height": 900}, **options)
-        self.tab.set_default_timeout(5000)
+        self.tab.set_default_timeout(30_000)
         self.tab.on("console", lambda message: self.said.append(message.text))
         self.tab.on("pageerror", lambda error: self.said.append(str(error)))
         self.tab.on("request", lambda request: self.asked.append(request.url))
