@@ -108,7 +108,7 @@ def test_numbers_are_labels_in_their_own_order():
 
 @pytest.mark.parametrize("place", [None, "toy", "nowhere/at/all"])
 def test_no_text_is_one_error(place):
-    with pytest.raises(DataError, match="no labelled text at .*: expected a folder"):
+    with pytest.raises(DataError, match=r"no labelled text at .*: expected a folder"):
         labelled_corpus(place)
 
 
@@ -138,7 +138,7 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
     with pytest.raises(DataError, match=r"test, example 0: its labels are hidden \(-1\)"):
         labelled_corpus("hf:own/glue:sst2")
     del splits["validation"]
-    with pytest.raises(DataError, match="has no valid text: expected .*; found test, train"):
+    with pytest.raises(DataError, match=r"has no valid text: expected .*; found test, train"):
         labelled_corpus("hf:own/glue")
 
 

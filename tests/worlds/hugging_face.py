@@ -33,13 +33,26 @@ SHAPE = {
     "dropout": 0.1,
     "init_std": 0.2,
 }
-FAIRSEQ = {
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": 2,
+
+
+def special_ids(padding: int, end: int, start: int) -> dict[str, Any]:
+    return {
+        "pad_token_id": padding,
+        "eos_token_id": end,
+        "decoder_start_token_id": start,
+        "forced_eos_token_id": end,
+    }
+
+
+FAIRSEQ = special_ids(1, 2, 2) | {"bos_token_id": 0}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # family -> its class, and of its configuration what differs
+    "bart": ("Bart", FAIRSEQ),
+    "mbart": ("MBart", FAIRSEQ | {"activation_function": "gelu"}),
+    "m2m_100": ("M2M100", FAIRSEQ | {"activation_function": "relu"}),
+    "pegasus": ("Pegasus", special_ids(0, 1, 0) | {"activation_function": "relu"}),
+    "fsmt": ("FSMT", FAIRSEQ),
 }
+KINDS |= {"mbart50": KINDS["mbart"], "nllb": KINDS["m2m_100"]}
 TWO_LANGUAGES = {
     "m2m_100": ForeignOptions(src_lang="en", tgt_lang="de"),
     "nllb": ForeignOptions(src_lang="eng_Latn", tgt_lang="deu_Latn"),
@@ -137,38 +150,14 @@ def model_of(name: str, source: int, target: int) -> Any:
 
     if name.startswith("marian"):
         padding = 2 if name == "marian-two-vocabularies" else source - 1
-        ids = {
-            "pad_token_id": padding,
-            "eos_token_id": 0,
-            "decoder_start_token_id": padding,
-            "forced_eos_token_id": 0,
-        }
-        shared = {"share_encoder_decoder_embeddings": source == target, "decoder_vocab_size": target}
-        config: Any = transformers.MarianConfig(
-            vocab_size=source, scale_embedding=True, activation_function="swish", **SHAPE, **ids, **shared
-        )
-        return transformers.MarianMTModel(config)
-    if name == "bart":
-        config = transformers.BartConfig(vocab_size=source, **SHAPE, **FAIRSEQ)
-        return transformers.BartForConditionalGeneration(config)
-    if name in ("mbart", "mbart50"):
-        config = transformers.MBartConfig(
-            vocab_size=source, scale_embedding=True, activation_function="gelu", **SHAPE, **FAIRSEQ
-        )
-        return transformers.MBartForConditionalGeneration(config)
-    if name in ("m2m_100", "nllb"):
-        config = transformers.M2M100Config(
-            vocab_size=source, scale_embedding=True, activation_function="relu", **SHAPE, **FAIRSEQ
-        )
-        return transformers.M2M100ForConditionalGeneration(config)
-    if name == "pegasus":
-        ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
-        config = transformers.PegasusConfig(
-            vocab_size=source, scale_embedding=True, activation_function="relu", **SHAPE, **ids
-        )
-        return transformers.PegasusForConditionalGeneration(config)
+        kind, options = "Marian", special_ids(padding, 0, padding) | {"activation_function": "swish"}
+        options |= {"share_encoder_decoder_embeddings": source == target, "decoder_vocab_size": target}
+    else:
+        kind, options = KINDS[name]
     sizes = {"langs": ["en", "de"], "src_vocab_size": source, "tgt_vocab_size": target}
-    return transformers.FSMTForConditionalGeneration(transformers.FSMTConfig(**sizes, **SHAPE, **FAIRSEQ))
+    sizes = sizes if name == "fsmt" else {"vocab_size": source, "scale_embedding": name != "bart"}
+    config = getattr(transformers, f"{kind}Config")(**SHAPE, **sizes, **options)
+    return transformers.AutoModelForSeq2SeqLM.from_config(config)
 
 
 @pytest.fixture(scope="session")

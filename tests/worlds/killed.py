@@ -11,8 +11,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,7 @@ class Moments:
         if self.seen == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    @contextmanager
-    def counted(self) -> Iterator[None]:
+    def count(self) -> None:
         """Count from here on. For a process of its own: nothing is put back."""
         import torch
 
@@ -61,7 +59,6 @@ class Moments:
         os.replace, torch.save = replace_counted, save_in_halves
         for name in ("training_step", "validation_step"):
             setattr(StageModule, name, self.before(getattr(StageModule, name)))
-        yield
 
     def before(self, step: Any) -> Any:
         def counted(*rest: Any) -> Any:
@@ -82,8 +79,8 @@ def fit(flags: Sequence[str], deadly: int, count: Any) -> None:
 
     torch.set_num_threads(1)
     moments = Moments(deadly)
-    with moments.counted():
-        make_runs(read(FitConfig, list(flags)))
+    moments.count()
+    make_runs(read(FitConfig, list(flags)))
     count.value = moments.seen
 
 

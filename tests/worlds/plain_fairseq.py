@@ -53,45 +53,31 @@ class PlainFairseq:
         return self.norm(x, f"{stack}.layernorm_embedding") if self.args.layernorm_embedding else x
 
     def stack(self, stack: str, x: Tensor, memory: Tensor | None) -> Tensor:
-        pre, heads = (
-            getattr(self.args, f"{stack}_normalize_before"),
-            getattr(self.args, f"{stack}_attention_heads"),
-        )
-        for number in range(getattr(self.args, f"{stack}_layers")):
-            layer = f"{stack}.layers.{number}"
-            parts = [("self_attn", "self_attn_layer_norm"), ("fc", "final_layer_norm")]
-            if memory is not None:
-                parts.insert(1, ("encoder_attn", "encoder_attn_layer_norm"))
-            for part, norm in parts:
-                h = self.norm(x, f"{layer}.{norm}") if pre else x
-                if part == "fc":
-                    y = self.linear(
-                        ACTIVATIONS[self.args.activation_fn](self.linear(h, f"{layer}.fc1")), f"{layer}.fc2"
-                    )
+        names = ("normalize_before", "attention_heads", "layers")
+        pre, heads, layers = (getattr(self.args, f"{stack}_{name}") for name in names)
+        for layer in (f"{stack}.layers.{number}" for number in range(layers)):
+            parts = ["self_attn", "encoder_attn"] if memory is not None else ["self_attn"]
+            for part in [*parts, "final"]:
+                norm = f"{layer}.{part}_layer_norm"
+                h = self.norm(x, norm) if pre else x
+                if part == "final":
+                    activation = ACTIVATIONS[self.args.activation_fn]
+                    y = self.linear(activation(self.linear(h, f"{layer}.fc1")), f"{layer}.fc2")
                 else:
-                    seen = h if part == "self_attn" else memory
-                    y = self.attend(
-                        h, seen, f"{layer}.{part}", heads, causal=part == "self_attn" and memory is not None
-                    )
-                x = x + y if pre else self.norm(x + y, f"{layer}.{norm}")
+                    own = part == "self_attn"
+                    causal = own and memory is not None
+                    y = self.attend(h, h if own else memory, f"{layer}.{part}", heads, causal=causal)
+                x = x + y if pre else self.norm(x + y, norm)
         late = float(self.weights[f"{stack}.version"][0]) >= (2 if stack == "encoder" else 3)
         return self.norm(x, f"{stack}.layer_norm") if pre and late else x
 
     def attend(self, x: Tensor, seen: Tensor, name: str, heads: int, *, causal: bool) -> Tensor:
-        width = x.shape[1] // heads
         q, k, v = (
-            self.linear(x, f"{name}.q_proj"),
-            self.linear(seen, f"{name}.k_proj"),
-            self.linear(seen, f"{name}.v_proj"),
-        )
-        out = []
-        for head in range(heads):
-            own = slice(head * width, (head + 1) * width)
-            scores = (q[:, own] * width**-0.5) @ k[:, own].T
-            if causal:
-                scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
-            out.append(scores.softmax(-1) @ v[:, own])
-        return self.linear(torch.cat(out, dim=1), f"{name}.out_proj")
+            self.linear(each, f"{name}.{letter}_proj").unflatten(1, (heads, -1)).transpose(0, 1)
+            for letter, each in (("q", x), ("k", seen), ("v", seen))
+        )  # (H, T, K)
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return self.linear(z.transpose(0, 1).flatten(1), f"{name}.out_proj")
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
@@ -102,7 +88,14 @@ class PlainFairseq:
         )
 
 
-DEFAULTS = {
+FLAGS = (
+    "no_scale_embedding",
+    "layernorm_embedding",
+    "share_all_embeddings",
+    "share_decoder_input_output_embed",
+)
+OF_STACK = {"attention_heads": 3, "ffn_embed_dim": 13, "normalize_before": False, "learned_pos": False}
+DEFAULTS: dict[str, Any] = {
     "arch": "transformer",
     "task": "translation",
     "source_lang": "en",
@@ -110,21 +103,11 @@ DEFAULTS = {
     "activation_fn": "relu",
     "encoder_layers": 1,
     "decoder_layers": 2,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 3,
-    "encoder_ffn_embed_dim": 13,
-    "decoder_ffn_embed_dim": 13,
-    "encoder_normalize_before": False,
-    "decoder_normalize_before": False,
-    "encoder_learned_pos": False,
-    "decoder_learned_pos": False,
-    "no_scale_embedding": False,
-    "layernorm_embedding": False,
-    "share_all_embeddings": False,
-    "share_decoder_input_output_embed": False,
     "dropout": 0.1,
     "max_source_positions": 31,
     "max_target_positions": 31,
+    **dict.fromkeys(FLAGS, False),
+    **{f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in OF_STACK.items()},
 }
 
 
