@@ -28,8 +28,9 @@ Attention weights are one-hot or uniform to 1e-6.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +53,8 @@ CLASS = {entry[0]: int(entry[2]) for entry in ENTRIES if len(entry) > 2}
 SPECIALS = 4
 ID = {word: SPECIALS + i for i, word in enumerate(WORDS)}
 SOURCE_VOCAB = SPECIALS + len(WORDS)  # 23
-COUNTS = [0] * SPECIALS + [
-    101 - 5 * i for i in range(len(WORDS))
-]  # of each source id in an imagined training text; all differ
+# of each source id in an imagined training text; all differ
+COUNTS = [0] * SPECIALS + [101 - 5 * i for i in range(len(WORDS))]
 LONGEST = 18  # source words
 
 ROLES = ("PREV", "NEXT", "SUBJ", "RARE")
@@ -66,30 +66,22 @@ HEADS: dict[str, list[tuple[str, int]]] = {  # what a head does -> its site and 
     "subject": [("encoder.1.enc-self", 2)],
     "rare": [("encoder.0.enc-self", 1)],
     "aligned": [("decoder.0.cross", 0)],
-    "noise": [
-        ("encoder.0.enc-self", 2),
-        ("encoder.1.enc-self", 0),
-        ("decoder.0.dec-self", 1),
-        ("decoder.0.cross", 1),
-    ],
 }
 SITES = {"encoder.0.enc-self": 3, "encoder.1.enc-self": 3, "decoder.0.dec-self": 2, "decoder.0.cross": 2}
+PLACES = [(site, head) for site, heads in SITES.items() for head in range(heads)]
+BUSY = {place for places in HEADS.values() for place in places}
+HEADS["noise"] = [place for place in PLACES if place not in BUSY]
 
 
-@dataclass(frozen=True)
-class PlantedPair:
+class PlantedPair(NamedTuple):
     """A sentence and its translation; every word is one piece."""
 
-    words: tuple[str, ...]
-    heads: tuple[int, ...]  # of each word, 1-based, 0 for the root
-    labels: tuple[str, ...]  # ROOT, conj, nsubj, dobj, det, amod, advmod
-    source: tuple[int, ...]  # ids without the end of sentence
-    target: tuple[int, ...]
-    links: tuple[tuple[int, int], ...]  # (source, target), 0-based
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
+    words: list[str]
+    heads: list[int]  # of each word, 1-based, 0 for the root
+    labels: list[str]  # ROOT, conj, nsubj, dobj, det, amod, advmod
+    source: list[int]  # ids without the end of sentence
+    target: list[int]
+    links: list[tuple[int, int]]  # (source, target), 0-based
 
 
 def planted_pairs(count: int = 101, seed: int = 0) -> list[PlantedPair]:
@@ -99,57 +91,52 @@ def planted_pairs(count: int = 101, seed: int = 0) -> list[PlantedPair]:
 
 
 def draw(rng: Random) -> PlantedPair:
-    of_type = {kind: [word for word in WORDS if TYPE[word] == kind] for kind in ("det", "adj", "adv")}
-    classes = rng.sample(
-        range(3), 3
-    )  # of the first subject, of the second, and of objects: none is a subject's
+    # classes of the first subject, of the second, and of objects: none is a subject's
+    classes = rng.sample(range(3), 3)
     words: list[str] = []
     heads: list[int] = []
     labels: list[str] = []
 
-    def add(word: str, label: str, head: int) -> int:
-        """The word's number, from 1."""
-        words.append(word)
+    def add(kind: str, label: str, number: int | None = None) -> int:
+        """The number, from 1, of a new word of this type and class; its head is set later."""
+        words.append(rng.choice([word for word in WORDS if TYPE[word] == kind and CLASS.get(word) == number]))
         labels.append(label)
-        heads.append(head)
+        heads.append(0)
         return len(words)
 
-    def phrase(number: int, label: str, head: int) -> int:
-        dependents = [add(rng.choice(of_type["det"]), "det", 0)]
+    def attach(first: int, head: int) -> None:
+        """Make the words from `first` on that have no head dependents of `head`."""
+        for i in range(first, len(words) + 1):
+            heads[i - 1] = heads[i - 1] or (head if i != head else 0)
+
+    def phrase(number: int, label: str) -> None:
+        first = add("det", "det")
         if rng.random() < 0.5:
-            dependents.append(add(rng.choice(of_type["adj"]), "amod", 0))
-        noun = add(
-            rng.choice([word for word in WORDS if TYPE[word] == "noun" and CLASS[word] == number]),
-            label,
-            head,
-        )
-        for dependent in dependents:
-            heads[dependent - 1] = noun
-        return noun
+            add("adj", "amod")
+        attach(first, add("noun", label, number))
 
     root = 0
     for number in classes[: rng.choice([1, 2])]:
-        before = [phrase(number, "nsubj", 0)]
-        before += [add(rng.choice(of_type["adv"]), "advmod", 0) for _ in range(rng.choice([0, 1, 2]))]
-        verbs = [word for word in WORDS if TYPE[word] == "verb" and CLASS[word] == number]
-        verb = add(rng.choice(verbs), "conj" if root else "ROOT", root)
-        root = root or verb
-        for dependent in before:
-            heads[dependent - 1] = verb
-        phrase(classes[2], "dobj", verb)
+        first = len(words) + 1
+        phrase(number, "nsubj")
+        for _ in range(rng.choice([0, 1, 2])):
+            add("adv", "advmod")
+        verb = add("verb", "conj" if root else "ROOT", number)
+        phrase(classes[2], "dobj")
+        heads[verb - 1], root = root, root or verb
+        attach(first, verb)
+    heads[root - 1] = 0
     source = [ID[word] for word in words]
     target = translate(words, heads, labels, source)
-    links = tuple((t // 2, t) for t in range(len(target)))
-    return PlantedPair(tuple(words), tuple(heads), tuple(labels), tuple(source), tuple(target), links)
+    return PlantedPair(words, heads, labels, source, target, [(t // 2, t) for t in range(len(target))])
 
 
 def translate(
     words: Sequence[str], heads: Sequence[int], labels: Sequence[str], source: list[int]
 ) -> list[int]:
     """The target ids, without the end of sentence."""
-    subject = {
-        heads[i]: source[i] for i, label in enumerate(labels) if label == "nsubj"
-    }  # the verb's number -> its subject
+    # the verb's number -> its subject
+    subject = {heads[i]: source[i] for i, label in enumerate(labels) if label == "nsubj"}
     rarest = min(source, key=lambda token: COUNTS[token])
     target = []
     for i, word in enumerate(words):
@@ -175,30 +162,21 @@ def planted_batches(pairs: Sequence[PlantedPair], size: int = 13) -> list[Batch]
 
 def true_heads(*roles: str) -> HeadMap:
     """True at the heads that do one of these things."""
-    rows = {
-        HeadSite.parse(name, heads): torch.zeros(heads, dtype=torch.bool) for name, heads in SITES.items()
-    }
-    for role in roles:
-        for name, head in HEADS[role]:
-            rows[HeadSite.parse(name, SITES[name])][head] = True
-    return HeadMap(rows)
+    true = [place for role in roles for place in HEADS[role]]
+    return HeadMap(
+        {
+            HeadSite.parse(name, heads): torch.tensor([(name, head) in true for head in range(heads)])
+            for name, heads in SITES.items()
+        }
+    )
 
 
 POSITIONS = 2 * LONGEST + 1
-PARTS = {
-    "token": SOURCE_VOCAB,
-    "position": POSITIONS,
-    "prev": 23,
-    "next": 23,
-    "subj": 23,
-    "rare": 23,
-    "noise": 23,
-    "ballast": 2,
-}
-FIRST = dict(
-    zip(PARTS, torch.tensor([0, *PARTS.values()]).cumsum(0).tolist(), strict=False)
-)  # the first coordinate of each part
 CARRIED = ("token", "prev", "next", "subj", "rare")  # what the aligned head hands over
+PARTS = {"token": SOURCE_VOCAB, "position": POSITIONS}
+PARTS |= dict.fromkeys((*CARRIED[1:], "noise"), SOURCE_VOCAB) | {"ballast": 2}
+# the first coordinate of each part
+FIRST = dict(zip(PARTS, accumulate([0, *PARTS.values()]), strict=False))
 WIDTH = sum(PARTS[part] for part in CARRIED)  # of a head, 115
 D_MODEL = 3 * WIDTH  # more than the parts need; the rest stays 0
 EMPTY = D_MODEL - 1  # a coordinate that is always 0
@@ -216,9 +194,8 @@ def planted_model() -> Transformer:
         d_model=D_MODEL, ffn=1, heads=3, encoder_layers=2, decoder_layers=1, norm="pre", positions="learned", max_positions=POSITIONS,
         embeddings="separate", dropout=0.0,
     )  # fmt: skip
-    model = Transformer(
-        config, SOURCE_VOCAB, TARGET_VOCAB, {name: heads for name, heads in SITES.items() if heads != 3}
-    ).eval()
+    fewer = {name: heads for name, heads in SITES.items() if heads != 3}
+    model = Transformer(config, SOURCE_VOCAB, TARGET_VOCAB, fewer).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:
