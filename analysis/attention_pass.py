@@ -164,10 +164,10 @@ def recorded(model: Any, batch: Any, modules: Mapping[HeadSite, nn.Module]) -> d
         return None
 
     def keep(site: HeadSite, _: nn.Module, __: Any, output: Any) -> None:
-        # after what may be a position bias of the same shape
-        for each in output if isinstance(output, tuple) else ():
-            if isinstance(each, Tensor) and each.dim() == 4 and each.shape[1] == site.heads:
-                found[site] = each
+        # the last, as T5 gives a position bias of the same shape before them; None where they were not kept
+        weights = output[-1] if isinstance(output, tuple) else None
+        if weights is not None and weights.dim() == 4 and weights.shape[1] == site.heads:
+            found[site] = weights
 
     handles = [module.register_forward_pre_hook(ask, with_kwargs=True) for module in modules.values()]
     handles += [module.register_forward_hook(partial(keep, site)) for site, module in modules.items()]

@@ -304,14 +304,14 @@ def check_labels(labels: Sequence[str], trees: Iterable[Tree]) -> None:
 
 
 def bootstrap(sums: np.ndarray, heads: int, *, samples: int, seed: int) -> np.ndarray:
-    """Return the 2.5% and 97.5% quantiles (2, H) of accuracy - baseline over samples of N sentences drawn
+    """Return the 2.5% and 97.5% quantiles (2, H) of accuracy - baseline over samples of N sentences
     with replacement.
 
     sums (N, H + O + 1): a sentence's right answers of each head, its arcs at each offset, its queries. The
     best offset is found anew in each sample, as it was in the whole."""
     gains = []
     for counts in resample_chunks(len(sums), samples, seed):
-        drawn = counts @ sums
-        arcs = drawn[:, heads:-1]
-        gains.append(drawn[:, :heads] / drawn[:, -1:] - (arcs.max(axis=1) / arcs.sum(axis=1))[:, None])
+        totals = counts @ sums
+        arcs = totals[:, heads:-1]
+        gains.append(totals[:, :heads] / totals[:, -1:] - (arcs.max(axis=1) / arcs.sum(axis=1))[:, None])
     return np.quantile(np.concatenate(gains), [0.025, 0.975], axis=0)

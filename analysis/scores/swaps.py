@@ -1,7 +1,7 @@
 """Swaps after an order has chosen: a closed head and an open one change places where the loss itself says so.
 
 An order looks at the heads before any is closed, or at each site alone. Here the model runs with the choice,
-W_O at every site refitted to the heads that are left (W_S = Y G_S^-1 on the dense model's outputs, as in
+W_O at every site refitted to the heads that are left (W_S = Y G_S^-1 on the unpruned model's outputs, as in
 obs.py), and says its loss on sentences that the refit has not seen: first with each single head the other way
 round, then with the swaps that these losses put first, each kept where the loss falls. Letters: H heads, K
 head width, D model width, S the heads that stay.

@@ -198,7 +198,8 @@ def test_attention_of_torchs_own_is_observed_and_what_has_none_is_named():
     assert positions.best().share.heads_total == 6
     with pytest.raises(ValueError, match="expected input_ids, the batch has"):
         shown(model, [{"pixels": torch.ones(2)}])
-    flash = BY_NAME["BERT"].model()
-    flash.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match=r"encoder\.0\.enc-self: .* attn_implementation='eager'"):
-        shown(flash, [batch])
+    for name in ("BERT", "T5"):
+        fused = BY_NAME[name].model()
+        fused.set_attn_implementation("sdpa")
+        with pytest.raises(ValueError, match=r"encoder\.0\.enc-self: .* attn_implementation='eager'"):
+            shown(fused, [batch | {"labels": batch["input_ids"]}])
