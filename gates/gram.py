@@ -49,6 +49,12 @@ class Gram:
         both.yy, both.positions = self.yy + other.yy, self.positions + other.positions
         return both
 
+    def without_ones(self) -> "Gram":
+        """The sums without the last column of X."""
+        less = Gram(self.xy.shape[0] - 1, self.xy.shape[1], self.xx.device)
+        less.xx, less.xy, less.yy, less.positions = self.xx[:-1, :-1], self.xy[:-1], self.yy, self.positions
+        return less
+
     def summed(self, ranks: Ranks) -> "Gram":
         """The sums of all ranks."""
         whole = Gram(self.xy.shape[0], self.xy.shape[1], self.xx.device)

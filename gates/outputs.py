@@ -61,19 +61,20 @@ class Output:
         )
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """The columns of X, with one of ones, and those of Y."""
+        return int(self.kept_inputs.sum()) + 1, len(self.weight)
+
+    @property
     def parameters(self) -> list[nn.Parameter]:
         """All that a refit changes."""
         return [*self.out.parameters(), *([] if self.mixer is None else self.mixer.values.parameters())]
 
-    def with_ones(self, z: Tensor) -> Tensor:
-        """z (N, P) in float64, with a last column of ones where there is a bias."""
-        z = z.double()
-        return z if self.bias is None else torch.cat([z, z.new_ones(len(z), 1)], 1)
-
-    def old(self, kept: Tensor) -> Tensor:
-        """[W_O b]^T (P, D) of the kept columns, in float64."""
-        weight = self.weight[:, kept].double()
-        return weight.T if self.bias is None else torch.cat([weight, self.bias.double()[:, None]], 1).T
+    def old(self) -> Tensor:
+        """[W_O b]^T (P, D) of the kept columns, in float64; b is 0 where there is none."""
+        weight = self.weight[:, self.kept].double()
+        bias = weight.new_zeros(len(weight)) if self.bias is None else self.bias.double()
+        return torch.cat([weight, bias[:, None]], 1).T
 
     def close(self) -> None:
         """Zero the columns of the closed heads."""

@@ -16,8 +16,9 @@ given, the feed-forward parts are sites too, the last linear layer in the place 
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,12 +26,15 @@ import torch
 from torch import Tensor, nn
 
 from .attach_modes import check_ungated
+from .evaluation_mode import evaluation_mode
 from .headmap import HeadSite
 from .rules import rule_of
 from .site_rule import SiteRule, projection, sizes_of
 from .sites import find_sites
 
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
+# (model, site, batch) -> (B, L) bool: query positions that are not padding
+Positions = Callable[[Any, HeadSite, Any], Tensor]
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.)")  # the path of the outermost numbered module
 
 
@@ -117,15 +121,14 @@ class SiteWalk:
     def __enter__(self) -> "SiteWalk":
         self.place = tempfile.TemporaryDirectory(prefix="headgates-")
         self.folder = Path(self.place.name)
-        self.modes = {module: module.training for module in self.modules.values()}
-        self.model.eval()
+        self.evaluation = evaluation_mode(self.model)
+        self.evaluation.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         for module in list(self.replaced):
             self.restore(module)
-        for module, mode in self.modes.items():
-            module.training = mode
+        self.evaluation.__exit__(None, None, None)
         self.place.cleanup()
 
     def order(self, batch: Any) -> list[HeadSite]:
@@ -291,16 +294,6 @@ def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     return {site: module for site, module in find_sites(model).items() if site.heads}
 
 
-def run(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
-    """One forward pass in evaluation mode; then the hooks are gone and the modes as before."""
-    training = {module: module.training for module in model.modules()}
-    try:
-        one_pass(model.eval(), batch, forward, handles)
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-
-
 def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
     """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone."""
     try:
@@ -325,11 +318,6 @@ def stack_of(layer: str) -> str:
     return layer.rpartition(".")[0] or "model"
 
 
-Positions = Callable[
-    [Any, HeadSite, Any], Tensor
-]  # (model, site, batch) -> (B, L) bool: query positions that are not padding
-
-
 def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
     """(N, width): the positions of tensor (B, L, width), or of (L, B, width) as the attention's rule says,
     that `where` (B, L) names."""
@@ -343,3 +331,29 @@ def rows_of(tensor: Tensor, rule: SiteRule, where: Tensor | None) -> Tensor:
             f"{tuple(tensor.shape[:-1])} positions"
         )
     return tensor[where.to(tensor.device)]
+
+
+def site_inputs(
+    model: nn.Module,
+    batches: Iterable[Any],
+    forward: Forward,
+    sites: Mapping[HeadSite, nn.Module],
+    positions: Positions | None,
+) -> Iterator[tuple[HeadSite, Tensor]]:
+    """The inputs of W_O (N, H * K) at the positions of one batch after the other, by forward passes in
+    evaluation mode."""
+    for batch in batches if sites else ():
+        found: dict[HeadSite, Tensor] = {}
+
+        def take(_: nn.Module, inputs: Any, *, site: HeadSite, found: dict[HeadSite, Tensor] = found) -> None:
+            found[site] = inputs[0].detach()
+
+        handles = [
+            projection(module, rule_of(module).out).register_forward_pre_hook(partial(take, site=site))
+            for site, module in sites.items()
+        ]
+        with evaluation_mode(model):
+            one_pass(model, batch, forward, handles)
+        for site, z in found.items():
+            where = None if positions is None else positions(model, site, batch)
+            yield site, rows_of(z, rule_of(sites[site]), where)

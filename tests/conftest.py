@@ -30,7 +30,6 @@ SLOW_FILES = {
     "test_toy_corpus.py",
     "test_examples.py",
     "test_families.py",
-    "test_reconstruct_models.py",
     "test_removed.py",
     "test_ablated_search.py",
 }

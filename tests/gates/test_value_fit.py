@@ -46,8 +46,7 @@ def test_heads_as_wide_as_their_inputs_are_ridge_regression(ridge):
     np.testing.assert_allclose(products(*found).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("ridge", [0.0, 1e-4, 0.1])
+@pytest.mark.parametrize(("seed", "ridge"), [(0, 0.0), (1, 1e-4), (2, 0.1)])
 def test_no_sweep_raises_what_is_minimised(seed, ridge):
     x, y, _ = planted(seed, noise=2.0)
     old = planted(seed + 50)[2]
@@ -61,7 +60,7 @@ def test_no_sweep_raises_what_is_minimised(seed, ridge):
 def test_the_end_is_a_point_without_slope():
     x, y, _ = planted(3, noise=2.0)
     old = planted(4)[2]
-    found = [each.requires_grad_() for each in value_fit(gram_of(x, y), *old, 1e-3, sweeps=3000)]
+    found = [each.requires_grad_() for each in value_fit(gram_of(x, y), *old, 1e-3, sweeps=1500)]
     objective(x, y, found, old, 1e-3).backward()
     start = [each.clone().requires_grad_() for each in old]
     objective(x, y, start, old, 1e-3).backward()
