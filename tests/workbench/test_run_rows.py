@@ -2,8 +2,6 @@
 cannot be compared."""
 
 import hashlib
-import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -206,10 +204,6 @@ def test_the_front_of_learned_gates_leaves_out_what_other_systems_can(sweep):
     assert values(table, "on_front_all", system="base-continued") == [0]  # 33.0 with fewer
 
 
-def test_systems_that_equal_another_are_kept_and_say_so(sweep):
-    assert values(rows(find_runs(sweep)), "same_as", system="importance") == ["base", None, None]
-
-
 def test_each_base_has_a_front_of_its_own(sweep):
     worse = [measured("base", 0, 10.0), measured("l0", 2, 9.0)]
     write(sweep, "toy-none-s2", worse[:1], seed=2)
@@ -340,23 +334,3 @@ def test_a_later_method_has_its_rows_and_its_front_without_an_edit(sweep):
     assert values(table, "learned", system="exact-k") == [1]
     assert values(table, "on_front", system="exact-k") == [1]
     assert values(table, "learned", system="base-continued") == [0]
-
-
-def test_the_table_of_recorded_runs_has_their_numbers_and_front(tmp_path):
-    """The files of results/, which fit.py wrote; the front against every point held beside every other."""
-    recorded = Path(__file__).resolve().parents[2] / "results" / "multi30k-en-de"
-    points = set()
-    for path in recorded.glob("*-l0-*.json"):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        lam = float(path.stem.split("-l0-")[1].removesuffix("-s1"))
-        points |= {
-            (row["heads_open"], row["bleu"]) for row in result["rows"] if row["system"] in ("base", "l0")
-        }
-        write(tmp_path, path.stem, result.pop("rows"), lam=lam, base="multi30k-en-de-none-s1", **result)
-    assert len(points) == 5  # four lambdas and the base
-    table = rows(find_runs(tmp_path))
-    assert {(row["heads_open"], row["bleu"]) for row in table if row["system"] in ("base", "l0")} == points
-    beaten = {
-        (h, b) for h, b in points for other in points if other != (h, b) and other[0] <= h and other[1] >= b
-    }
-    assert {(row["heads_open"], row["bleu"]) for row in table if row["on_front"]} == points - beaten

@@ -11,11 +11,9 @@ from headgates.analysis.scores.importance import importance
 from headgates.analysis.scores.random_score import random_score
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.analysis.significance import score
-from headgates.configs import prune as settings
 from headgates.configs.prune import PruneConfig
-from headgates.configs.registry import imported
 from headgates.configs.scores import SCORES
-from headgates.gates import KINDS, HeadMap, HeadSite, find_sites
+from headgates.gates import HeadMap, HeadSite, find_sites
 from headgates.workbench.curve import score_request
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import (
@@ -47,16 +45,6 @@ def request_(dense) -> ScoreRequest:
 
 
 # ---------------------------------------------------------------- the table
-
-
-def test_the_command_line_has_the_scores_of_the_table():
-    assert list(SCORES) == settings.ORDERS
-    assert {name for name, one in SCORES.items() if one.from_gradients} == settings.USES_GRADIENT
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_every_score_names_a_function_that_is_there(name):
-    assert callable(imported(SCORES[name].function))
 
 
 # ---------------------------------------------------------------- how many
@@ -175,13 +163,6 @@ def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
     assert head_scores("random", replace(request_, seed=4)) != random_score(model, seed=3)
 
 
-def test_random_scores_lie_between_0_and_1(dense):
-    for seed in (1, 2, 3):
-        flat = random_score(dense.translator.model, seed=seed).flat()
-        assert (flat < 1).all()
-        assert (flat >= 0).all()
-
-
 def test_the_absolute_value_and_the_number_of_pairs_reach_the_gradient(dense, request_):
     model = dense.translator.model
     found = head_scores("importance", replace(request_, absolute="token", sentences=7))
@@ -234,15 +215,6 @@ def test_the_ablation_score_is_the_validation_bleu_lost_without_the_head(dense, 
 # ---------------------------------------------------------------- files
 
 
-def test_kept_scores_are_read_without_a_pass_and_computed_again_when_fresh(dense, request_, monkeypatch):
-    found = head_scores("importance", request_)
-    with monkeypatch.context() as patch:
-        patch.setattr("headgates.analysis.scores.importance.importance", None)
-        assert head_scores("importance", request_) == head_scores("reverse", request_) == found
-        with pytest.raises(TypeError):
-            head_scores("importance", replace(request_, fresh=True))
-
-
 def test_kept_scores_of_another_model_are_refused(dense, request_):
     found = head_scores("importance", request_)
     other = HeadMap({site: row for site, row in found.items() if site.kind != "cross"})
@@ -253,15 +225,6 @@ def test_kept_scores_of_another_model_are_refused(dense, request_):
         match=r"scores/importance\.json .*: it has no scores of the \d heads of decoder\.0\.cross; .*--fresh",
     ):
         head_scores("importance", request_)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in SCORES if name != "ablation"]
-)  # whose file names its kinds
-def test_scores_that_one_kind_was_pruned_by_serve_all_kinds_later(dense, name):
-    """Without the kinds in its name, a file must hold the heads of all."""
-    head_scores(name, score_request(dense, PruneConfig("run", kinds=["cross"]), 3, quiet))
-    assert set(head_scores(name, score_request(dense, PruneConfig("run"), 3, quiet)).by_kind()) == set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -297,16 +260,6 @@ def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, c
     config = PruneConfig("run", by=["importance"], **changes)
     dense.valid = dense.source.lines("valid", config.valid_sentences)
     assert score_file(name, score_request(dense, config, config.seed, quiet)) == file
-
-
-def test_the_beam_is_in_the_file_of_what_outputs_say_alone(make_dense):
-    dense = make_dense(beam=5)
-    request = ScoreRequest(dense.source, valid=dense.valid)
-    assert [score_file(name, request) for name in ("ablation", "importance", "weight-norm")] == [
-        "ablation-beam5",
-        "importance",
-        "weight-norm",
-    ]
 
 
 def test_all_kinds_are_no_part_of_a_name():

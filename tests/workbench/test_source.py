@@ -99,20 +99,6 @@ def test_a_changed_vocabulary_is_found_when_the_run_is_opened(run, name):
         open_source(run.path)
 
 
-def test_a_run_from_before_digests_were_recorded_opens(run):
-    run.write_json(
-        "systems.json", {name: {**system, "sha256": None} for name, system in run.systems().items()}
-    )
-    assert open_source(run.path).system == "l0"
-    systems = run.systems()
-    for system in systems.values():
-        del system["sha256"]
-    run.write_json("systems.json", systems)
-    with (run / "best.pt").open("ab") as file:
-        file.write(b"\0")
-    assert open_source(run.path).system == "l0"
-
-
 def test_an_unknown_system_names_the_nearest(run):
     with pytest.raises(ValueError, match=r"has no system 'bse' \(did you mean 'base'\?\); it has base, l0"):
         open_source(run.path, "bse")

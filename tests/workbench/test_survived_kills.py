@@ -18,7 +18,7 @@ RUNS = {
     "curve": "--gate subset --curve 9,4 --max-drop 100 --systems base",
     "from scratch": "--lambda 0.1 --train.optimizer muon --train.accumulate 3 --systems base,l0,l0-scratch",
 }
-KILLS = 6
+KILLS = 3
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(name, fork, tin
     if code != 0:
         code, _ = fork.fit([*flags, "--runs", str(tmp_path / "killed")])
     assert code == 0
-    assert deaths >= 3
+    assert deaths >= 2
     whole, killed = left_of(tmp_path / "whole"), left_of(tmp_path / "killed")
     assert whole.keys() == killed.keys()
     assert [path for path in whole if whole[path] != killed[path]] == []
