@@ -33,6 +33,7 @@ from typing import Any, cast
 import ctranslate2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from ctranslate2.specs import attention_spec, common_spec, transformer_spec
 from torch import Tensor, nn
 
@@ -160,18 +161,15 @@ def fill_attention(
     width = attention.head_width if attention.heads else 1
     missing = heads * width - attention.q_proj.out_features
     q, k, v = (
-        (
-            np.pad(to_numpy(linear.weight), ((0, missing), (0, 0))),
-            np.pad(to_numpy(linear.bias), (0, missing)),
-        )
+        (F.pad(linear.weight, (0, 0, 0, missing)), F.pad(linear.bias, (0, missing)))
         for linear in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
     # self-attention projects all three at once
     fused = [[q, k, v]] if len(spec.linear) == 2 else [[q], [k, v]]
     for linear, parts in zip(spec.linear, fused, strict=False):
-        linear.weight, linear.bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        linear.weight, linear.bias = (to_numpy(torch.cat(each)) for each in zip(*parts, strict=True))
     fill(spec.linear[-1], attention.out_proj)
-    spec.linear[-1].weight = np.pad(spec.linear[-1].weight, ((0, 0), (0, missing)))  # (D, H * K)
+    spec.linear[-1].weight = to_numpy(F.pad(attention.out_proj.weight, (0, missing)))  # (D, H * K)
     spec.head_dim = np.int32(width)
 
 

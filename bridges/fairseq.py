@@ -15,7 +15,6 @@ tables, which end. Layers of a stack have equally many heads, so a model with re
 import argparse
 import re
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -533,9 +532,9 @@ def has_table(model: Transformer) -> bool:
     return (model.config.positions, model.config.first_position) != ("tensor2tensor", FIRST)
 
 
-def weights(model: Transformer, source: list[int], target: list[int]) -> "OrderedDict[str, Tensor]":
+def weights(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
     """The model's weights under fairseq's names and in its dictionaries' order."""
-    found: OrderedDict[str, Tensor] = OrderedDict()
+    found: dict[str, Tensor] = {}
     for stack in STACKS.values():
         # an older version says that a pre-norm stack has no norm at its end
         since = 3.0 if model.config.norm_of(stack) == "post" or model.config.has_final_norm(stack) else 1.0

@@ -69,7 +69,7 @@ def test_splits_are_put_together_and_an_empty_training_pair_is_skipped(folder):
 def test_a_split_that_is_not_there_is_missed_when_it_is_asked_for(folder):
     corpus = load_corpus(f"fairseq:{folder}")
     assert len(corpus.digest()) == 12
-    with pytest.raises(DataError, match="has no train text, which is needed here; it has test"):
+    with pytest.raises(DataError, match="has no 'train' text; it has test"):
         corpus.split("train")
 
 
