@@ -94,8 +94,7 @@ class PruneConfig(SourceOptions):
     )
     heads: list[int] = setting(
         [],
-        "instead of curves: close down to exactly so many open heads of the whole model; several, "
-        "comma-separated",
+        "instead of curves: close down to exactly so many open heads in all; several, comma-separated",
     )
     save: str | None = setting(
         None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's"

@@ -104,7 +104,7 @@ def score_ablations(
 
 
 def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
-    """The outputs of the whole model and, for every ablation, the lines that change; translation is one job
+    """Outputs of the unpruned model and, for every ablation, the lines that change; translation is one job
     for all ablations."""
     if isinstance(source.predictor, Translator):
         predictor, mine = source.predictor, list(share(lines))

@@ -5,7 +5,7 @@
     all-but-one   every layer reduced to its best single head: ablation/all-but-one.{csv,json}, the statistics
     in two .npz
 
-A difference is the ablated model's score (BLEU, for translation) minus the whole model's: negative where the
+A difference is the ablated model's metric (BLEU, for translation) minus the unpruned one's: negative where the
 head matters. The .csv holds the rows, the .json their fingerprint and summary, the .npz each sentence's
 statistics (pruning/ablated_stats.py).
 """
@@ -143,7 +143,7 @@ def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -
 
 
 def score_columns(system: Scored, base: Scored, compared: dict[str, Any]) -> Row:
-    """The metrics of an ablation and their differences from the whole model; compared: its entry of
+    """The metrics of an ablation and their differences from the unpruned model; compared: its entry of
     `compare_many`."""
     main = base.main_name
     low, high = compared[f"{main}_difference_ci95"]

@@ -21,7 +21,7 @@ def ablation_score(
     fresh: bool,
     report: Report,
 ) -> HeadMap:
-    """The validation score (BLEU, for translation) of the whole model minus that without the head; negative
+    """The validation metric (such as BLEU) of the unpruned model minus that without the head; negative
     where the model is better without it. The batches are not read; statistics are kept in `file`.npz of the
     run."""
     del model, batches

@@ -74,7 +74,7 @@ class Point:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """What fit.py is told beside the shared configuration, by the names of settings."""
+        """What fit.py gets beside the shared configuration, by the names of settings."""
         bases = ["base", "base-continued"] if self.epochs else ["base"]
         flags: dict[str, Any] = {
             "gate": self.method if self.learned else SCORED,

@@ -36,7 +36,7 @@ SPLITS = ("valid", "test")
 
 
 class MaskScorer:
-    """Scores the model's outputs with heads closed beside those of the whole model. No mask is translated
+    """Scores the model's outputs with heads closed beside those of the unpruned model. No mask is translated
     twice."""
 
     def __init__(self, dense: DenseModel, close: str = "zero", calibration: Calibration | None = None):
@@ -90,7 +90,7 @@ class MaskScorer:
         """The row of one step of the curve.
 
         closed_share is the share of the heads of the mask's kinds; heads_open, heads_total and the kinds
-        count heads of the whole model. Each split adds its metrics with 95% intervals, and the deciding
+        count heads of the unpruned model. Each split adds its metrics with 95% intervals, and the deciding
         metric's difference from the whole
         model, with interval and p."""
         total, shut = sum(self.site_heads.values()), closed.count()
@@ -242,7 +242,7 @@ def add_steps_of_seed(
 
 
 def check_base(row: Row, scorer: MaskScorer, path: Any) -> None:
-    """Raises ValueError if the whole model no longer scores as in the first row of the file."""
+    """Raises ValueError if the unpruned model no longer scores as in the first row of the file."""
     for split in SPLITS:
         base = scorer.base[split]
         if not np.isclose(row[f"{split}_{base.main_name}"], base.main, rtol=0, atol=1e-9):

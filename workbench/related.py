@@ -28,7 +28,7 @@ class GateRun:
 
     @property
     def label(self) -> str:
-        """As figures call it: what it was steered by."""
+        """As figures call it: what it was controlled by."""
         return self.method.control_label(self.config)
 
 

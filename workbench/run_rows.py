@@ -36,7 +36,7 @@ class FinishedRun:
         self.result = folder.read_json("result.json")
         try:
             method = method_of(self.config)
-            self.gated, self.priced = (
+            self.gated, self.by_lambda = (
                 method is not None,
                 method is not None and method.controlled_by == "lambda",
             )
@@ -69,7 +69,7 @@ class FinishedRun:
             "run": self.weights_run(system) if row.is_base else self.name,
             "base": None,
             "seed": self.base_seed() if system == "base" else int(self.config["seed"]),
-            "lambda": float(self.config["lambda"]) if self.priced and not row.is_base else None,
+            "lambda": float(self.config["lambda"]) if self.by_lambda and not row.is_base else None,
             "kinds": None
             if row.is_base
             else "+".join(kind for kind in KINDS if kind in self.config["kinds"]),

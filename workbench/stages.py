@@ -210,7 +210,7 @@ def train_gates(
 
 def rewind(model: Any, start: Source, how: str, bank: GateBank) -> None:
     """Once the heads are decided: the weights become those that the stage began with, refitted as `how` says.
-    What they learned under noise is given up for a refit towards the whole model."""
+    What they learned under noise is given up for a refit towards the unpruned model."""
     whole = {name: weight.clone() for name, weight in start.model.state_dict().items()}
     close_heads(start.model, bank.closed(), how, Calibration(start))
     state = model.state_dict()

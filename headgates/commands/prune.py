@@ -60,7 +60,7 @@ def prune(config: "PruneConfig") -> None:
 
 
 def points(dense: "DenseModel", config: "PruneConfig") -> None:
-    """Close down to each number of --heads and print the table of compare.py; with --save leave it as a run."""
+    """Close down to each number of --heads and print the table of compare.py; --save leaves a run."""
     from headgates.analysis.significance import resample_counts
     from headgates.report.compare_files import show_compared
     from headgates.report.compare_groups import Compared
