@@ -5,7 +5,7 @@
     all-but-one   every layer reduced to its best single head: ablation/all-but-one.{csv,json}, the statistics
     in two .npz
 
-A difference is the ablated model's metric (BLEU, for translation) minus the unpruned one's: negative where the
+A difference is the ablated model's metric (such as BLEU) minus the unpruned model's: negative where the
 head matters. The .csv holds the rows, the .json their fingerprint and summary, the .npz each sentence's
 statistics (pruning/ablated_stats.py).
 """
