@@ -1,9 +1,9 @@
 """Settings of `analyze.py`: which runs to look at, which analyses, and on which text."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from headgates.configs.fields import check_plain_name
 from headgates.configs.schema import KINDS, REQUIRED, check_ranges, setting
 from headgates.configs.source import SourceOptions
 
@@ -112,8 +112,7 @@ class AnalyzeConfig(SourceOptions):
                 f"--text has no translations, so enc-self attention alone is looked at; --kinds is "
                 f"{','.join(self.kinds)}"
             )
-        if self.out is not None and (Path(self.out).name != self.out or self.out in ("", "..")):
-            raise ValueError(f"--out: expected the name of a folder inside RUN/analysis, got {self.out!r}")
+        check_plain_name("--out", self.out)
         if self.system not in (None, "base") and len(self.sources) > 1:
             raise ValueError(
                 f"--system {self.system} looks at one run's own model; expected one run, got "

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgates.configs.grid import GridOptions, check_file_name
+from headgates.configs.fields import check_plain_name
+from headgates.configs.grid import GridOptions
 from headgates.configs.methods import METHODS
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, check_runs, setting
 from headgates.configs.source import SourceOptions
@@ -73,8 +74,7 @@ class CompareConfig(SourceOptions, GridOptions):
     def __post_init__(self) -> None:
         check_ranges(self)
         check_runs(self.runs)
-        if self.name is not None:
-            check_file_name(self.name)
+        check_plain_name("--name", self.name)
         check_numbers("--finetune", self.finetune, at_least=0)
         check_numbers("--heads", self.heads, at_least=1)
         check_numbers("--lambdas", self.lambdas, at_least=0)

@@ -3,6 +3,8 @@
 
 import dataclasses
 import math
+import operator
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +17,7 @@ LISTS = {
     list[int]: "a list of whole numbers",
     list[float]: "a list of numbers",
 }  # what a setting of this type takes; others take names
+LIMITS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 REQUIRED = dataclasses.MISSING  # for `setting`: a default that is none
 
 
@@ -68,13 +71,7 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{flag}: expected a finite number, got {value}")
         for words, limit in ({} if value is None else limits).items():
-            inside = {
-                "at least": value >= limit,
-                "above": value > limit,
-                "at most": value <= limit,
-                "below": value < limit,
-            }[words]
-            if not inside:
+            if not LIMITS[words](value, limit):
                 expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
                 raise ValueError(f"{flag}: expected a number {expected}, got {value:.15g}")
         choices = field.metadata.get("choices")
@@ -90,6 +87,12 @@ def check_ranges(config: Any, prefix: str = "--") -> None:
                 hint = did_you_mean(unknown[0], items) if unknown else ""
                 expected = f"expected some of {', '.join(items)}, each once and separated by commas"
                 raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{hint}")
+
+
+def check_plain_name(flag: str, name: str | None) -> None:
+    """Raises ValueError where a name that is given cannot be that of a file or folder."""
+    if name is not None and not (re.fullmatch(r"[^/\\\0]+", name) and name.strip(" .")):
+        raise ValueError(f"{flag}: expected a plain name, without separators, got {name!r}")
 
 
 @dataclasses.dataclass(frozen=True)

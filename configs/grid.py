@@ -1,7 +1,6 @@
 """Settings of every command that makes many runs: how many at once, and where."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from headgates.configs.fields import setting
@@ -19,9 +18,3 @@ class GridOptions:
         "make each run in a job of SLURM: NAME=VALUE of submitit's parameters, such as "
         "timeout_min=240 gpus_per_node=1 slurm_partition=gpu",
     )
-
-
-def check_file_name(name: str) -> None:
-    """Raises ValueError where --name is not a plain file name."""
-    if Path(name).name != name or name in (".", ".."):
-        raise ValueError(f"--name: expected a plain name, without separators, got {name!r}")

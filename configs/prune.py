@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgates.configs.closing import ABLATIONS, CLOSINGS, RECONSTRUCTIONS, TARGETS, ZERO
+from headgates.configs.fields import check_plain_name
 from headgates.configs.schema import KINDS, LARGEST_SEED, REQUIRED, check_ranges, setting
 from headgates.configs.scores import SCORES
 from headgates.configs.source import SourceOptions
@@ -161,8 +162,7 @@ class PruneConfig(SourceOptions):
                     f"--ablation {self.closing} samples anew at every pass, so there is no model to --save; "
                     f"take --reconstruct out"
                 )
-            if self.save in (".", "..") or "/" in self.save or "\\" in self.save or not self.save.strip():
-                raise ValueError(f"--save {self.save!r}: expected a name, of a folder beside SOURCE's run")
+            check_plain_name("--save", self.save)
         if len(set(self.heads)) < len(self.heads) or any(count < 0 for count in self.heads):
             raise ValueError(
                 f"--heads: expected numbers of at least 0, each once; got {', '.join(map(str, self.heads))}"

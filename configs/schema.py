@@ -7,10 +7,11 @@ A field's `help` metadata is its text in `--help`; a field spelt `lam` is `--lam
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Literal
 
-from headgates.configs.fields import REQUIRED, check_ranges, check_types, setting
+from headgates.configs.cli import from_dict
+from headgates.configs.fields import REQUIRED, check_plain_name, check_ranges, setting
 from headgates.configs.heads_per_kind import ABOUT as HEADS_PER_KIND
 from headgates.configs.heads_per_kind import KINDS, parse_budget
 from headgates.configs.methods import METHODS, TARGETS
@@ -155,10 +156,9 @@ def read_search(settings: Mapping[str, Any], origin: object) -> SearchConfig:
     """The search settings that a file, `origin`, holds. Raises ValueError, naming it, at one of another type
     or range, or unknown."""
     try:
-        check_types(SearchConfig, settings)
-        search = SearchConfig(**settings)
+        search = from_dict(SearchConfig, settings)
         check_ranges(search, "")
-    except (TypeError, ValueError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise ValueError(
             f"the search settings in {origin} are not those of this version ({error}); correct them there"
         ) from error
@@ -305,7 +305,7 @@ class FitConfig:
         check_ranges(self)
         check_systems("--systems", self.systems, [*BASES, *learned_rows()], "[:trained]")
         self._check_gate()
-        self._check_name()
+        check_plain_name("--name", self.name)
         check_runs(self.runs)
         if self.encoder is not None and self.task == "translation":
             raise ValueError("--encoder is for --task classify; leave it out, or give both")
@@ -337,15 +337,6 @@ class FitConfig:
                 "--strategy fsdp: muon needs whole matrices, and each process has a part of them; take adamw"
             )
         self._check_dynamics()
-
-    def _check_name(self) -> None:
-        if self.name is not None and (
-            self.name in ("", ".", "..") or PurePath(self.name).name != self.name or "\\" in self.name
-        ):
-            raise ValueError(
-                f"--name: expected the plain name of a folder inside --runs, got {self.name!r}; --runs "
-                f"says where runs lie"
-            )
 
     def _check_gate(self) -> None:
         told = self.gate in METHODS and METHODS[self.gate].controlled_by == "heads"

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from headgates.configs.grid import GridOptions, check_file_name
+from headgates.configs.fields import check_plain_name
+from headgates.configs.grid import GridOptions
 from headgates.configs.schema import REQUIRED, check_ranges, check_runs, setting
 
 
@@ -25,8 +26,7 @@ class SweepConfig(GridOptions):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.name is not None:
-            check_file_name(self.name)
+        check_plain_name("--name", self.name)
         check_runs(self.runs)
 
 
@@ -41,4 +41,4 @@ class ParetoConfig:
     name: str = setting("pareto", "name of the files in --out: NAME.csv, .md, .png, .svg, .json")
 
     def __post_init__(self) -> None:
-        check_file_name(self.name)
+        check_plain_name("--name", self.name)

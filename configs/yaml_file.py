@@ -1,7 +1,6 @@
 """YAML files of settings, read by the rules of YAML 1.2: the one reader and writer of configurations, run
 folders and sweep files."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -79,22 +78,8 @@ def scalar(text: str) -> Any:
     return value if isinstance(value, int | float | None) else text
 
 
-def written_out(content: Any, known: dict[int, float]) -> float:
-    """How many values a file has where every alias stands for a copy, as in an error message that quotes it;
-    infinite where one holds itself. known: id -> the number of a list or mapping that was counted."""
-    if not isinstance(content, list | dict):
-        return 1
-    if id(content) not in known:
-        known[id(content)] = math.inf
-        known[id(content)] = 1 + sum(
-            written_out(value, known)
-            for value in (content.values() if isinstance(content, dict) else content)
-        )
-    return known[id(content)]
-
-
-def load_yaml(path: str | Path, loader: type[yaml.SafeLoader] = _Loader) -> dict[str, Any]:
-    """The mapping in a YAML file, by the rules of YAML 1.2 unless another loader is given: `no` is a language
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file, by the rules of YAML 1.2: `no` is a language
     and not false, 2e-3 is a number. Raises ConfigError, naming the file and if it can the line, for a file
     that cannot be read, is no
     YAML, or no mapping."""
@@ -103,12 +88,7 @@ def load_yaml(path: str | Path, loader: type[yaml.SafeLoader] = _Loader) -> dict
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise ConfigError(f"{path}: expected a file of settings, got more than {LARGEST // 2**20} MiB")
-        content = yaml.load(text.decode(), Loader=loader)
-        if written_out(content, {}) > LARGEST:
-            raise ConfigError(
-                f"{path}: its aliases (*name) stand for more than {LARGEST:,} values; write out what they "
-                f"stand for"
-            )
+        content = yaml.load(text.decode(), Loader=_Loader)
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}; give the path of a YAML file, e.g. one of configs/"

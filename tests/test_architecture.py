@@ -162,12 +162,6 @@ def test_there_are_few_rooms_and_each_file_opens_with_its_idea():
     assert silent == []
 
 
-def test_no_file_is_called_utils():
-    vague = {"utils", "util", "helpers", "helper", "common", "misc"}
-    wrong = [shown(path) for path in files() if vague & set(Path(shown(path)).with_suffix("").parts)]
-    assert wrong == [], "name it after the noun it returns"
-
-
 def test_no_file_names_a_machine():
     wrong = []
     for path in files():

@@ -3,24 +3,12 @@ refused and how."""
 
 import csv
 import json
-import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from headgates.commands import compare
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.table import read_table
-from tests.lightning_modules.offline_run import (
-    fragments,
-    of,
-    records,
-    run_record,
-    summary,
-    table,
-    without_login,
-)
 
 POINTS = 2 + 3  # without training: importance at two counts; with an epoch: the same, and l0
 
@@ -179,94 +167,3 @@ def test_what_the_base_cannot_have_is_one_line_before_anything_starts(
     assert line.startswith("compare.py: error: ")
     assert part in line
     assert not list(runs.glob("compare-*"))
-
-
-def test_a_run_with_gates_and_one_that_is_not_there_are_named(compare_here, gated, runs, nothing_starts):
-    code, _, error = compare_here(gated.path, "--runs", runs, "--methods", "importance")
-    assert code == 1
-    assert "closes heads already; a comparison starts from its base" in error
-    code, _, error = compare_here(runs / "toy-en-de-nono-s1", "--methods", "importance")
-    assert code == 1
-    assert f"did you mean '{runs / 'toy-en-de-none-s1'}'" in error
-
-
-def test_a_folder_of_other_settings_is_refused(compare_here, base, runs, nothing_starts, tmp_path):
-    folder = runs / "compare-toy-en-de-none-s1"
-    folder.mkdir()
-    (folder / "fit.yaml").write_text("base_hash: another\n")
-    code, _, error = compare_here(
-        base.path, "--runs", runs, "--methods", "importance", "--heads", 2, "--finetune", 0
-    )
-    assert code == 1
-    assert f"{folder} holds a comparison with other settings" in error
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        ([], "SOURCE is missing"),
-        (["runs/x", "--methods", "gredy"], "did you mean 'importance'"),
-        (["runs/x", "--method", "importance"], "unknown flag --method; did you mean --methods?"),
-        (["runs/x", "--methods", "l0"], "give --lambdas"),
-    ],
-)
-def test_a_wrong_command_line_exits_with_2(compare_here, words, part):
-    code, _, error = compare_here(*words)
-    assert code == 2
-    assert part in error
-
-
-def test_help_begins_with_examples(compare_here):
-    code, out, _ = compare_here("--help")
-    assert code == 0
-    assert "python compare.py runs/toy-en-de-none-s1 --methods" in out
-    assert "--lambdas" in out
-
-
-def test_wandb_has_the_comparison_beside_its_runs(compare_here, base, runs, tmp_path):
-    pytest.importorskip("wandb")
-    words = (
-        base.path,
-        "--runs",
-        runs,
-        "--methods",
-        "importance",
-        "--heads",
-        "4,2",
-        "--finetune",
-        0,
-        "--logger",
-        "wandb",
-        "--name",
-        "followed",
-    )
-    with without_login(tmp_path):
-        code, out, error = compare_here(*words)
-    assert (code, error) == (0, ""), out
-    folder = RunFolder(runs / "compare-followed")
-    found = records(folder)
-    assert {row["run"] for row in table(folder, found, "points")} == {
-        row["run"] for row in read_table(folder, "compare.csv")
-    }
-    assert summary(found)["summary"].split("\n") == folder.read_json("compare.json")["summary"]
-    assert summary(found)["figure._type"] == "image-file"
-    run = run_record(folder)
-    assert (run["display_name"], run["job_type"]) == ("compare-followed", "comparison")
-    assert (
-        run["run_group"]
-        == run_record(RunFolder(runs / table(folder, found, "points")[1]["run"]))["run_group"]
-    )
-    assert f"wandb sync {folder.path}" in out
-    # where the file of an artifact lies, so that `wandb sync` finds it, stays here
-    lies = [
-        entry["local_path"].encode()
-        for record in of("artifact", found)
-        for entry in record["manifest"]["contents"]
-    ]
-    secret = [str(runs.parent), str(tmp_path), str(Path(__file__).parents[1]), socket.gethostname()]
-    (fragment,) = fragments(folder)
-    for path in (fragment, *(path for path in (fragment.parent / "files").rglob("*") if path.is_file())):
-        content = path.read_bytes()
-        for where in lies:
-            content = content.replace(where, b"")
-        assert [word for word in secret if len(word) > 3 and word.encode() in content] == [], path

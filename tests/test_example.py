@@ -14,12 +14,10 @@ from headgates.commands import prune, translate
 from headgates.configs.analyze import AnalyzeConfig
 from headgates.configs.systems import file_name
 from headgates.data import load_corpus
-from headgates.data.vocab import Vocab
-from headgates.models.checkpoint import load_model, save_file
+from headgates.models.checkpoint import load_model
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import ANALYSES, analysis_settings, stored_result
 from headgates.workbench.folder import RunFolder, dense_run, find_runs
-from headgates.workbench.source import open_source
 from headgates.workbench.table import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,13 +113,6 @@ def test_rows_are_the_scores_of_their_hypotheses():
             assert (found["bleu"], found["chrf"]) == pytest.approx((row["bleu"], row["chrf"])), row["system"]
 
 
-@pytest.mark.parametrize("system", ["base", "l0"])
-def test_the_example_translates_well(system):
-    corpus = load_corpus("toy")
-    translator = open_source(gated(EXAMPLE).path, system, device="cpu").translator
-    assert score(translator.translate(corpus.test.sources[:101]), corpus.test.targets[:101]).main > WELL
-
-
 def test_what_prune_and_analyze_left_is_of_these_weights(runs):
     base = dense_run(gated(runs))
     analysed = AnalysedModel.open(AnalyzeConfig(sources=[str(base.path)], siblings=True), lambda text: None)
@@ -160,57 +151,6 @@ def test_a_copy_elsewhere_is_translated_from_and_pruned(runs, called, monkeypatc
 # ---------------------------------------------------------------- make.py
 
 
-def test_a_copy_of_a_copy_is_the_same_but_for_where_it_lies(few, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make(few, Path("out"))
-    before, after = state(few), state(tmp_path / "out")
-    assert set(before) - set(after) == {
-        name for name in before if name.split("/")[1] in ("analysis", "curves", "ablation")
-    }
-    changed = {name for name in after if after[name] != before[name]}
-    assert {Path(name).name for name in changed} <= {
-        "config.yaml",
-        "best.pt",
-    }  # best.pt: its zip archive has a time
-    for run in find_runs(tmp_path / "out"):
-        assert run.config() == RunFolder(few / run.path.name).config() | {
-            "runs": "out",
-            **({"base": f"out/{dense_run(run).path.name}"} if run.config()["base"] else {}),
-        }
-    assert [path.name for path in tmp_path.iterdir() if path.name != "runs"] == ["out"]
-
-
-def test_whole_weights_and_vocabularies_become_smaller_and_steps_are_said_once(few, tmp_path):
-    base = dense_run(gated(few))
-    whole = load_model(base / "best.pt")
-    save_file(
-        base / "best.pt", {**torch.load(base / "best.pt", weights_only=True), "model": whole.state_dict()}
-    )
-    corpus = load_corpus("toy")
-    Vocab.train(
-        [*corpus.train.sources, *corpus.train.targets],
-        size=len(Vocab.load(base / "vocab.model")),
-        path=base / "vocab.model",
-    )
-    rows = (base / "metrics.csv").read_text().splitlines()
-    middle = rows[2].split(",")
-    again = [",".join([middle[0], str(int(middle[1]) + more), *middle[2:]]) for more in (1, 2, 3)]
-    (base / "metrics.csv").write_text("\n".join([*rows[:3], *again, *rows[3:]]) + "\n")
-    make(few, tmp_path / "out")
-    assert (
-        state(tmp_path / "out")[f"{base.path.name}/vocab.model"]
-        == state(EXAMPLE)[f"{base.path.name}/vocab.model"]
-    )
-    assert (
-        state(tmp_path / "out")[f"{base.path.name}/metrics.csv"]
-        == state(EXAMPLE)[f"{base.path.name}/metrics.csv"]
-    )
-    halves = load_model(tmp_path / "out" / base.path.name / "best.pt").state_dict()
-    assert all(
-        torch.equal(halves[name], tensor.half().float()) for name, tensor in whole.state_dict().items()
-    )
-
-
 def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_left_out(few, tmp_path):
     script, base = tmp_path / "look.py", dense_run(gated(few)).path.name
     script.write_text(
@@ -234,47 +174,6 @@ def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_l
     assert {name: there.get(name) for name in kept} == dict.fromkeys(kept, b"seen")
     assert set(made_again) & set(there) == set()
     assert f"{gated(few).path.name}/gates_history.npz" in there
-
-
-def break_weights(runs: Path) -> None:
-    content = torch.load(gated(runs) / "best.pt", weights_only=True)
-    content["model"] = {name: torch.zeros_like(tensor) for name, tensor in content["model"].items()}
-    save_file(gated(runs) / "best.pt", content)
-
-
-def unfinish(runs: Path) -> None:
-    gated(runs).write_json("result.json", gated(runs).read_json("result.json") | {"finished": False})
-
-
-def name_a_place(runs: Path) -> None:
-    gated(runs).write_text(
-        "config.yaml",
-        (gated(runs) / "config.yaml").read_text().replace("data_dir: null", "data_dir: /data/here"),
-    )
-
-
-def leave_the_base(runs: Path) -> None:
-    shutil.rmtree(gated(runs).path)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (break_weights, "in half precision"),
-        (unfinish, "is not finished"),
-        (name_a_place, "data_dir: /data/here"),
-        (leave_the_base, "no run with gates"),
-    ],
-)
-def test_what_is_wrong_is_said_and_the_old_folder_stays(few, tmp_path, capsys, change, words):
-    out = shutil.copytree(EXAMPLE, tmp_path / "out")
-    change(few)
-    assert make_example.main([str(few), str(out)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("examples/make.py: error: ")
-    assert words in error
-    assert state(out) == state(EXAMPLE)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "runs"]
 
 
 def test_too_many_bytes_are_refused_naming_the_largest_files(few, tmp_path):

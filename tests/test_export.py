@@ -18,10 +18,10 @@ from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites, remove
 from headgates.models.checkpoint import load_model, save_model
 from headgates.models.transformer import Transformer
-from headgates.models.translator import Translator
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.source import open_source
-from tests.worlds.translators import as_checkpoint, write_checkpoint
+from tests.worlds.runs import assert_one_line
+from tests.worlds.translators import as_checkpoint
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
@@ -72,13 +72,6 @@ def run(tmp_path) -> RunFolder:
     return folder
 
 
-def broken(translator: Translator, folder: Path) -> None:
-    """A writer with a fault: the output's rows are the wrong way round."""
-    with torch.no_grad():
-        translator.model.output.weight.copy_(translator.model.output.weight.flip(0))
-    write_checkpoint(translator, folder)
-
-
 @pytest.fixture
 def soon(monkeypatch):
     """The format torch writes a checkpoint, which takes no time."""
@@ -91,12 +84,6 @@ def export_here(called):
     return called(export)
 
 
-def assert_one_line(error: str, *words: str) -> None:
-    (line,) = error.strip().splitlines()
-    assert line.startswith("export.py: error: ")
-    assert [word for word in words if word not in line] == [], line
-
-
 # ---------------------------------------------------------------- what it writes
 
 
@@ -105,7 +92,7 @@ def test_the_plain_command_writes_the_system_without_its_closed_heads(run, expor
     assert (code, error) == (0, "")
     folder = run / "exported/l0-removed-torch"
     assert "tiny-en-de-l0-s1: l0-removed to torch, checked on 6 sentences" in out
-    assert "identical translations, importance: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
+    assert "identical translations, greedy: 6 of 6\nidentical translations, beam 2: 6 of 6\n" in out
     assert re.search(
         rf"^{re.escape(str(folder))}: 0\.\d MB; translate\.py {re.escape(str(folder))} uses it$",
         out,
@@ -166,39 +153,7 @@ def test_a_run_without_a_removed_system_gives_its_own(run, export_here, soon):
     assert read_about(run / "exported/l0-torch")["system"] == "l0"
 
 
-def test_it_is_checked_on_as_many_test_sentences_as_are_asked_for(run, export_here, soon):
-    code, out, error = export_here(run.path, "--to", "torch", "--sentences", "2")
-    assert code == 0, error
-    assert "checked on 2 sentences" in out
-    assert read_about(run / "exported/l0-removed-torch")["parity"]["sentences"] == 2
-
-
-def test_fresh_replaces_what_was_exported(run, export_here, soon):
-    export_here(run.path, "--to", "torch")
-    code, _, error = export_here(run.path, "--to", "torch")
-    assert code == 1
-    assert_one_line(error, "exported/l0-removed-torch exists already; --fresh replaces it")
-    assert export_here(run.path, "--to", "torch", "--fresh")[0] == 0
-
-
 # ---------------------------------------------------------------- what it refuses
-
-
-def test_a_failed_parity_check_is_one_line_and_leaves_no_folder(run, export_here, monkeypatch):
-    as_checkpoint(monkeypatch, "torch", broken)
-    code, _, error = export_here(run.path, "--to", "torch")
-    assert code == 1
-    assert_one_line(error, "parity failed: in the reference of 'the dog sleeps .'")
-    assert not (run / "exported").exists()
-
-
-def test_an_unknown_format_names_the_nearest(run, export_here):
-    code, _, error = export_here(run.path, "--to", "onyx")
-    assert code == 2
-    assert (
-        "--to: expected one of torch, onnx, ct2, hf, fairseq, marian, got 'onyx' (did you mean 'onnx'?)"
-        in error
-    )
 
 
 def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
@@ -231,18 +186,6 @@ def test_the_report_gets_the_settings(run, export_here, monkeypatch):
     )
 
 
-def test_a_system_that_the_run_lacks_names_the_nearest(run, export_here):
-    code, _, error = export_here(run.path, "--to", "torch", "--system", "bse")
-    assert code == 1
-    assert_one_line(error, "has no system 'bse' (did you mean 'base'?); it has")
-
-
-def test_a_run_that_does_not_exist_names_the_nearest(run, export_here):
-    code, _, error = export_here(run.path.with_name("tiny-en-de-10-s1"), "--to", "torch")
-    assert code == 1
-    assert_one_line(error, "did you mean", "tiny-en-de-l0-s1")
-
-
 @pytest.mark.parametrize("result", [{"system": "l0", "finished": False}, None])
 def test_an_unfinished_run_says_how_to_finish_it(run, export_here, result):
     (run / "result.json").unlink()
@@ -251,36 +194,3 @@ def test_an_unfinished_run_says_how_to_finish_it(run, export_here, result):
     code, _, error = export_here(run.path, "--to", "torch")
     assert code == 1
     assert_one_line(error, "is not finished; the command in its command.txt with --resume continues it")
-
-
-def test_a_missing_package_is_said_before_anything_is_loaded(run, export_here, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    (run / "best.pt").unlink()
-    code, out, error = export_here(run.path, "--to", "onnx")
-    assert (code, out) == (1, "")
-    assert_one_line(error, "onnxruntime is not installed: python -m pip install onnxruntime")
-
-
-def test_text_that_is_gone_says_where_it_was_looked_for(run, export_here):
-    config = run.config()
-    run.write_text("config.yaml", yaml.safe_dump({**config, "data": "somewhere-else"}))
-    code, _, error = export_here(run.path, "--to", "torch")
-    assert code == 1
-    assert_one_line(error, "no corpus named 'somewhere-else'")
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(run, export_here, soon, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, error = export_here(run.path, "--to", "torch", "--out", tmp_path / "file/out")
-    assert code == 1
-    assert_one_line(error, "cannot write in", "Not a directory")
-
-
-def test_an_interrupt_leaves_nothing_and_says_so(run, export_here, monkeypatch):
-    def interrupted(translator: Translator, folder: Path) -> None:
-        raise KeyboardInterrupt
-
-    as_checkpoint(monkeypatch, "torch", interrupted)
-    code, _, error = export_here(run.path, "--to", "torch")
-    assert (code, error) == (130, "export.py: interrupted; nothing was written\n")
-    assert not (run / "exported").exists()

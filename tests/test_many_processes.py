@@ -174,21 +174,6 @@ def test_what_the_first_refuses_ends_all_with_one_line(way, flags, tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "config.yaml"]
 
 
-def test_what_all_refuse_is_told_once(flags, tmp_path):
-    ((code, _, error),) = launched(
-        "torchrun", [*flags, "--data", str(tmp_path / "nowhere"), "--runs", str(tmp_path / "runs")]
-    )
-    assert code != 0
-    assert error.count("fit.py: error: ") == 1, error
-    assert "nowhere" in error
-
-
-def test_a_flag_that_nobody_knows_is_told_once(flags):
-    ((code, _, error),) = launched("torchrun", [*flags, "--epocs", "3"])
-    assert code != 0
-    assert error.count("fit.py: error: ") == 1, error
-
-
 def test_more_processes_than_the_machine_has_are_refused(flags, tmp_path):
     ((code, _, error),) = end(start(sys.executable, *flags, "--devices", "9999", "--runs", str(tmp_path)))
     assert (code, error.count("\n")) == (1, 1), error
@@ -196,12 +181,6 @@ def test_more_processes_than_the_machine_has_are_refused(flags, tmp_path):
         "--devices 9999: expected at most one process for each GPU, or CPU core without any; this machine has"
         in error
     )
-
-
-def test_nodes_that_nobody_starts_are_refused(flags, tmp_path):
-    ((code, _, error),) = end(start(sys.executable, *flags, "--num-nodes", "2", "--runs", str(tmp_path)))
-    assert code == 1
-    assert "--num-nodes 2: start the command on every node, by torchrun or srun" in error
 
 
 def test_a_run_goes_on_with_as_many_processes_as_it_began_with(one, flags, tmp_path):

@@ -4,9 +4,6 @@ the second call."""
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from headgates.commands import prune
 from headgates.gates import HeadMap
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.table import read_table
+from tests.worlds.runs import assert_one_line
 
 ROOT = Path(__file__).parents[1]
 FEW = ["--set", "valid_sentences=19", "--test-sentences", "17"]
@@ -34,19 +32,13 @@ def prune_here(called):
     return called(prune)
 
 
-def assert_one_line(error: str, *words: str) -> None:
-    (line,) = error.strip().splitlines()
-    assert line.startswith("prune.py: error: ")
-    assert [word for word in words if word not in line] == [], line
-
-
 # ---------------------------------------------------------------- curves
 
 
 def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here):
     code, out, error = prune_here(base.path, *FEW)
     assert code == 0, error
-    name = f"gradient{SUFFIX}"
+    name = f"importance{SUFFIX}"
     rows = read_table(base, f"curves/{name}.csv")
     assert [row["heads_closed"] for row in rows] == list(range(HEADS + 1))
     assert rows[-1]["heads_open"] == 0  # all heads closed: the model still runs
@@ -75,7 +67,7 @@ def test_the_plain_command_leaves_scores_order_curve_and_figure(base, prune_here
 def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
     words = [
         "--by",
-        "gradient,ablation,random,weight-norm,reverse",
+        "importance,ablation,random,weight-norm,reverse",
         "--set",
         "random_seeds=2",
         "--step",
@@ -85,7 +77,7 @@ def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
     assert code == 0, error
     suffix = f"-step0.5{SUFFIX}"
     names = [
-        f"gradient{suffix}",
+        f"importance{suffix}",
         f"ablation{suffix}",
         f"random-2seeds{suffix}",
         f"weight-norm{suffix}",
@@ -96,27 +88,12 @@ def test_several_orders_make_several_curves_and_one_figure(base, prune_here):
         assert [row["heads_closed"] for row in rows] == [0, 3, 6] * (2 if "random" in name else 1)
     assert (base / f"curves/{'+'.join(names)}.png").is_file()
     assert {path.name for path in (base / "scores").glob("*.json")} >= {
-        "gradient.json",
+        "importance.json",
         "ablation-v19.json",
         "random-seed1.json",
     }
     first, last = (HeadMap.load(base / f"curves/{name}-order.json").flat() for name in (names[0], names[-1]))
     assert (first + last == HEADS - 1).all()  # reverse
-
-
-def test_the_orders_of_later_papers_make_curves_too(base, prune_here):
-    orders = ["obs", "fisher", "fluctuation", "confidence", "lrp"]
-    words = ["--by", ",".join(orders), "--step", "0.5", "--sentences", "31"]
-    code, printed, error = prune_here(base.path, *words, *FEW)
-    assert code == 0, error
-    for order in orders:
-        name = f"{order}-n31-step0.5{SUFFIX}"
-        assert [row["heads_closed"] for row in read_table(base, f"curves/{name}.csv")] == [0, 3, 6]
-        scores = HeadMap.load(base / f"scores/{order}-drawn31.json")
-        places = HeadMap.load(base / f"curves/{name}-order.json")
-        assert scores.closing_order(HEADS) == places.flat().argsort().tolist()  # the lowest first
-    assert "scores/obs-drawn31: one pass over a sample of 31 training pairs" in printed
-    assert "scores/confidence-drawn31: one pass over a sample of 31 training pairs" in printed
 
 
 def test_each_kind_has_a_curve_of_its_own(base, prune_here):
@@ -129,25 +106,6 @@ def test_each_kind_has_a_curve_of_its_own(base, prune_here):
             row[other] for row in rows for other in ("enc-self", "dec-self", "cross") if other != kind
         } == {2}
     assert (base / f"curves/weight-norm-step0.5{SUFFIX}-by-kind.svg").is_file()
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["--set", "abs=token", "--set", "normalise=none"], f"importance-token-raw-step0.5{SUFFIX}"),
-        (["--set", "abs=batch", "--sentences", "101"], f"importance-batch-n101-step0.5{SUFFIX}"),
-        (
-            ["--set", "recompute=true", "--set", "at_least=1"],
-            f"importance-recompute-step0.5-atleast1{SUFFIX}",
-        ),
-        (["--kinds", "cross,enc-self", "--beam", "2"], f"importance-step0.5-beam2{SUFFIX}-enc-self+cross"),
-    ],
-)
-def test_other_settings_make_files_of_their_own(base, prune_here, words, name):
-    code, _, error = prune_here(base.path, "--step", "0.5", *words, *FEW)
-    assert code == 0, error
-    assert (base / f"curves/{name}.csv").is_file()
-    assert (base / f"curves/{name}.png").is_file()
 
 
 def test_a_run_with_gates_stands_for_its_base(runs, base, prune_here):
@@ -188,46 +146,6 @@ def test_the_second_call_shows_the_curve_and_translates_nothing(base, prune_here
     assert code == 0, error
     assert "finished, same settings; --fresh repeats it" in second
     assert first[first.index("──") :] == second[second.index("──") :]
-
-
-def test_an_interrupted_curve_goes_on_where_it_stopped(base, prune_here):
-    words = [str(base.path), "--by", "random", "--set", "random_seeds=3", "--step", "0.3", *FEW]
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "prune.py"), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=environment(),
-        # tests started in the background inherit an ignored interrupt, which Python would then ignore too
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "seed 2: 2 of 6" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    try:
-        _, error = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 130, error
-    assert "Traceback" not in error
-    assert "the same command continues after the last finished step" in error
-    name = f"curves/random-3seeds-step0.3{SUFFIX}"
-    there = read_table(base, f"{name}.csv")
-    assert 6 <= len(there) < 12
-    assert base.read_json(f"{name}.json")["finished"] is False
-    assert not list(base.path.rglob("*.part"))
-    code, out, error = prune_here(*words)
-    assert code == 0, error
-    assert f"{len(there)} finished steps are there" in out
-    rows = read_table(base, f"{name}.csv")
-    assert rows[: len(there)] == there
-    assert [(row["seed"], row["heads_closed"]) for row in rows] == [
-        (seed, count) for seed in (1, 2, 3) for count in (0, 2, 4, 6)
-    ]
-    assert base.read_json(f"{name}.json")["finished"] is True
 
 
 # ---------------------------------------------------------------- ablations
@@ -288,21 +206,6 @@ def test_an_ablation_is_repeated_on_other_test_sets_and_correlated(base, prune_h
 
 
 # ---------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--step", "0"], ["--step", "above 0 and at most 1"]),
-        (["--kinds", "enc-slef"], ["--kinds", "did you mean 'enc-self'?"]),
-        (["--by", "gradeint"], ["--by", "did you mean 'gradient'?"]),
-        (["--ablate", "two"], ["--ablate", "one, all-but-one"]),
-    ],
-)
-def test_settings_that_make_no_sense_are_one_line_and_exit_code_2(base, prune_here, words, parts):
-    code, out, error = prune_here(base.path, *words)
-    assert (code, out) == (2, "")
-    assert_one_line(error.splitlines()[0], *parts)
 
 
 def change_config(run: Path, **changes: object) -> None:
@@ -379,31 +282,3 @@ def test_a_corpus_that_the_vocabulary_cannot_encode_is_refused_before_anything_i
     )
     assert code == 1
     assert_one_line(error, "cannot encode", "reference pieces are unknown")
-
-
-def test_a_corpus_that_is_not_there_is_refused(base, prune_here):
-    code, _, error = prune_here(base.path, "--ablate", "one", "--also", "tatobea", *FEW)
-    assert code == 1
-    assert_one_line(error, "no corpus named 'tatobea'")
-
-
-def test_files_that_do_not_pair_up_are_refused(base, prune_here, other_text):
-    (other_text / "test.de").write_text("eine Zeile\n")
-    code, _, error = prune_here(
-        base.path, "--ablate", "one", "--also", f"{other_text}/test.en:{other_text}/test.de", *FEW
-    )
-    assert code == 1
-    assert_one_line(error, "13 lines", "1:")
-
-
-def test_a_damaged_curve_is_one_line(base, prune_here):
-    words = [base.path, "--by", "weight-norm", "--step", "0.5", *FEW]
-    assert prune_here(*words)[0] == 0
-    name = f"curves/weight-norm-step0.5{SUFFIX}"
-    text = (base / f"{name}.csv").read_text()
-    (base / f"{name}.csv").write_text(text[: len(text) // 2])
-    code, _, error = prune_here(*words)
-    assert code == 1
-    assert_one_line(error, "is broken", "--fresh")
-    assert prune_here(*words, "--fresh")[0] == 0
-    assert (base / f"{name}.csv").read_text() == text

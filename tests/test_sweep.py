@@ -65,27 +65,6 @@ def test_two_runs_share_one_base_and_are_made_once(sweep_here, write, tiny_flags
         assert {row["run"] for row in csv.DictReader(table)} >= set(names), "the sibling too"
 
 
-@pytest.mark.parametrize(
-    ("parameters", "part"),
-    [
-        (
-            {"lambda": {"values": [0.1, "abc"]}},
-            "trial 2 {'lambda': 'abc'}: --lambda: expected a number, got 'abc'",
-        ),
-        ({"lambda": {"min": 0.1, "max": 0.2}}, "wandb agent"),
-    ],
-)
-def test_a_wrong_sweep_is_one_line_before_anything_starts(
-    sweep_here, write, tmp_path, nothing_starts, parameters, part
-):
-    code, out, error = sweep_here(write(**parameters), "--runs", tmp_path / "runs")
-    assert (code, out) == (1, "")
-    (line,) = error.strip().splitlines()
-    assert line.startswith("sweep.py: error: ")
-    assert part in line
-    assert not (tmp_path / "runs").exists()
-
-
 def test_slurm_needs_a_precision_that_is_the_same_on_all_machines(
     sweep_here, write, tmp_path, nothing_starts
 ):
@@ -96,18 +75,3 @@ def test_slurm_needs_a_precision_that_is_the_same_on_all_machines(
     code, _, error = sweep_here(file, "--runs", tmp_path / "runs", "--slurm", "cluster=debug")
     assert code == 1
     assert "--slurm needs a precision" in error
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        ([], "FILE is missing"),
-        (["a.yaml", "--name", "a/b"], "--name: expected a plain name, without separators"),
-        (["a.yaml", "--runs", __file__], "--runs: expected the folder of all runs"),
-        (["paretto", "runs/x"], "(did you mean 'pareto'?)"),
-    ],
-)
-def test_a_wrong_command_line_exits_with_2(sweep_here, words, part):
-    code, _, error = sweep_here(*words)
-    assert code == 2
-    assert part in error

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headgates.configs.cli import read
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
@@ -36,7 +34,7 @@ def read_sweep(path: str | Path) -> list[tuple[dict[str, Any], list[str]]]:
             file.stem: file for file in (*Path("configs/sweeps").glob("*.yaml"), *path.parent.glob("*"))
         }
         raise ValueError(f"no sweep file at {path}{did_you_mean(path.stem, list(others))}")
-    content = load_yaml(path, yaml.SafeLoader)  # YAML 1.1, as W&B reads it
+    content = load_yaml(path)
     try:
         return list(trials(content))
     except ValueError as error:

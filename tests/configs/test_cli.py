@@ -1,7 +1,6 @@
 """Flags, YAML and errors of the command line (configs/cli.py)."""
 
 import dataclasses
-import json
 import re
 import shlex
 import subprocess
@@ -55,11 +54,6 @@ def test_a_rare_setting_is_given_by_a_file_or_by_set(tmp_path):
     assert read(FitConfig, ["--set=kinds=cross,enc-self"]).kinds == ["cross", "enc-self"]
 
 
-def test_underscores_in_values_are_kept():
-    config = read(FitConfig, ["--data_dir", "my_data-dir", "--name=a_b-c=d"])
-    assert (config.data_dir, config.name) == ("my_data-dir", "a_b-c=d")
-
-
 @pytest.mark.parametrize(("text", "value"), [("0.03", 0.03), ("3e-2", 0.03), ("0", 0.0), ("1", 1.0)])
 def test_lam_is_spelt_lambda(text, value):
     config = read(FitConfig, ["--lambda", text])
@@ -109,10 +103,6 @@ def test_yaml_reads_languages_numbers_and_dates_as_people_mean_them(tmp_path):
     assert (config.lam, config.train.lr, config.kinds) == (1.0, 0.001, ["cross"])
 
 
-def test_the_language_code_no_is_text_on_the_command_line_too():
-    assert read(FitConfig, ["--src", "no"]).src == "no"
-
-
 def test_an_empty_yaml_file_changes_nothing(tmp_path):
     assert read(FitConfig, ["--config", write(tmp_path / "c.yaml", "# nothing yet\n")]) == FitConfig()
 
@@ -133,11 +123,6 @@ def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
     assert read(FitConfig, ["--config", write(tmp_path / "config.yaml", text)]) == config
 
 
-def test_a_dictionary_is_read_back_as_the_same_configuration():
-    config = read(FitConfig, ["--lambda", "0.1", "--model.norm", "post"])
-    assert from_dict(FitConfig, json.loads(json.dumps(to_dict(config)))) == config
-
-
 def test_unknown_recorded_keys_are_refused_when_written():
     with pytest.raises(ValueError, match="RECORDED"):
         to_yaml(FitConfig(), commit="abc")
@@ -155,30 +140,22 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
     ("argv", "parts"),
     [
         ("--lambd 3", ["--lambd;", "did you mean --lambda?"]),
-        ("--lam 3", ["--lam;", "did you mean --lambda?"]),
         ("-lambda 3", ["did you mean --lambda?"]),
-        ("--dmodel 3", ["did you mean --model.d-model?"]),
         ("--d-model 3", ["did you mean --model.d-model?"]),
         ("--epochs 3", ["--train.epochs or --finetune.epochs?"]),
-        ("--train.epoch 3", ["did you mean --train.epochs?"]),
-        ("--epoch 3", ["--train.epochs or --finetune.epochs?"]),
         ("--modl.heads 8", ["did you mean --model.heads?"]),
         ("--kind cross", ["did you mean --kinds?"]),
-        ("--confg x.yaml", ["did you mean --config?"]),
         ("--zzzzzzzz 1", ["unknown flag --zzzzzzzz"]),
         ("toy", ["unexpected 'toy'", "--flag VALUE"]),
         ("--lambda", ["--lambda needs a value: a number"]),
-        ("--lambda --resume", ["--lambda needs a value: a number"]),
         ("--lambda big", ["--lambda: expected a number, got 'big'"]),
         ("--lambda nan", ["--lambda: expected a", "nan"]),
-        ("--lambda inf", ["--lambda: expected a", "inf"]),
         ("--lambda -0.5", ["--lambda: expected a number at least 0, got -0.5"]),
         ("--seed 1.5", ["--seed: expected a whole number, got '1.5'"]),
         ("--gate l1", ["--gate: expected one of l0, l0-target, subset, scores, none, got 'l1'"]),
         ("--model.norm per", ["expected one of pre, post, got 'per' (did you mean 'pre'?)"]),
         ("--resume=maybe", ["--resume: expected true or false, got 'maybe'"]),
         ("--kinds enc-slef", ["--kinds", "enc-self, dec-self, cross", "did you mean 'enc-self'?"]),
-        ("--kinds cross,cross", ["--kinds", "each once"]),
         ("--kinds=", ["--kinds", "got none"]),
         ("--systems l0,importanc", ["did you mean 'importance'?"]),
         (
@@ -186,10 +163,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
             ["--model.heads: expected a divisor of --model.d-model 128, got 7; take 4 or 8 or 16"],
         ),
         ("--model.dropout 1", ["--model.dropout: expected a number at least 0 and below 1, got 1"]),
-        ("--train.epochs 0", ["--train.epochs: expected a number at least 1, got 0"]),
-        ("--text.max-tokens 0", ["--text.max-tokens: expected a number at least 1, got 0"]),
         ("--set gates.gamma=0", ["gates.gamma: expected a number below 0, got 0"]),
-        ("--set gates.zeta=1", ["gates.zeta: expected a number above 1, got 1"]),
         ("--text.joint false", ["--model.embeddings tied needs --text.joint true"]),
         ("--text.max-length 256", ["--text.max-length", "model.max_positions 256"]),
         ("--gates.beta 1", ["--gates.beta is no flag", "--set gates.beta=VALUE"]),
@@ -197,7 +171,7 @@ def test_the_hash_sees_values_but_not_the_order_of_keys():
             "--set gates.bta=1",
             ["--set: expected NAME=VALUE of a setting, got gates.bta=1; did you mean gates.beta?"],
         ),
-        ("--set gates.beta", ["--set: expected NAME=VALUE"]),
+        ("--heads 9 --lambda 1", ["--lambda and --heads both say the same; give one of them"]),
         ("--config no/such.yaml", ["no/such.yaml: No such file"]),
     ],
 )
@@ -315,35 +289,10 @@ def test_the_examples_of_every_help_are_commands_that_the_script_takes(config_cl
         )
 
 
-def test_the_version_is_that_of_the_package(capsys):
-    import headgates
-
-    assert answered(capsys, "--version").startswith(f"headgates {headgates.__version__} (Python 3.")
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_completes_every_flag(shell, capsys):
     text = answered(capsys, "--completion", shell)
     assert all(setting.flag in text for setting in FLAGS)
-
-
-def test_a_shell_that_nobody_completes_for_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        parse(FitConfig, ["--completion", "dos"], prog="fit.py")
-    assert "--completion: expected one of bash, zsh" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("argv", "error"),
-    [
-        ("--resume maybe", "--resume: expected true or false, got 'maybe'"),
-        ("--seed 4294967296", "--seed: expected a number at least 0 and at most 4294967295, got 4294967296"),
-        ("--heads 9 --lambda 1", "--lambda and --heads both say the same; give one of them"),
-    ],
-)
-def test_values_that_were_once_unclear_or_accepted_are_refused_in_words(argv, error):
-    with pytest.raises(ConfigError, match=re.escape(error)):
-        read(FitConfig, argv.split())
 
 
 @pytest.mark.parametrize(

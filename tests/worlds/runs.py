@@ -18,7 +18,14 @@ from headgates.models.translator import Translator
 from headgates.workbench.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
-TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml"), "--systems", "base,l0"]
+TINY = ["--config", str(ROOT / "configs/toy_tiny.yaml")]
+
+
+def assert_one_line(error: str, *words: str) -> None:
+    """What a script wrote to stderr is one line that says what was wrong, with these words."""
+    (line,) = error.strip().splitlines()
+    assert ".py: error: " in line
+    assert [word for word in words if word not in line] == [], line
 
 
 def write_run(path: Path, translator: Translator, xi: HeadMap | None, **config: object) -> RunFolder:
@@ -39,11 +46,16 @@ def write_run(path: Path, translator: Translator, xi: HeadMap | None, **config: 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
-    """A folder with a tiny gated run of the toy pair and its base; no test writes in it."""
+    """The one run of fit.py for all scripts' tests: a tiny gated run of the toy pair, its base and what it
+    wrote to the terminal, beside them; no test writes in it."""
     runs = tmp_path_factory.mktemp("trained") / "runs"
     words = [sys.executable, str(ROOT / "fit.py"), *TINY, "--runs", str(runs)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ})
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=600, cwd=ROOT, env={**os.environ, "COLUMNS": "140"}
+    )
     assert done.returncode == 0, done.stderr
+    for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
+        (runs.parent / name).write_text(text)
     return runs
 
 
