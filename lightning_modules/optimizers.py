@@ -58,10 +58,6 @@ class CombinedOptimizer(Optimizer):
             optimizer.step()
         return loss
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none)
-
     def state_dict(self) -> dict[str, Any]:
         return {"parts": [optimizer.state_dict() for optimizer in self.optimizers]}
 

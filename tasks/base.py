@@ -15,6 +15,7 @@ from headgates.data import Corpus
 from headgates.data.corpus import TranslationData
 from headgates.data.parallel import ParallelText, read_pairs
 from headgates.data.ranks import shared_out
+from headgates.data.vocab import load_vocabs
 
 
 class Predictor(Protocol):
@@ -50,6 +51,7 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     unit: ClassVar[str] = "target tokens"  # what a batch counts, in words
     searches: ClassVar[bool] = False  # whether outputs are searched for with a beam
+    batches: ClassVar[type[TranslationData]] = TranslationData
     tokenizer_files: ClassVar[str] = "vocab*"  # of a run folder; runs on a base take them along
 
     @abstractmethod
@@ -108,12 +110,27 @@ class Task(ABC):
     def save_model(self, path: Path, predictor: Predictor) -> None:
         """Write a model without gates, heads removed or not, so that `load_predictor` reads it."""
 
-    @abstractmethod
+    def vocabs(self, folder: Path) -> tuple[Any, Any]:
+        """What cuts source and target lines of a run folder up. Raises ValueError where it holds that of
+        another task."""
+        return load_vocabs(folder)
+
     def data(
         self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0
     ) -> TranslationData:
         """Batches of a text, in the tokenizer of a folder. train_sentences: the first so many training pairs,
         0 for those of settings."""
+        source_vocab, target_vocab = self.vocabs(folder)
+        text = settings["text"]
+        return self.batches(
+            corpus=corpus,
+            source_vocab=source_vocab,
+            target_vocab=target_vocab,
+            max_tokens=text["max_tokens"],
+            max_length=text["max_length"],
+            seed=settings["seed"],
+            train_sentences=train_sentences or text["train_sentences"],
+        )
 
     @abstractmethod
     def loss(self, model: Any, batch: Any, *, smoothing: float = 0.0) -> Tensor:

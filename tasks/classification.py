@@ -31,7 +31,6 @@ from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab, write_voca
 from headgates.configs.schema import FitConfig, ModelConfig
 from headgates.data import Corpus
 from headgates.data.batch import Batch
-from headgates.data.corpus import TranslationData
 from headgates.data.label_batches import LabelledData
 from headgates.data.labelled import labelled_corpus, labels_of, other_labelled
 from headgates.data.parallel import ParallelText
@@ -66,6 +65,7 @@ class Classification(Task):
 
     metrics = (ACCURACY,)
     unit = "sentences"
+    batches = LabelledData
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
         return labelled_corpus(settings.get("data"))
@@ -86,7 +86,7 @@ class Classification(Task):
         write_vocabs(encoder, folder, labels_of(corpus.train), max_positions=longest_input(encoder))
 
     def new_predictor(self, folder: Path, config: FitConfig) -> Labeller:
-        source_vocab, labels = vocabs_of(folder)
+        source_vocab, labels = self.vocabs(folder)
         return Labeller(
             new_classifier(encoder_folder(encoder_of(config)), len(labels), source_vocab.specials),
             source_vocab,
@@ -94,7 +94,7 @@ class Classification(Task):
         )
 
     def load_predictor(self, folder: Path, checkpoint: Path, settings: Mapping[str, Any]) -> Labeller:
-        return Labeller(load_classifier(checkpoint), *vocabs_of(folder))
+        return Labeller(load_classifier(checkpoint), *self.vocabs(folder))
 
     def describe(self, model: Any) -> dict[str, Any]:
         return {"classifier": describe(model)}
@@ -102,20 +102,13 @@ class Classification(Task):
     def save_model(self, path: Path, predictor: Any) -> None:
         save_classifier(path, predictor.model)
 
-    def data(
-        self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0
-    ) -> TranslationData:
-        source_vocab, labels = vocabs_of(folder)
-        text = settings["text"]
-        return LabelledData(
-            corpus=corpus,
-            source_vocab=source_vocab,
-            target_vocab=labels,
-            max_tokens=text["max_tokens"],
-            max_length=text["max_length"],
-            seed=settings["seed"],
-            train_sentences=train_sentences or text["train_sentences"],
-        )
+    def vocabs(self, folder: Path) -> tuple[EncoderVocab, LabelVocab]:
+        source_vocab, labels = load_vocabs(folder)
+        if not isinstance(source_vocab, EncoderVocab) or not isinstance(labels, LabelVocab):
+            raise ValueError(
+                f"{folder} holds the vocabularies of a translation model; expected a run of --task classify"
+            )
+        return source_vocab, labels
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(
@@ -170,14 +163,3 @@ def encoder_of(config: FitConfig) -> str:
             "--freeze-decoder is for translation models; an encoder has no decoder, so leave it out"
         )
     return config.encoder
-
-
-def vocabs_of(folder: Path) -> tuple[EncoderVocab, LabelVocab]:
-    """The tokenizer and the labels of a run folder. Raises ValueError where it holds those of another
-    task."""
-    source_vocab, labels = load_vocabs(folder)
-    if not isinstance(source_vocab, EncoderVocab) or not isinstance(labels, LabelVocab):
-        raise ValueError(
-            f"{folder} holds the vocabularies of a translation model; expected a run of --task classify"
-        )
-    return source_vocab, labels

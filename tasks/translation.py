@@ -19,7 +19,7 @@ from headgates.configs.fields import to_dict
 from headgates.configs.schema import FitConfig, read_search
 from headgates.data import Corpus, load_corpus
 from headgates.data.batch import Batch
-from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.data.corpus import make_vocabs
 from headgates.data.vocab import load_vocabs
 from headgates.models.checkpoint import architecture, load_model, save_model
 from headgates.models.distillation import distilled_cross_entropy
@@ -101,21 +101,6 @@ class Translation(Task):
 
     def save_model(self, path: Path, predictor: Any) -> None:
         save_model(path, predictor.model)
-
-    def data(
-        self, folder: Path, corpus: Corpus, settings: Mapping[str, Any], *, train_sentences: int = 0
-    ) -> TranslationData:
-        source_vocab, target_vocab = load_vocabs(folder)
-        text = settings["text"]
-        return TranslationData(
-            corpus=corpus,
-            source_vocab=source_vocab,
-            target_vocab=target_vocab,
-            max_tokens=text["max_tokens"],
-            max_length=text["max_length"],
-            seed=settings["seed"],
-            train_sentences=train_sentences or text["train_sentences"],
-        )
 
     def loss(self, model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
         output, padding = model.output, model.target_specials.padding

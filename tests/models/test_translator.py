@@ -1,7 +1,6 @@
 """Translator: one face that translates lines and scores pairs. The model is untrained; what it says does not
 matter here."""
 
-import json
 import shutil
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.translator import Translator
-from headgates.workbench.source import open_source
+from headgates.tasks.translation import Translation
 from tests.worlds.runs import write_run
 from tests.worlds.translators import SEARCH, SOURCES, TARGETS
 
@@ -36,24 +35,19 @@ def plain_score(translator: Translator, source: str, target: str) -> list[float]
 def test_a_vocabulary_of_another_size_is_refused(translator, tmp_path):
     run = write_run(tmp_path / "run", translator, None)
     shutil.copy(run / "vocab.src.model", run / "vocab.tgt.model")
-    (run / "systems.json").write_text(json.dumps({"base": {"weights": "best.pt", "xi": None}}))
     pieces = len(translator.target_vocab), len(translator.source_vocab)
     with pytest.raises(
         ValueError,
         match=rf"has {pieces[0]} pieces on the target side, and its vocabulary .* has {pieces[1]}: it is ano",
     ):
-        open_source(run.path)
-
-
-def test_every_line_gives_one_line_and_empty_lines_stay_empty(translator):
-    lines = translator.translate(SOURCES)
-    assert [bool(line) for line in lines] == [True, False, True, True, False, True]
+        Translation().load_predictor(run.path, run / "best.pt", {})
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_translation_does_not_depend_on_the_lines_around_it(translator, beam):
     alone = [translator.translate([line], beam=beam)[0] for line in SOURCES]
     assert translator.translate(SOURCES, beam=beam) == alone
+    assert [bool(line) for line in alone] == [True, False, True, True, False, True]
 
 
 def test_n_best_gives_beam_translations_a_line_best_first(translator):

@@ -107,7 +107,7 @@ def trained(
     data.accumulate = stage.accumulate
     gating = None
     if gate is not None:
-        options = {"open_heads": 9, "anneal_steps": 5} if gate == "subset" else {}
+        options = {"target_heads": 9, "anneal_steps": 5} if gate == "subset" else {}
         attach(translator.model, gate="subset" if gate == "subset" else "l0", **options)
         settling = partial(halve, translator.model) if gate == "l0-halved" else None
         gates = GateConfig(lr=0.3, lambda_warmup=2, settle=0.34)
