@@ -8,9 +8,11 @@ from headgates.gates.gram import RIDGES, Gram, choose_ridge, ridge_fit
 
 
 def matrices(positions=53, columns=5, outputs=3, seed=0):
+    """x, y and old weights not far from those that made y."""
     rng = np.random.default_rng(seed)
-    x, old = rng.normal(size=(positions, columns)), rng.normal(size=(columns, outputs))
-    return x, x @ rng.normal(size=(columns, outputs)) + rng.normal(size=(positions, outputs)), old
+    x, true = rng.normal(size=(positions, columns)), rng.normal(size=(columns, outputs))
+    y = x @ true + rng.normal(size=(positions, outputs))
+    return x, y, true + 0.3 * rng.normal(size=true.shape)
 
 
 def gram_of(x, y, parts=3) -> Gram:
@@ -20,53 +22,44 @@ def gram_of(x, y, parts=3) -> Gram:
     return gram
 
 
-def test_without_ridge_it_is_least_squares():
-    x, y, old = matrices()
-    np.testing.assert_allclose(
-        ridge_fit(gram_of(x, y), torch.tensor(old), 0.0), np.linalg.lstsq(x, y, rcond=None)[0], rtol=1e-9
-    )
+def closed_form(x, y, old, ridge):
+    r = ridge * np.mean((x**2).sum(0))
+    return np.linalg.solve(x.T @ x + r * np.eye(x.shape[1]), x.T @ y + r * old)
 
 
-def test_a_ridge_shrinks_to_the_old_weights_as_the_closed_form_does():
+@pytest.mark.parametrize("ridge", [0.0, 0.3, 1e9])
+def test_a_ridge_shrinks_to_the_old_weights_as_the_closed_form_does(ridge):
     x, y, old = matrices()
-    r = 0.3 * np.mean((x**2).sum(0))
-    closed_form = np.linalg.solve(x.T @ x + r * np.eye(5), x.T @ y + r * old)
-    np.testing.assert_allclose(ridge_fit(gram_of(x, y), torch.tensor(old), 0.3), closed_form, rtol=1e-9)
-    np.testing.assert_allclose(ridge_fit(gram_of(x, y), torch.tensor(old), 1e9), old, rtol=1e-6)
+    found = ridge_fit(gram_of(x, y), torch.tensor(old), ridge)
+    np.testing.assert_allclose(found, closed_form(x, y, old, ridge), rtol=1e-9)
 
 
 def test_directions_that_never_vary_keep_the_old_weights():
     x, y, old = matrices()
     x[:, 3] = 0.0
-    found = ridge_fit(gram_of(x, y), torch.tensor(old), 0.0)
+    found, others = ridge_fit(gram_of(x, y), torch.tensor(old), 0.0), [0, 1, 2, 4]
     np.testing.assert_allclose(found[3], old[3])
-    np.testing.assert_allclose(
-        found[[0, 1, 2, 4]], np.linalg.lstsq(x[:, [0, 1, 2, 4]], y, rcond=None)[0], rtol=1e-9
-    )
+    np.testing.assert_allclose(found[others], np.linalg.lstsq(x[:, others], y, rcond=None)[0], rtol=1e-9)
 
 
 def test_the_ridge_is_the_one_of_least_error_on_the_held_out_rows():
-    # few rows and much noise ask for a large ridge, many for a small one
     chosen = set()
-    for seed, rows in enumerate((8, 11, 17, 31, 61, 201)):
-        rng = np.random.default_rng(seed)
-        true = rng.normal(size=(7, 3))
-        x, other = rng.normal(size=(rows, 7)), rng.normal(size=(97, 7))
-        y, other_y = x @ true + rng.normal(size=(rows, 3)), other @ true + rng.normal(size=(97, 3))
-        old = true + rng.normal(size=(7, 3)) * 0.3
-        errors = []
-        for ridge in RIDGES:
-            r = ridge * np.mean((x**2).sum(0))
-            errors.append(
-                ((other @ np.linalg.solve(x.T @ x + r * np.eye(7), x.T @ y + r * old) - other_y) ** 2).sum()
-            )
-        ridge = choose_ridge(gram_of(x, y), gram_of(other, other_y), torch.tensor(old))
+    for seed, rows in enumerate((8, 17, 31, 201)):  # few rows ask for a large ridge, many for a small one
+        x, y, old = matrices(rows + 97, columns=7, seed=seed)
+        fit, other = (x[:rows], y[:rows]), (x[rows:], y[rows:])
+        errors = [((other[0] @ closed_form(*fit, old, ridge) - other[1]) ** 2).sum() for ridge in RIDGES]
+        ridge = choose_ridge(gram_of(*fit), gram_of(*other), torch.tensor(old))
         assert ridge == RIDGES[int(np.argmin(errors))]
         chosen.add(ridge)
     assert len(chosen) > 1
 
 
-def test_the_unexplained_share_is_that_of_the_residuals():
+def test_the_unexplained_share_is_that_of_the_residuals_and_sums_add_up():
     x, y, old = matrices()
     expected = ((y - x @ old) ** 2).sum() / (y**2).sum()
-    assert gram_of(x, y).error(torch.tensor(old)) == pytest.approx(expected)
+    both = gram_of(x[:20], y[:20]).plus(gram_of(x[20:], y[20:]))
+    assert both.positions == len(x)
+    assert both.error(torch.tensor(old)) == pytest.approx(expected)
+    less = both.without_ones()
+    np.testing.assert_allclose(less.xx, x[:, :-1].T @ x[:, :-1])
+    np.testing.assert_allclose(less.xy, x[:, :-1].T @ y)
