@@ -11,6 +11,7 @@ import hashlib
 import http.client
 import os
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -39,7 +40,8 @@ MULTI30K_SHA256 = {
     "test_2017_flickr.de.gz": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
     "test_2017_flickr.fr.gz": "3ba671ceb2299f3304ffafefea7a833d08632fbaf0ba18546f8a2ec2391af496",
 }
-LARGEST = 2**25  # bytes of one download; the largest published file has less than a megabyte
+# bytes and seconds of one download; the largest published file has less than a megabyte
+LARGEST, PATIENCE = 2**25, 600
 
 
 def multi30k(*, src: str | None, tgt: str | None, data_dir: str | Path | None, seed: int) -> Corpus:
@@ -101,7 +103,11 @@ def _obtain(file: str, data_dir: str | Path | None) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as part, urllib.request.urlopen(url, timeout=30) as reply:
-            content = reply.read(LARGEST)
+            content, late = b"", time.monotonic() + PATIENCE
+            while len(content) < LARGEST and (block := reply.read1(LARGEST - len(content))):
+                content += block
+                if time.monotonic() > late:  # each read may take 30 s, and one of a byte is a read
+                    raise OSError(f"only {len(content):,} bytes came in {PATIENCE} seconds")
             found = hashlib.sha256(content).hexdigest()
             if found != sha256:
                 raise OSError(

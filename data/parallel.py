@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,8 @@ T = TypeVar("T")
 # names that a folder may use; the first one found wins
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev", "validation"), "test": ("test",)}
 IN_MEMORY = 2**24  # bytes of two aligned files; larger text lies in a store (data/store.py)
+# bytes that any gzip file may unpack to, and above them times its own size; text has 3 to 10
+SMALL, LARGEST_RATIO = 2**26, 100
 
 
 @dataclass
@@ -240,6 +243,21 @@ def no_file(path: Path) -> DataError:
     )
 
 
+class Unpacked(gzip.GzipFile):
+    """The content of a gzip file. Raises DataError where it grows beyond what text does: memory or the disk
+    would end first."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        block, packed = super().read(size), os.fstat(self.fileno()).st_size
+        if self.tell() > (most := max(SMALL, LARGEST_RATIO * packed)):
+            raise DataError(
+                f"{self.fileobj.name} has {packed:,} bytes and unpacks to more than {most:,}; expected text, "
+                "which grows tenfold at most; if this is right, unpack it (gunzip --keep) and give the plain "
+                "file"
+            )
+        return block
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A text file, plain or gzip, open for its bytes. Raises DataError if it is missing, unreadable or
@@ -247,7 +265,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
             packed = file.peek(2).startswith(b"\x1f\x8b")
-            yield io.BufferedReader(gzip.GzipFile(fileobj=file), 2**20) if packed else file
+            yield io.BufferedReader(Unpacked(fileobj=file), 2**20) if packed else file
     except (FileNotFoundError, NotADirectoryError):
         raise no_file(path) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -138,10 +138,14 @@ def test_a_download_that_breaks_off_leaves_nothing_and_the_next_run_mends_it(ser
     assert len(load_corpus("multi30k").train) == 5
 
 
-def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "value", "reason"),
+    [("LARGEST", 10_000, "its 10,000 bytes have"), ("PATIENCE", 0, "bytes came in 0 seconds")],
+)
+def test_a_download_without_an_end_is_stopped(server, tmp_path, monkeypatch, limit, value, reason):
     server.endless.add("train.en.gz")
-    monkeypatch.setattr(named, "LARGEST", 10_000)
-    with pytest.raises(DataError, match=r"could not download .*train\.en\.gz .*: its 10,000 bytes have"):
+    monkeypatch.setattr(named, limit, value)
+    with pytest.raises(DataError, match=rf"could not download .*train\.en\.gz .*: .*{reason}"):
         load_corpus("multi30k")
     assert files_in(tmp_path / "cache") == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgates.data import DataError, load_corpus
+from headgates.data import DataError, load_corpus, parallel
 from headgates.data.parallel import read_lines, read_pairs
 
 WRITTEN = {"train": ("a\nb\nc", "x\ny\nz"), "valid": ("d", "v"), "test": ("e\n\nf", "u\nw\nt")}
@@ -100,6 +100,15 @@ def test_a_gzip_file_is_known_by_its_content_whatever_its_name(tmp_path):
     assert read_lines(tmp_path / "text.gz") == ["one", "two"]
     (tmp_path / "unpacked.gz").write_bytes("grün\n".encode())
     assert read_lines(tmp_path / "unpacked.gz") == ["grün"]
+
+
+def test_a_gzip_file_that_unpacks_to_far_more_than_text_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "SMALL", 2**21)
+    for size in (2**21, 2**22):
+        (tmp_path / f"{size}.gz").write_bytes(gzip.compress(b"\n" * size))
+    assert len(read_lines(tmp_path / f"{2**21}.gz")) == 2**21
+    with pytest.raises(DataError, match=rf"{2**22}\.gz has [\d,]+ bytes and unpacks to more than .*gunzip"):
+        read_lines(tmp_path / f"{2**22}.gz")
 
 
 def test_pairs_with_an_empty_side_are_skipped_and_counted(tmp_path):
