@@ -184,10 +184,14 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def weights(folder: Path) -> list[Path]:
     """The files of the weights, of the first kind of WEIGHTS that is there. Raises ValueError where there are
-    none."""
+    none, or where their index names a file outside the folder."""
     found = next((files for name in WEIGHTS if (files := sorted(folder.glob(name)))), None)
     if found is None:
         raise ValueError(f"{folder} has no weights; expected model.safetensors or pytorch_model.bin")
+    for index in (path for path in found if path.name.endswith(".index.json")):
+        named = map(str, load_json(index, keys={"weight_map": dict}, cure=CURE)["weight_map"].values())
+        if outside := next((name for name in named if name != Path(name).name), None):
+            raise ValueError(f"{index} names {shortened(outside)}, a file outside the folder; {CURE}")
     return found
 
 

@@ -255,7 +255,13 @@ def another_end(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "nowhere"}))
 
 
+def outside(folder):
+    shards = {"weight_map": {"final_logits_bias": "../other/model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
+
+
 BROKEN = {
+    "a shard outside": (outside, "names '../other/model.safetensors', a file outside the folder"),
     "a tokenizer of another model": (
         more_pieces,
         "up to the id 78, the model embeds 67: they belong to different models",
