@@ -21,7 +21,7 @@ offsets."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, product
 from operator import itemgetter
@@ -92,10 +92,9 @@ def queries(tree: Tree, labels: Sequence[str]) -> dict[tuple[int, int], list[int
 
 
 def word_attention(weights: Tensor, member: Tensor) -> Tensor:
-    """Return the attention between words (B, H, W, W), given weights (B, H, S, S) between pieces and member
-    (B, W, S), which is 1 where a piece belongs to a word and 0 elsewhere."""
-    mean = member / member.sum(2, keepdim=True).clamp_min(1)
-    return mean[:, None] @ weights @ member[:, None].transpose(2, 3)
+    """Return the attention between words (H, W, W), given weights (H, S, S) between pieces and member
+    (W, S), which is 1 where a piece belongs to a word and 0 elsewhere."""
+    return member / member.sum(1, keepdim=True).clamp_min(1) @ weights @ member.T
 
 
 class Relation(NamedTuple):
@@ -110,13 +109,18 @@ class Relation(NamedTuple):
     n: int = 0  # queries
     sentences: int = 0
     offset: int | None = None  # the best one, and how often it is right
-    baseline: float = float("nan")
+    baseline: float | None = None
+
+    @property
+    def gain(self) -> Any:
+        """(heads of all sites,) accuracy above the baseline."""
+        return self.accuracy - (self.baseline or 0.0)
 
     @property
     def syntactic(self) -> Any:
         """(heads of all sites,) bool: at least MARGIN above the baseline; two shares that are 10 points apart
         may differ by a rounding less."""
-        return self.accuracy - self.baseline >= MARGIN - 1e-9
+        return self.gain >= MARGIN - 1e-9
 
 
 class Syntax:
@@ -139,9 +143,8 @@ class Syntax:
         self.labels = list(dict.fromkeys(CLEAR_NAMES.get(label, label) for label in labels))
         self.sites: list[HeadSite] = []
         self.left_out: Counter[str] = Counter()
-        # relation, pair, offsets in words of what is right
-        self._queries: list[tuple[int, int, list[int]]] = []
-        self._hits: list[np.ndarray] = []  # of each batch (Q, heads of all sites) bool
+        # of each relation's queries: the pair, the offsets in words of what is right, which heads look there
+        self._asked: defaultdict[int, list[tuple[int, list[int], np.ndarray]]] = defaultdict(list)
         self._found: list[Relation] = []
         check_labels(labels, trees.values())
 
@@ -151,58 +154,32 @@ class Syntax:
         if not sites:
             return
         self.sites, self._found = sites, []
-        real, pairs = (
-            attention.batch.source != attention.source_specials.padding,
-            attention.batch.index.tolist(),
-        )
-        member, asked = self._prepare(real, pairs)
-        if not asked:
-            return
-        row, _, query, _ = zip(*asked, strict=True)
-        gold = torch.zeros(len(asked), member.shape[1], dtype=torch.bool)  # (Q, W)
-        for number, (_, _, _, words) in enumerate(asked):
-            gold[number, words] = True
-        gold, at, word = (torch.as_tensor(each, device=real.device) for each in (gold, row, query))
-        hits = []
-        for site in sites:
-            most, where = word_attention(attention.weights[site], member).max(3)  # (B, H, W)
-            # where the largest is 0, the head sees the end of the sentence alone and looks at no word; words
-            # without pieces get 0
-            hits.append(gold.gather(1, where[at, :, word]) & (most[at, :, word] > 0))  # (Q, H)
-        self._hits.append(torch.cat(hits, dim=1).cpu().numpy())
-        self._queries += [
-            (relation, pairs[row], [other - word for other in words]) for row, relation, word, words in asked
-        ]
-
-    def _prepare(
-        self, real: Tensor, pairs: list[int]
-    ) -> tuple[Tensor, list[tuple[int, int, int, list[int]]]]:
-        """Return `member` (B, W, S) of a batch, and its queries: row, relation, query word, words to look at.
-        real (B, S): no padding."""
-        asked: list[tuple[int, int, int, list[int]]] = []
-        cells: list[tuple[int, int, int]] = []
-        for row, (pair, length) in enumerate(zip(pairs, real.sum(1).tolist(), strict=True)):
+        weights = torch.cat([attention.weights[site] for site in sites], 1).cpu()  # (B, heads of all, S, S)
+        lengths = (attention.batch.source != attention.source_specials.padding).sum(1).tolist()
+        for pair, length, each in zip(attention.batch.index.tolist(), lengths, weights, strict=True):
             if pair not in self.trees:
                 self.left_out["sentences without a tree"] += 1
-                continue
-            words = self.words[pair]
-            if len(words) != length - 1:
-                raise ValueError(
-                    f"sentence {pair} of the split has {length - 1} pieces and its map of words "
-                    f"{len(words)}: expected the map of the same text and vocabulary"
-                )
-            cells += [(row, word, piece) for piece, word in enumerate(words) if word is not None]
-            for (relation, query), others in queries(self.trees[pair], self.labels).items():
-                others = [word for word in others if word in words]
-                if query in words and others:
-                    asked.append((row, relation, query, others))
-                else:
-                    self.left_out["queries of words without a piece"] += 1
-        widest = max((word for _, word, _ in cells), default=0) + 1
-        member = torch.zeros(len(real), widest, real.shape[1], device=real.device)
-        if cells:
-            member[tuple(torch.tensor(cells).T)] = 1.0
-        return member, asked
+            else:
+                self._add_sentence(pair, each[:, :length, :length])
+
+    def _add_sentence(self, pair: int, weights: Tensor) -> None:
+        tree, words = self.trees[pair], self.words[pair]
+        if len(words) != (pieces := weights.shape[1] - 1):
+            raise ValueError(
+                f"sentence {pair} of the split has {pieces} pieces and its map of words "
+                f"{len(words)}: expected the map of the same text and vocabulary"
+            )
+        member = torch.tensor([[own == word for own in [*words, None]] for word in range(len(tree.words))])
+        most, where = word_attention(weights, member.float()).max(2)  # (heads of all, W)
+        for (relation, word), others in queries(tree, self.labels).items():
+            others = [other for other in others if other in words]
+            if word in words and others:
+                # where the largest is 0, the head sees the end of the sentence alone and looks at no word;
+                # words without pieces get 0
+                hits = torch.isin(where[:, word], torch.tensor(others)) & (most[:, word] > 0)
+                self._asked[relation].append((pair, [other - word for other in others], hits.numpy()))
+            else:
+                self.left_out["queries of words without a piece"] += 1
 
     def relations(self) -> list[Relation]:
         """Return the relations of every label, both directions of each. Raises ValueError where no attention
@@ -214,59 +191,63 @@ class Syntax:
             )
         if not self._found:
             names = product(self.labels, DIRECTIONS)
-            self._found = [self._relation(number, *each) for number, each in enumerate(names)]
+            self._found = [self._relation(self._asked[number], *each) for number, each in enumerate(names)]
         return self._found
 
-    def _relation(self, number: int, label: str, direction: str) -> Relation:
+    def _relation(
+        self, asked: list[tuple[int, list[int], np.ndarray]], label: str, direction: str
+    ) -> Relation:
         heads = sum(site.heads for site in self.sites)
-        chosen = [query[0] == number for query in self._queries]
-        if not any(chosen):
+        if not asked:
             return Relation(label, direction, *np.full((3, heads), np.nan))
-        hits = np.concatenate(self._hits)[chosen]
-        asked = [query for query in self._queries if query[0] == number]
-        known = sorted({o for _, _, offsets in asked for o in offsets}, key=lambda o: (abs(o), o))
-        arcs = [[offsets.count(offset) for offset in known] for _, _, offsets in asked]
+        pairs, offsets, hits = zip(*asked, strict=True)
+        known = sorted({o for each in offsets for o in each}, key=lambda o: (abs(o), o))
+        arcs = [[each.count(o) for o in known] for each in offsets]
         # sums within sentences, in the sentences' order, so that the batches' order does not matter
-        names, sentence = np.unique([pair for _, pair, _ in asked], return_inverse=True)
+        names, sentence = np.unique(pairs, return_inverse=True)
         sums = np.zeros((len(names), heads + len(known) + 1))
-        np.add.at(sums, sentence, np.concatenate([hits, arcs, np.ones((len(asked), 1))], axis=1))
-        whole = sums.sum(0)
+        np.add.at(sums, sentence, np.c_[hits, arcs, np.ones(len(asked))])
+        *total, n = sums.sum(0)
+        best = int(np.argmax(total[heads:]))
         return Relation(
             label,
             direction,
-            whole[:heads] / whole[-1],
+            np.divide(total[:heads], n),
             *bootstrap(sums, heads, samples=self.samples, seed=self.seed),
             n=len(asked),
             sentences=len(names),
-            offset=known[int(whole[heads:-1].argmax())],
-            baseline=float(whole[heads:-1].max() / whole[heads:-1].sum()),
+            offset=known[best],
+            baseline=float(total[heads + best] / sum(total[heads:])),
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for every label, direction and head: its accuracy, the baseline with its offset, the
         95% interval of their difference, the numbers of queries (n) and sentences, and whether it is
         syntactic. Without a query the first numbers are None."""
-        heads = [(site, head) for site in self.sites for head in range(site.heads)]
-        return [
-            {
-                "label": relation.label,
-                "direction": relation.direction,
-                "site": site.name,
-                "kind": site.kind,
-                "layer": site.layer,
-                "head": head,
-                "accuracy": float(relation.accuracy[i]) if relation.n else None,
-                "baseline": relation.baseline if relation.n else None,
-                "offset": relation.offset,
-                "gain_low": float(relation.low[i]) if relation.n else None,
-                "gain_high": float(relation.high[i]) if relation.n else None,
-                "n": relation.n,
-                "sentences": relation.sentences,
-                "syntactic": bool(relation.syntactic[i]),
-            }
-            for relation in self.relations()
-            for i, (site, head) in enumerate(heads)
-        ]
+        rows, heads = [], [(site, head) for site in self.sites for head in range(site.heads)]
+        for relation in self.relations():
+            of_heads = relation.accuracy, relation.low, relation.high
+            for i, (site, head) in enumerate(heads):
+                accuracy, low, high = (float(each[i]) if relation.n else None for each in of_heads)
+                rows.append(
+                    {
+                        "label": relation.label,
+                        "direction": relation.direction,
+                        "site": site.name,
+                        "kind": site.kind,
+                        "layer": site.layer,
+                        "head": head,
+                        "accuracy": accuracy,
+                        "baseline": relation.baseline,
+                        "offset": relation.offset,
+                        "gain_low": low,
+                        "gain_high": high,
+                        "n": relation.n,
+                        "sentences": relation.sentences,
+                        "syntactic": bool(relation.syntactic[i]),
+                    }
+                )
+        return rows
 
     def best(self) -> list[dict[str, Any]]:
         """Return the row of the most accurate head for each label and direction, as in the paper's Table
@@ -281,7 +262,7 @@ class Syntax:
     def gain(self) -> HeadMap:
         """Each head's largest accuracy above the baseline over all relations, in [-1, 1]; NaN where none has
         a query."""
-        return self._map(np.fmax.reduce([r.accuracy - r.baseline for r in self.relations()]))
+        return self._map(np.fmax.reduce([r.gain for r in self.relations()]))
 
     def syntactic(self) -> HeadMap:
         """True where a head is syntactic for any relation."""

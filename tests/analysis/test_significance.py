@@ -22,7 +22,6 @@ from headgates.analysis.significance import (
     half_sample_p_values,
     holm,
     interval,
-    mcnemar_p_value,
     p_value,
     resample_chunks,
     resample_counts,
@@ -73,31 +72,26 @@ def test_resamples_have_as_many_sentences_as_there_are_and_do_not_depend_on_thei
     assert not np.array_equal(COUNTS[0], COUNTS[1])
 
 
+SHORT = ["a b c d e", "d e f g", "a b c d e f"]
+
+
 @pytest.mark.parametrize(
     ("hypotheses", "references"),
     [
         (SYSTEM, REFERENCES),
-        *(
-            (lines, ["a b c d e", "d e f g", "a b c d e f"])
-            for lines in (
-                ["", "", ""],
-                ["zzz yyy xxx www vvv", "uuu", "ttt sss"],  # no match at all
-                ["a", "b", "c"],  # no 2-grams
-                ["a b", "", "zz"],  # no 3-grams, an empty line
-                ["a zz b zz c", "b yy d", "c a"],  # 1-grams match, no 2-gram does
-                ["a b c d e f g h of the , a b", "d e f g h a a a a", "a b c d e f g h"],  # longer
-            )
-        ),
+        (["", "", ""], SHORT),
+        (["a", "b", "c"], SHORT),  # no 2-grams
+        (["a zz b zz c", "b yy d", ""], SHORT),  # 1-grams match, no 2-gram does
+        (["a b c d e f g h of the , a b", "d e f g h a a a a", "a b c d e f g h"], SHORT),  # longer
     ],
 )
 def test_scores_of_lines_and_of_resampled_lines_are_sacrebleus(hypotheses, references):
     ours, lines = score(hypotheses, references), np.arange(len(references))
-    assert ours["bleu"] == sacrebleu.corpus_bleu(hypotheses, [references], force=True).score
-    assert ours["chrf"] == sacrebleu.corpus_chrf(hypotheses, [references]).score
     assert ours.signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert ours.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
     counts = np.concatenate([np.ones((1, len(lines))), resample_counts(len(lines), 3)])
     for metric, theirs in ((BLEU, sacrebleu.corpus_bleu), (CHRF, sacrebleu.corpus_chrf)):
+        assert ours[metric.name] == theirs(hypotheses, [references]).score
         found = metric.resampled(counts @ ours.statistics[metric.name])
         for value, row in zip(found, counts.astype(int), strict=True):
             some = np.repeat(lines, row)
@@ -129,32 +123,20 @@ def test_the_p_values_count_centred_differences_on_both_sides_and_centred_sizes_
     assert sacrebleu_p_value(np.array([1.0, -5.0, 2.0, 2.0]), np.zeros(4), 2.0) == pytest.approx(2 / 5)
 
 
-@pytest.fixture(scope="module")
-def null_p_values() -> dict[str, np.ndarray]:
-    """Both p-values of BLEU in 1,000 comparisons of two systems that are alike: each line of each is sampled
-    from the same outputs."""
+def test_a_true_null_is_rejected_at_the_level_and_by_sacrebleus_p_about_twice_as_often():
+    """1,000 comparisons of two systems that are alike: each line of each is sampled from the same outputs."""
     outputs = [BLEU.statistics(disturbed(REFERENCES, 0.3, seed), REFERENCES) for seed in range(12)]
     pool, rng, counts = np.stack(outputs), np.random.default_rng(0), resample_counts(N, 200)
-    found = {"p_value": [], "p_sacrebleu": []}
+    found = []
     for _ in range(1000):
         alike = (pool[rng.integers(len(pool), size=N), np.arange(N)] for _ in range(2))
-        compared = compare(*(scored({"bleu": each}, [BLEU]) for each in alike), counts)
-        for name, values in found.items():
-            values.append(compared[f"bleu_{name}"])
-    return {name: np.array(values) for name, values in found.items()}
-
-
-@pytest.mark.parametrize("level", [0.01, 0.05, 0.1, 0.5])
-def test_a_true_null_is_rejected_at_the_level_of_the_test(null_p_values, level):
-    # chance, and what 200 resamples add
-    allowed = 3 * math.sqrt(level * (1 - level) / 1000) + 0.005
-    assert abs((null_p_values["p_value"] <= level).mean() - level) < allowed
-
-
-def test_sacrebleus_p_value_rejects_a_true_null_about_twice_as_often_as_it_says(null_p_values):
-    assert 0.075 < (null_p_values["p_sacrebleu"] <= 0.05).mean() < 0.14
-    assert null_p_values["p_sacrebleu"].max() < 0.6  # two-sided ones go up to 1
-    assert null_p_values["p_value"].max() > 0.95
+        found.append(compare(*(scored({"bleu": each}, [BLEU]) for each in alike), counts))
+    p, theirs = (np.array([each[f"bleu_{name}"] for each in found]) for name in ("p_value", "p_sacrebleu"))
+    for level in (0.01, 0.05, 0.1, 0.5):
+        # chance, and what 200 resamples add
+        assert abs((p <= level).mean() - level) < 3 * math.sqrt(level * (1 - level) / 1000) + 0.005
+    assert 0.075 < (theirs <= 0.05).mean() < 0.14
+    assert theirs.max() < 0.6 < 0.95 < p.max()  # two-sided ones go up to 1
 
 
 # --- many systems
@@ -201,7 +183,6 @@ def test_the_share_of_lost_half_samples_is_that_of_a_loop():
 
 
 def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.01, 0.01, 1.0]) == pytest.approx([1.0, 0.04, 0.04, 1.0])
     assert holm([]) == []
     for m in (1, 7, 73):
@@ -214,31 +195,16 @@ def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():
 # --- right or wrong lines
 
 
-@pytest.mark.parametrize("alone", [(0, 0), (0, 1), (1, 1), (3, 9), (9, 3), (20, 20), (0, 60), (1100, 1023)])
-def test_mcnemars_p_is_that_of_the_binomial_test(alone):
+@pytest.mark.parametrize("alone", [(0, 0), (0, 1), (1, 1), (3, 9), (9, 3), (1100, 1023)])
+def test_mcnemars_p_is_that_of_the_binomial_test_and_stands_beside_the_bootstrap(alone):
     ours, theirs = (np.repeat(row, (*alone, 7, 5)) for row in ((1, 0, 1, 0), (0, 1, 1, 0)))
     expected = binomtest(alone[0], sum(alone), 0.5).pvalue if sum(alone) else 1.0
-    assert mcnemar_p_value(ours, theirs) == pytest.approx(expected)
-
-
-def test_mcnemars_p_stands_beside_the_bootstrap_where_lines_are_right_or_wrong():
-    rng = np.random.default_rng(1)
-    right = [rng.random(N) < share for share in (0.8, 0.7, 0.8)]
-    base, *systems = (scored({"accuracy": np.c_[each, np.ones(N)]}, [ACCURACY]) for each in right)
-    for system, own in zip(systems, right[1:], strict=True):
-        found = compare(system, base, COUNTS)
-        expected = binomtest(int((own & ~right[0]).sum()), int((own != right[0]).sum())).pvalue
-        assert found["accuracy_p_mcnemar"] == pytest.approx(expected)
-    assert compare_many(systems, base, resamples=R) == [compare(system, base, COUNTS) for system in systems]
+    system, base = (scored({"accuracy": np.c_[each, each + 1 - each]}, [ACCURACY]) for each in (ours, theirs))
+    counts = resample_counts(len(ours), R)
+    assert compare(system, base, counts)["accuracy_p_mcnemar"] == pytest.approx(expected)
+    assert compare_many([system], base, resamples=R) == [compare(system, base, counts)]
     assert not any("mcnemar" in name for name in compare(BASE, BASE, COUNTS))
     assert score(["yes", "no"], ["yes", "yes"], [ACCURACY]).main == 50
-
-
-def test_mcnemar_rejects_at_most_its_level_where_systems_differ_by_noise_alone():
-    rng = np.random.default_rng(2)
-    p = [mcnemar_p_value(rng.random(211) < 0.85, rng.random(211) < 0.85) for _ in range(1000)]
-    # exact, so below its level rather than at it
-    assert 0.02 < np.mean(np.array(p) < 0.05) < 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5
 
 
 def test_lines_that_do_not_pair_up_are_refused():
