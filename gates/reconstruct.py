@@ -97,16 +97,7 @@ def reconstruct(
             output.bias.copy_(new[-1])
         return chosen, gram.error(new)
 
-    parts = sublayers(model)
-    outputs = outputs_of(model, closed, parts, values=values)
-    if all(output.keep.all() for output in outputs.values()):
-        return []
-    unpruned = unpruned_copy(model, outputs)
-    walks = (
-        SiteWalk(model, forward, sublayers=parts, mixed=values),
-        SiteWalk(unpruned, forward, fixed=True, sublayers=sublayers(unpruned)),
-    )
-    return walk_sites(walks, outputs, batches, refit, positions, ranks)
+    return walk_sites(model, closed, batches, forward, refit, positions, ranks, sublayers, values)
 
 
 def refit_values(
@@ -153,26 +144,32 @@ def rescale(
         output.weight[:, kept] = scale_columns(weight.double(), factors, transposed=False).to(weight)
         return 0.0, gram.error(output.old())
 
-    outputs = outputs_of(model, closed)
-    if all(output.keep.all() for output in outputs.values()):
-        return []
-    walks = SiteWalk(model, forward), SiteWalk(unpruned_copy(model, outputs), forward, fixed=True)
-    return walk_sites(walks, outputs, batches, scale, positions, ranks)
+    return walk_sites(model, closed, batches, forward, scale, positions, ranks)
 
 
 def walk_sites(
-    walks: tuple[SiteWalk, SiteWalk],
-    outputs: dict[HeadSite, Output],
+    model: nn.Module,
+    closed: HeadMap,
     batches: Iterable[Any],
+    forward: Forward,
     solve: Callable[[Output, Gram, Gram], tuple[float, float]],
     positions: Positions | None,
     ranks: Ranks | None,
+    sublayers: Callable[[nn.Module], Sequence[Sublayer]] = lambda _: (),
+    values: bool = False,
 ) -> list[Refit]:
     """Close the heads site by site, in walks through the model and the unpruned one; `solve` gets the Gram
     matrices of the fitted and of the held-out sentences, X with a last column of ones, changes W_O in place,
     and returns ridge and error."""
-    done: list[Refit] = []
-    with walks[0] as walk, walks[1] as unpruned_walk:
+    parts, done = sublayers(model), list[Refit]()
+    outputs = outputs_of(model, closed, parts, values=values)
+    if all(output.keep.all() for output in outputs.values()):
+        return []
+    unpruned = unpruned_copy(model, outputs)
+    with (
+        SiteWalk(model, forward, sublayers=parts, mixed=values) as walk,
+        SiteWalk(unpruned, forward, fixed=True, sublayers=sublayers(unpruned)) as unpruned_walk,
+    ):
         first = next(iter(batches), None)
         if first is None:
             raise ValueError(NO_TEXT)
@@ -196,7 +193,7 @@ def walk_sites(
                     sentences += count
                     shape = [count if each == axis else 1 for each in range(z.dim())]
                     held = held.view(shape).expand(*z.shape[:-1], 1)
-                    where = None if positions is None else positions(walk.model, site, batch)
+                    where = None if positions is None else positions(model, site, batch)
                     x, y, held = (rows_of(each, output.rule, where) for each in (z, y, held))
                     x = torch.cat([x[:, output.kept_inputs].double(), x.new_ones(len(x), 1).double()], 1)
                     fit.add(x[~held[:, 0]], y[~held[:, 0]])

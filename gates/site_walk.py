@@ -9,8 +9,8 @@ at the sites before it.
             walk.leave(site)
 
 A pass ends where the site has been reached, and begins after the last layer that is behind: the output of
-that layer, and what the sites of the present one have given to W_O, lie in a temporary folder. So every layer
-runs about once for each batch, and memory does not grow with the text. Of a model whose `Sublayer`s are
+that layer lies in a temporary folder. So a layer runs about once for each of its sites and batches, and
+memory does not grow with the text. Of a model whose `Sublayer`s are
 given, the feed-forward parts are sites too, the last linear layer in the place of W_O.
 """
 
@@ -29,7 +29,7 @@ from .attach_modes import check_ungated
 from .evaluation_mode import evaluation_mode
 from .headmap import HeadSite
 from .rules import rule_of
-from .site_rule import SiteRule, projection, sizes_of
+from .site_rule import SiteRule, projection
 from .sites import find_sites
 
 Forward = Callable[[Any, Any], Any]  # (model, batch) -> anything: one forward pass
@@ -94,14 +94,11 @@ class SiteWalk:
         self.model, self.forward, self.fixed = model, forward, fixed
         self.sites = open_sites(model)
         self.outs = {site: projection(module, rule_of(module).out) for site, module in self.sites.items()}
-        self.widths = {site: sizes_of(out, rule_of(self.sites[site]))[0] for site, out in self.outs.items()}
-        self.into = {site: linear_projections(module) for site, module in self.sites.items()}
         self.streams = {each.site: each.stream for each in sublayers}
         self.mixers = {each.site: each.mixer for each in sublayers if mixed and each.mixer is not None}
         for each in sublayers:
             if each.site not in self.sites:
-                self.sites[each.site], self.outs[each.site], self.into[each.site] = each.module, each.out, []
-                self.widths[each.site] = each.out.out_features
+                self.sites[each.site], self.outs[each.site] = each.module, each.out
         self.modules = dict(model.named_modules())
         paths = {module: path for path, module in self.modules.items()}
         matches = {site: _LAYER.match(paths[module]) for site, module in self.sites.items()}
@@ -109,8 +106,6 @@ class SiteWalk:
             site: match[0] for site, match in matches.items() if match
         }  # site -> path of its layer
         self.behind: set[HeadSite] = set()
-        self.stored: dict[str, None] = {}  # layers that need not run again
-        self.replayed: set[HeadSite] = set()  # sites whose attention need not run again
         self.loaded: dict[str, Any] = {}
         self.written: dict[str, None] = {}  # layers whose output this round of passes has written
         self.number = 0  # of the batch
@@ -126,8 +121,10 @@ class SiteWalk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for module in list(self.replaced):
-            self.restore(module)
+        for module, forward in self.replaced.items():
+            del cast(Any, module).forward
+            if forward is not None:
+                cast(Any, module).forward = forward
         self.evaluation.__exit__(None, None, None)
         self.place.cleanup()
 
@@ -156,25 +153,23 @@ class SiteWalk:
                 )
         return seen
 
-    def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def see(self, site: HeadSite, number: int, batch: Any) -> tuple[Tensor, Any, Tensor | None]:
         """The inputs (B, L, H * K) and outputs (B, L, D) of W_O at the site for batch `number`, and the
         residual stream (B, L, D) to which the outputs are added, where it is known; first axes as the model
         has them. In place of the inputs, where W_V will change, what the heads take in (B, L, H, I).
 
-        All sites before it in the pass must have been left. Unless the model is fixed the outputs are empty:
+        All sites before it in the pass must have been left. Unless the model is fixed there are no outputs, as
         they are about to change."""
         self.number, self.loaded = number, {}
         found: dict[str, Any] = {}
 
-        def take(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            found["z"], found["y"] = inputs[0].detach(), output.detach()
-
-        def stop(_: nn.Module, inputs: Any, output: Any) -> None:
-            self.keep(site, found["z"], found["y"], output)
+        def take(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> None:
+            found["z"], found["y"] = inputs[0].detach(), output
             raise Reached
 
         out = self.outs[site]
-        handles = [out.register_forward_hook(take), self.sites[site].register_forward_hook(stop)]
+        # an output that is about to change is not made
+        handles = [(out.register_forward_hook if self.fixed else out.register_forward_pre_hook)(take)]
         if site in self.streams:
             handles.append(
                 self.streams[site].register_forward_pre_hook(
@@ -194,19 +189,13 @@ class SiteWalk:
                 )
             )
         for path in self.finished_layers():
-            if path not in self.stored:
+            if self.modules[path] not in self.replaced:
                 handles.append(
                     self.modules[path].register_forward_hook(
                         lambda _, inputs, output, path=path: self.write(path, output)
                     )
                 )
-        if not self.fixed:
-            self.replace(out, lambda z: z.new_empty(*z.shape[:-1], self.widths[site]))
-        try:
-            one_pass(self.model, batch, self.forward, handles)
-        finally:
-            if not self.fixed:
-                self.restore(out)
+        one_pass(self.model, batch, self.forward, handles)
         if mixer is not None:
             with torch.no_grad():
                 found["z"] = mixer.mix(found["inputs"], *found["given"][0], **found["given"][1])
@@ -215,33 +204,11 @@ class SiteWalk:
     def leave(self, site: HeadSite) -> None:
         """The site's W_O is as it stays; the next pass may start behind it."""
         self.behind.add(site)
-        if site in self.replayed:
-            self.replace(self.sites[site], lambda *_, **__: self.replay(site))
-            for projection_in in self.into[site]:  # a layer may call these itself
-                self.replace(
-                    projection_in,
-                    lambda x, to=projection_in: x.new_zeros(1).expand(*x.shape[:-1], to.out_features),
-                )
         for path in self.written:
-            self.replace(self.modules[path], lambda *_, path=path, **__: self.read(stack_of(path)))
-            for inner in [inner for inner in self.replayed if self.layers.get(inner) == path]:
-                for module in (self.sites[inner], *self.into[inner]):
-                    self.restore(module)
-                self.replayed.remove(inner)
-                for file in self.folder.glob(f"*.{inner.name}.pt"):
-                    file.unlink()
-        self.stored |= self.written
+            module = cast(Any, self.modules[path])
+            self.replaced[module] = vars(module).get("forward")
+            module.forward = lambda *_, path=path, **__: self.read(stack_of(path))
         self.written = {}
-
-    def replace(self, module: nn.Module, forward: Callable[..., Any]) -> None:
-        self.replaced[module] = vars(module).get("forward")
-        cast(Any, module).forward = forward
-
-    def restore(self, module: nn.Module) -> None:
-        before = self.replaced.pop(module)
-        del cast(Any, module).forward
-        if before is not None:
-            cast(Any, module).forward = before
 
     # ---------------------------------------------------------------- the folder
 
@@ -265,28 +232,6 @@ class SiteWalk:
             self.loaded[stack] = torch.load(self.file(stack), weights_only=False)
         return self.loaded[stack]
 
-    def keep(self, site: HeadSite, z: Tensor, y: Tensor, output: Any) -> None:
-        """Keep what the attention gave to W_O where its own output is W_O's, so that it need not run again
-        when W_O has changed."""
-        if site in self.mixers:  # z will be another one
-            return
-        given = list(output) if isinstance(output, tuple) else [output]
-        places = [
-            i
-            for i, each in enumerate(given)
-            if isinstance(each, Tensor) and each.shape == y.shape and each.data_ptr() == y.data_ptr()
-        ]
-        if len(places) == 1 and site in self.layers:
-            given[places[0]] = y if self.fixed else z
-            torch.save((given, places[0], isinstance(output, tuple)), self.file(site.name))
-            self.replayed.add(site)
-
-    def replay(self, site: HeadSite) -> Any:
-        given, place, several = torch.load(self.file(site.name), weights_only=False)
-        if not self.fixed:
-            given[place] = self.outs[site](given[place])
-        return tuple(given) if several else given[0]
-
 
 def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     """The sites with heads. Raises ValueError at a model with gates."""
@@ -294,7 +239,7 @@ def open_sites(model: nn.Module) -> dict[HeadSite, nn.Module]:
     return {site: module for site, module in find_sites(model).items() if site.heads}
 
 
-def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]") -> None:
+def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: list[Any]) -> None:
     """One forward pass without gradients, to its end or until it is `Reached`; then the hooks are gone."""
     try:
         with torch.no_grad():
@@ -304,13 +249,6 @@ def one_pass(model: nn.Module, batch: Any, forward: Forward, handles: "list[Any]
     finally:
         for handle in handles:
             handle.remove()
-
-
-def linear_projections(module: nn.Module) -> list[nn.Linear]:
-    """The attention's projections of queries, keys and values, where they are plain ones of their own."""
-    rule, inside = rule_of(module), dict(module.named_modules())
-    found = [inside.get(name) for name in dict.fromkeys((rule.q, rule.k, rule.v))]
-    return [each for each in found if isinstance(each, nn.Linear)]
 
 
 def stack_of(layer: str) -> str:
