@@ -2,7 +2,6 @@
 families have one rule of a mode each, here are gates by position, copies and what is refused."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -124,19 +123,12 @@ def test_a_state_saved_while_attached_is_loaded_again(attention_class):
     assert torch.equal(other(inputs()), model(inputs()))
 
 
-@pytest.mark.parametrize(
-    ("attention_class", "duplicate"),
-    [
-        *((each, copy.deepcopy) for each in RULES),
-        (Slotted, lambda model: pickle.loads(pickle.dumps(model))),
-        (Called, lambda model: pickle.loads(pickle.dumps(model))),
-    ],
-)
-def test_a_copy_is_held_by_its_own_gates_and_lets_go_alone(attention_class, duplicate):
+@pytest.mark.parametrize("attention_class", RULES)
+def test_a_copy_is_held_by_its_own_gates_and_lets_go_alone(attention_class):
     model, x = Stack(attention_class), inputs()
     plain = model(x)
     attach(model, gate="mask")
-    other = duplicate(model)
+    other = copy.deepcopy(model)
     for _, gate in other.head_gates.items():
         gate.assign(torch.zeros(gate.heads))
     assert torch.equal(model(x), plain)
@@ -158,19 +150,12 @@ def test_a_gated_attention_is_not_gated_twice_and_loses_no_heads_from_outside(at
             act()
 
 
-@pytest.mark.parametrize(
-    ("attention_class", "shape", "message"),
-    [
-        (Read, (2, 5), r"takes gates of shape \(H,\).*one at a time, .* or hold it by mode='hook'"),
-        (Called, (3, 5), "does not fit the output projection's input"),
-        (CalledTimeFirst, (2, 7), "does not fit the output projection's input"),
-    ],
-)
-def test_gates_of_a_shape_that_an_attach_mode_cannot_take_are_refused(attention_class, shape, message):
+@pytest.mark.parametrize(("attention_class", "shape"), [(Called, (3, 5)), (CalledTimeFirst, (2, 7))])
+def test_gates_of_other_sentences_or_positions_are_refused(attention_class, shape):
     model = Stack(attention_class)
     bank = attach(model, gate="mask")
     bank.assign({site: torch.ones(shape[0], site.heads, shape[1]) for site in bank.sites})
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="does not fit the output projection's input"):
         model(inputs())
 
 
@@ -183,9 +168,7 @@ def test_gates_of_a_shape_that_an_attach_mode_cannot_take_are_refused(attention_
         (Slotted, {"slot": "tab"}, r"has no 'tab', .* as `slot`; did you mean 'tap'\?.*'hook'.*'weight'"),
         (Slotted, {"slot": "q_proj"}, "slot 'q_proj' of Slotted must hold None, it holds a Linear"),
         (Called, {"heads": "num_head"}, r"names as `heads`; did you mean 'num_heads'\?"),
-        (Called, {"heads": "v_proj"}, "'v_proj', `heads` in the SiteRule of Called, is no number: Linear"),
         (Called, {"out": "out.dense"}, "Called has no 'out.dense', which its SiteRule names as a projection"),
-        (Called, {"out": "num_heads"}, "'num_heads', .* as a projection, is a int"),
         (Called, {"out": "q_proj"}, r"the 11 columns of q_proj do not divide into the 3 heads of Called"),
         (
             Called,
@@ -194,7 +177,6 @@ def test_gates_of_a_shape_that_an_attach_mode_cannot_take_are_refused(attention_
         ),
         (Called, {"out": "norm"}, "a LayerNorm is no projection"),
         (Called, {"out": "feed"}, "feed of Called has 42 columns and v_proj 21 rows: expected the inputs"),
-        (Read, {"out": "o_proj"}, r"Read has no 'o_proj'.*did you mean '\w*_proj'"),
         (Read, {"out": "made"}, "made of Read has no plain weight; undo"),
     ],
 )

@@ -40,15 +40,6 @@ def test_the_test_gate_is_exactly_shut_or_open_beyond_2_398(log_alpha, xi):
     assert 0 < at(-2.397) < 1
 
 
-def test_the_test_gate_does_not_know_the_temperature():
-    assert torch.equal(gate_at(LOG_ALPHA, beta=0.33).test_value(), gate_at(LOG_ALPHA, beta=0.9).test_value())
-
-
-def test_the_decision_is_the_sign_of_log_alpha_for_a_symmetric_stretch():
-    log_alpha = torch.tensor([-100.0, -2.0, -1e-3, 1e-3, 2.0, 100.0, 1e4])
-    assert gate_at(log_alpha).decision().tolist() == (log_alpha > 0).tolist()
-
-
 def test_the_decision_compares_the_frequencies_of_both_ends_for_a_skewed_stretch():
     constants = {"beta": 0.5, "gamma": -0.5, "zeta": 1.01}
     xi = samples(**constants)

@@ -82,13 +82,6 @@ def test_heads_close_one_by_one_from_the_lowest_and_layers_keep_their_least(at_l
             )
 
 
-def test_lowest_chooses_exactly_k_as_a_plain_sort_would():
-    plain = sorted(range(10), key=lambda i: (MAP.flat()[i], i))
-    for k in range(11):
-        assert MAP.closing_order(k) == plain[:k]
-        assert MAP.lowest(k).flat().nonzero().flatten().tolist() == sorted(plain[:k])
-
-
 @pytest.mark.parametrize(
     ("scores", "k", "options", "message"),
     [

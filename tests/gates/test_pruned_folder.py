@@ -87,16 +87,12 @@ def architectures(names: list[str]):
 
 WRONG = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-    "no JSON": (rewrite("config.json", "{"), "config.json is not JSON"),
     "no field": (rewrite("config.json", "{}"), "no field 'headgates'.*load it with from_pretrained"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights in safetensors"),
     "torn weights": (rewrite("model.safetensors", "12345678{"), "cannot be read as those of a BertForMask"),
     "an adapter": (rewrite("adapter_config.json", "{}"), "has an adapter"),
     "no class": (architectures(["os"]), "must name one model class of transformers .*'os'"),
-    "a function": (architectures(["pipeline"]), "must name one model class"),
-    "two classes": (architectures(["BertModel", "BertModel"]), "must name one model class"),
     "another class": (architectures(["BertForSequenceClassification"]), "not those of its config: .*missing"),
-    "no lists": (heads(2), "must be like"),
     "no order": (heads([2, 1]), "must be like"),
     "unknown site": (heads([1], layer=7), "no attention encoder.7.enc-self"),
     "too high": (heads([3]), "has 3 heads, 0 to 2; head 3"),
@@ -156,21 +152,14 @@ def test_no_code_of_a_folder_is_run(folder):
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("missing", "family"),
-    [("transformers", BERT), ("tokenizers", BERT), ("safetensors", BERT), ("safetensors.torch", PLAIN)],
-)
-def test_a_missing_library_names_the_extra_and_leaves_no_folder(written, missing, family, monkeypatch):
-    model, new = family.model(), written[family.name].parent / "new"
+@pytest.mark.parametrize("missing", ["transformers", "tokenizers", "safetensors"])
+def test_a_missing_library_names_the_extra_and_leaves_no_folder(folder, missing, monkeypatch, tmp_path):
+    model = BERT.model()
     monkeypatch.setitem(sys.modules, missing, None)
-    options = {"model": model} if family is PLAIN else {}
-    for call in (
-        lambda: load_pruned(written[family.name], **options),
-        lambda: save_pruned(family.model(), new),
-    ):
+    for call in (lambda: load_pruned(folder), lambda: save_pruned(model, tmp_path / "new")):
         with pytest.raises(ImportError, match=r"pip install 'headgates\[hf\]'"):
             call()
-    assert not new.exists()
+    assert not (tmp_path / "new").exists()
 
 
 def test_neither_saving_nor_loading_a_plain_folder_needs_transformers(plain, monkeypatch, tmp_path):
@@ -196,11 +185,3 @@ def test_what_cannot_be_saved_leaves_the_folder_as_it_was(folder, tmp_path, monk
     with pytest.raises(OSError, match="No space"):
         save_pruned(model, tmp_path / "new")
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_transformers_builds_no_layer_of_its_own_from_per_layer_config():
-    """Were it to, save_pruned should write that field too."""
-    config = BERT.model().config
-    config.per_layer_config = {0: {"num_attention_heads": 2}}
-    with pytest.raises(RuntimeError, match="per-layer attribute"):
-        transformers.BertForMaskedLM(config)

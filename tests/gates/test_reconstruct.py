@@ -20,7 +20,6 @@ from headgates.gates import (
     rescale,
     zero_heads,
 )
-from headgates.gates.site_walk import SiteWalk
 from tests.gates.families import BY_NAME
 from tests.gates.slow_reconstruct import (
     HEADS,
@@ -32,7 +31,7 @@ from tests.gates.slow_reconstruct import (
     forward,
     laid_out,
     module_at,
-    slowly_reconstructed,
+    slowly_streamed,
     small_text,
 )
 
@@ -51,7 +50,7 @@ def model(make_model):
     ("heads", "ridge", "first"), [(SOME, 0.0, 1), (SOME, 0.1, 1), ({"decoder.0.dec-self": [0, 2]}, 1e-3, 2)]
 )
 def test_the_refit_is_numpys_at_every_site_from_the_first_that_closes(model, text, heads, ridge, first):
-    expected = slowly_reconstructed(model, heads, text, ridge)
+    expected = slowly_streamed(model, heads, text, ridge, stream=False)
     done = reconstruct(model, closing(model, heads), text, forward, ridge=ridge)
     equal_weights(model, expected)
     assert [each.site.name for each in done] == ORDER[first:]
@@ -63,7 +62,7 @@ def test_the_refit_is_numpys_at_every_site_from_the_first_that_closes(model, tex
 def test_padding_positions_do_not_matter(model, batch):
     source, target_in = batch
     where = lambda name, pair: (pair[0] if "encoder" in name else pair[1]) != 0  # noqa: E731
-    expected = slowly_reconstructed(model, SOME, [batch] * 3, 1e-3, where)
+    expected = slowly_streamed(model, SOME, [batch] * 3, 1e-3, where, stream=False)
     longer = nn.functional.pad(source, (0, 4)), nn.functional.pad(target_in, (0, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so few positions are warned of
@@ -76,12 +75,6 @@ def test_padding_positions_do_not_matter(model, batch):
             positions=lambda _, site, pair: where(site.name, pair),
         )
     equal_weights(model, expected)
-
-
-def test_nothing_closed_changes_nothing(model, text):
-    before = copy.deepcopy(model)
-    assert reconstruct(model, closing(model, {}), text, forward) == []
-    equal_weights(model, before, 0)
 
 
 def test_a_head_that_duplicates_another_is_not_missed(model, text):
@@ -98,14 +91,6 @@ def test_a_head_that_duplicates_another_is_not_missed(model, text):
         torch.testing.assert_close(model(*each), logits, rtol=1e-6, atol=1e-6)
 
 
-def test_a_site_without_any_head_gives_the_mean(model, text):
-    _, y = laid_out(model, "decoder.0.dec-self", text)
-    reconstruct(model, closing(model, {"decoder.0.dec-self": [0, 1, 2]}), text, forward)
-    out = module_at(model, "decoder.0.dec-self").out_proj
-    np.testing.assert_allclose(out.bias.detach().numpy(), y.mean(0), rtol=1e-9)
-    assert not out.weight.any()
-
-
 METHODS = [reconstruct, rescale, fold_mean]
 
 
@@ -120,13 +105,12 @@ def test_masked_and_removed_are_the_reconstructed_model(model, text, method):
     torch.testing.assert_close(model(*text[0]), logits, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["T5", "GPT-2", "Llama", "BERT", "FSMT"])
+@pytest.mark.parametrize("name", ["T5", "GPT-2", "FSMT"])
 def test_other_libraries_models_come_closer_to_what_they_were_and_lose_their_heads(name):
     family = BY_NAME[name]
     model = family.model().double()
     batches = [family.batch(sentences) for sentences in (7, 5)]
-    # whole groups of heads that share a key head, so that they can go
-    closed = HeadMap({site: torch.arange(site.heads) // 2 == site.layer for site in find_sites(model)})
+    closed = HeadMap({site: torch.arange(site.heads) == site.layer for site in find_sites(model)})
     unpruned, zeroed = copy.deepcopy(model), copy.deepcopy(model)
     zero_heads(zeroed, closed)
     with warnings.catch_warnings():
@@ -191,35 +175,21 @@ def test_every_layer_runs_about_once_for_each_batch(model, text):
     # for each batch in both models; one pass more finds out the order, and the last layer never ends
     once = 2 * len(text) + 1
     assert list(calls.values()) == [once, once, once, 0]
-
-
-def test_statistics_of_a_walk_are_those_of_whole_passes_and_it_leaves_nothing(model, text):
-    expected = {name: [laid_out(model, name, [each]) for each in text] for name in ORDER}
-    state = {name: set(vars(module)) for name, module in model.named_modules()}
-    with SiteWalk(model, forward, fixed=True) as walk:
-        order = walk.order(text[0])
-        assert [site.name for site in order] == ORDER
-        for site in order:
-            for number, batch in enumerate(text):
-                z, y, _ = walk.see(site, number, batch)
-                for ours, theirs in zip((z, y), expected[site.name][number], strict=True):
-                    np.testing.assert_allclose(ours.flatten(0, 1).numpy(), theirs, rtol=1e-9)
-            walk.leave(site)
-        folder = walk.folder
-        assert len(list(folder.iterdir())) < len(text) * 5  # layers that are behind leave one state a stack
-    assert not folder.exists()
-    assert {name: set(vars(module)) for name, module in model.named_modules()} == state
+    assert not any("forward" in vars(module) for module in model.modules())  # and leaves nothing
 
 
 # ---------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_empty_text_is_refused_and_nothing_changes(model, method):
-    before = copy.deepcopy(model)
+def test_an_empty_text_and_gates_on_the_model_are_refused_and_nothing_changes(model, method):
+    before, closed = copy.deepcopy(model), closing(model)
     with pytest.raises(ValueError, match="no positions; give at least one sentence"):
-        method(model, closing(model), [], forward)
+        method(model, closed, [], forward)
     equal_weights(model, before, 0)
+    attach(model, gate="mask")
+    with pytest.raises(ValueError, match="already has gates"):
+        method(model, closed, [], forward)
 
 
 def test_fewer_positions_than_columns_are_warned_of_and_the_ridge_rises(model, text):
@@ -248,13 +218,6 @@ FIRST = HeadSite.at("enc-self", 0, 3)
 def test_a_map_or_option_that_does_not_fit_is_refused(model, text, closed, options, error):
     with pytest.raises(ValueError, match=error):
         reconstruct(model, closed, text, forward, **options)
-
-
-def test_gates_on_the_model_are_refused(model, text):
-    closed = closing(model)
-    attach(model, gate="mask")
-    with pytest.raises(ValueError, match="already has gates"):
-        reconstruct(model, closed, text, forward)
 
 
 @pytest.mark.parametrize(

@@ -57,17 +57,6 @@ def test_gate_at_zero_and_zeroed_columns_and_removed_head_and_parametrised_weigh
     assert attach(by_removal, gate="mask").values().heads_total == 10  # a site without heads gets no gate
 
 
-def test_binarised_gates_equal_masks_of_their_decisions(model, batch):
-    bank = attach(model)
-    with torch.no_grad():
-        for i, (_, gate) in enumerate(bank.items()):  # beyond 2.398 the test gate is 0 or 1
-            gate.log_alpha.copy_(torch.tensor([5.0, -5.0, 4.0 if i % 2 else -4.0]))
-    learned, decided = model(*batch), bank.open()
-    detach(model)
-    attach(model, gate="mask", xi=decided)
-    assert torch.equal(model(*batch), learned)
-
-
 def test_attaching_adds_gates_under_one_name_and_detaching_takes_them_away(model):
     detach(model)  # does nothing without gates
     before = list(model.state_dict())
@@ -86,10 +75,6 @@ def test_gates_are_put_on_the_named_kinds_alone(make_model, batch, kinds):
     whole = attach(other, gate="mask")
     whole.assign({site: torch.zeros(HEADS) for site in bank.sites})
     assert torch.equal(model(*batch), other(*batch))
-
-
-def test_options_reach_every_gate(model):
-    assert all(gate.beta == 0.5 for _, gate in attach(model, beta=0.5).items())
 
 
 @pytest.mark.parametrize(

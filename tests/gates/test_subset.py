@@ -1,7 +1,6 @@
 """Gates that keep exactly K heads: the soft top-K against a solver and finite differences, and what a sample
 over all sites holds."""
 
-import copy
 import math
 
 import pytest
@@ -106,22 +105,6 @@ def test_the_temperature_falls_log_linearly_with_the_samples_and_is_kept(model):
     other = GATES["subset"](gate.heads, **options)
     other.load_state_dict(gate.state_dict())
     assert other.temperature == pytest.approx(0.01)
-
-
-def test_numbers_by_kind_hold_in_every_sample(model):
-    bank = attach(model.train(), gate="subset", target_heads=KINDS)
-    for _ in range(5):
-        bank.sample()
-        assert HeadMap({site: gate().detach() for site, gate in bank.items()}).by_kind() == KINDS
-    assert bank.open().by_kind() == KINDS
-
-
-def test_a_copy_of_the_model_samples_for_itself(model):
-    bank = attach(model.train(), gate="subset", target_heads=7)
-    other = copy.deepcopy(model).head_gates
-    other.sample()
-    assert asked(other).sum() == 7
-    assert all(gate.sampled is None for _, gate in bank.items())
 
 
 @pytest.mark.parametrize(
