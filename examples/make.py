@@ -54,7 +54,7 @@ MADE_AGAIN = (
     "cards.json",
     "positions.json",
     "offsets.csv",
-    "ablation/*.npz",
+    "ablation/*-outputs.json",
 )  # in seconds
 Looks = Callable[[str, dict[str, Any]], list[list[str]]]  # of a base's name and settings: words of commands
 

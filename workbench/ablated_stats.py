@@ -1,41 +1,31 @@
-"""Sentence statistics of many ablations of one text, kept in the run folder: for every ablation, those of the
-lines that changed.
+"""The outputs of many ablations of one text, kept in the run folder: of every ablation the lines that
+changed.
 
 The file is written after every group of ablations, so that a repeated command continues after the last whole
-group. In the .npz file:
+group:
 
-    cache_key                   the fingerprint of the outputs, as JSON
-    base_bleu, base_chrf        (N, 10), (N, 18): the unpruned model's statistics, an array for each metric of
-    the task
-    changed_lines               (A,): how many lines each ablation translates differently; -1 where it is not
-    finished
-    ablation, line              (n,): for every line whose statistics changed, its ablation and its number ...
-    bleu, chrf                  (n, 10), (n, 18): ... and its statistics
-
-analysis/metrics.py explains the columns. Letters: A ablations, N lines, n changed lines of all ablations.
+    NAME-outputs.json
+        cache_key    the fingerprint of the outputs
+        drafts       the outputs of the unpruned model
+        changed      for every ablation [number of the line, output] of the lines that change; null where
+                     it is not finished
 """
 
-import hashlib
-import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 
-from headgates.analysis.metrics import Metric
-from headgates.analysis.significance import Scored, score, score_changed, scored
-from headgates.data.atomic_file import atomic_file
-from headgates.data.ranks import gathered, share
+from headgates.analysis.significance import Scored, score, score_changed
+from headgates.configs.cli import config_hash
+from headgates.data.parallel import digest_lines
+from headgates.data.ranks import first, gathered, share
 from headgates.gates import HeadMap, attach, detach
 from headgates.models.ablated_search import Ablated, ablated_translations
-from headgates.models.checkpoint import weights_digest
 from headgates.models.progress import Report
 from headgates.models.translator import Translator
-from headgates.workbench.folder import RunFolder, check_cache_key
 from headgates.workbench.scores import beam_of
 from headgates.workbench.source import Lines, Source, prediction_settings
 
@@ -50,11 +40,10 @@ class AblationScores:
 
 
 def fingerprint(source: Source, text: Lines, ablations: Sequence[HeadMap]) -> dict[str, Any]:
-    """Everything the statistics depend on: weights, text, masks and search settings."""
-    masks = json.dumps([closed.to_json() for closed in ablations])
-    weights = weights_digest(source.predictor.model)
-    lines = digest(str(len(text[0])), *text[0], *text[1])
-    return {"weights": weights, "text": lines, "masks": digest(masks), **prediction_settings(source)}
+    """Everything the outputs depend on: weights, text, masks and search settings."""
+    masks = config_hash({"closed": [closed.to_json() for closed in ablations]})
+    made_of = {"weights": source.weights, "text": digest_lines(*text), "masks": masks}
+    return made_of | prediction_settings(source)
 
 
 def score_ablations(
@@ -66,41 +55,33 @@ def score_ablations(
     fresh: bool = False,
     report: Report,
 ) -> AblationScores:
-    """Score the outputs under every ablation (each of one site, listed site after site) and keep their
-    statistics in `name`.npz.
+    """Score the outputs under every ablation (each of one site, listed site after site) and keep them in
+    `name`-outputs.json.
 
     Ablations that the file already holds are not repeated. Raises ValueError if the file has another
     fingerprint, unless `fresh`."""
     sources, references = text
-    folder = source.folder
-    cache_key = fingerprint(source, text, ablations)
-    kept = None if fresh else read_statistics(folder, f"{name}.npz", cache_key, source.task.metrics)
-    if kept is None:
-        base: Scored | None = None
-        finished: dict[int, tuple[Scored, int]] = {}
-    else:
-        base, finished = kept
+    folder, file, cache_key = source.folder, f"{name}-outputs.json", fingerprint(source, text, ablations)
+    kept = first(lambda: None if fresh else folder.stored(file, cache_key)) or {}
+    drafts, changed = kept.get("drafts"), kept.get("changed", [None] * len(ablations))
     for label, numbers in ablation_groups(ablations, beam_of(source)):
-        if all(number in finished for number in numbers):
+        if all(changed[number] is not None for number in numbers):
             continue
         report(f"{name}: {label}, {len(numbers)} ablations of {len(sources)} sentences")
         found = ablated_outputs(source, sources, [ablations[number] for number in numbers])
-        drafted = score(found.drafts, references, source.task.metrics)
-        if base is not None and not np.array_equal(base.main_statistics, drafted.main_statistics):
+        if drafts not in (None, found.drafts):
             raise ValueError(
-                f"the unpruned model translates differently from when {folder / name}.npz was begun "
-                f"(another machine, or other packages?); "
-                "--fresh begins anew"
+                f"the unpruned model translates differently from when {folder / file} was begun (another "
+                "machine, or other packages?); --fresh begins anew"
             )
-        base = base or drafted
-        for number, changed in zip(numbers, found.changed, strict=True):
-            finished[number] = score_changed(base, found.drafts, changed, references), len(changed)
-        write_statistics(folder, f"{name}.npz", cache_key, base, finished, len(ablations))
-    assert base is not None, "there is at least one ablation"
-    scores = [finished[number] for number in range(len(ablations))]
-    return AblationScores(
-        base, [system for system, _ in scores], [count / len(sources) for _, count in scores]
-    )
+        drafts = found.drafts
+        for number, lines in zip(numbers, found.changed, strict=True):
+            changed[number] = list(lines.items())
+        folder.write_json(file, {"cache_key": cache_key, "drafts": drafts, "changed": changed})
+    assert drafts is not None, "there is at least one ablation"
+    base = score(drafts, references, source.task.metrics)
+    systems = [score_changed(base, drafts, dict(lines), references) for lines in changed]
+    return AblationScores(base, systems, [len(lines) / len(sources) for lines in changed])
 
 
 def ablated_outputs(source: Source, lines: Sequence[str], ablations: Sequence[HeadMap]) -> Ablated:
@@ -148,86 +129,3 @@ def ablation_groups(ablations: Sequence[HeadMap], beam: int) -> list[tuple[str, 
     sites = [next(iter(closed)) for closed in ablations]
     labels = [site.kind if beam == 1 else site.name for site in sites]
     return [(label, list(numbers)) for label, numbers in groupby(range(len(labels)), key=labels.__getitem__)]
-
-
-def write_statistics(
-    folder: RunFolder,
-    name: str,
-    cache_key: dict[str, Any],
-    base: Scored,
-    finished: dict[int, tuple[Scored, int]],
-    count: int,
-) -> None:
-    """Replace the file in one step, so that a crash leaves the old file whole."""
-    lines: dict[int, np.ndarray] = {}
-    for number, (system, _) in sorted(finished.items()):
-        differs = np.any(
-            [(rows != base.statistics[metric]).any(axis=1) for metric, rows in system.statistics.items()],
-            axis=0,
-        )
-        lines[number] = np.flatnonzero(differs)
-    shares = np.full(count, -1, dtype=np.int32)
-    for number, (_, changed) in finished.items():
-        shares[number] = changed
-    arrays = {
-        "cache_key": np.array(json.dumps(cache_key)),
-        "signatures": np.array(json.dumps(base.signatures)),
-        **{f"base_{metric}": rows.astype(np.int32) for metric, rows in base.statistics.items()},
-        "changed_lines": shares,
-        "ablation": np.concatenate(
-            [np.full(len(rows), number, dtype=np.int32) for number, rows in lines.items()]
-        ),
-        "line": np.concatenate([rows.astype(np.int32) for rows in lines.values()]),
-        **{
-            metric: np.concatenate(
-                [finished[number][0].statistics[metric][rows] for number, rows in lines.items()]
-            ).astype(np.int32)
-            for metric in base.statistics
-        },
-    }
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for allow_pickle
-
-
-def read_statistics(
-    folder: RunFolder, name: str, cache_key: dict[str, Any], metrics: Sequence[Metric]
-) -> tuple[Scored, dict[int, tuple[Scored, int]]] | None:
-    """The scores of the unpruned model, and those of the finished ablations with their numbers of changed
-    lines; None if there is no file.
-
-    Raises ValueError if the file is broken or has another fingerprint."""
-    path = folder / name
-    if not path.is_file():
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-        theirs, found = json.loads(str(arrays["cache_key"])), restore(arrays, metrics)
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is broken ({error}); --fresh makes it anew") from error
-    check_cache_key(path, theirs, cache_key)
-    return found
-
-
-def restore(
-    arrays: dict[str, np.ndarray], metrics: Sequence[Metric]
-) -> tuple[Scored, dict[int, tuple[Scored, int]]]:
-    base = {metric.name: arrays[f"base_{metric.name}"].astype(np.float64) for metric in metrics}
-    finished = {}
-    for number in np.flatnonzero(arrays["changed_lines"] >= 0).tolist():
-        changed_here = arrays["ablation"] == number
-        statistics = {name: rows.copy() for name, rows in base.items()}
-        for name, rows in statistics.items():
-            rows[arrays["line"][changed_here]] = arrays[name][changed_here]
-        finished[number] = scored(statistics, metrics), int(arrays["changed_lines"][number])
-    return scored(base, metrics), finished
-
-
-def digest(*lines: str) -> str:
-    """12 hexadecimal digits of the SHA-256 of lines."""
-    sha = hashlib.sha256()
-    for line in lines:
-        sha.update(line.encode() + b"\0")
-    return sha.hexdigest()[:12]

@@ -1,13 +1,12 @@
 """Tables of ablations, each difference with an interval and a p-value.   Michel et al. 2019, section 3
 (tables 1, 2 and 5).
 
-    one           every head removed alone: ablation/one.{csv,json,npz}
-    all-but-one   every layer reduced to its best single head: ablation/all-but-one.{csv,json}, the statistics
-    in two .npz
+    one           every head removed alone: ablation/one.{csv,json}
+    all-but-one   every layer reduced to its best single head: ablation/all-but-one.{csv,json}
 
 A difference is the ablated model's metric (such as BLEU) minus the unpruned model's: negative where the
-head matters. The .csv holds the rows, the .json their fingerprint and summary, the .npz each sentence's
-statistics (pruning/ablated_stats.py).
+head matters. The .csv holds the rows, the .json their fingerprint and summary, the -outputs.json what each
+ablation makes of the text (ablated_stats.py).
 """
 
 from collections.abc import Sequence

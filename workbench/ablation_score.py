@@ -22,8 +22,8 @@ def ablation_score(
     report: Report,
 ) -> HeadMap:
     """The validation metric (such as BLEU) of the unpruned model minus that without the head; negative
-    where the model is better without it. The batches are not read; statistics are kept in `file`.npz of the
-    run."""
+    where the model is better without it. The batches are not read; outputs are kept in `file`-outputs.json of
+    the run."""
     del model, batches
     sites = chosen_sites(source.predictor.model, kinds)
     alone = [one_head_mask(site, head, closed=True) for site in sites for head in range(site.heads)]

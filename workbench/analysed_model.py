@@ -70,11 +70,6 @@ class AnalysedModel:
         """The digest of the model's weights, computed once."""
         return self.source.weights
 
-    @property
-    def text_digest(self) -> str:
-        """The digest of the run's whole corpus."""
-        return self.source.corpus.digest()
-
     @classmethod
     def open(cls, config: AnalyzeConfig, report: Report, *, corpus: Corpus | None = None) -> "AnalysedModel":
         """The model and text that the settings of `analyze.py` name. corpus: the run's corpus, where the

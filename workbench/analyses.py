@@ -309,24 +309,14 @@ def stored_result(analysed: AnalysedModel, name: str, settings: dict[str, Any]) 
     if not (folder / file).is_file() or folder.read_json(file).get("cache_key") != plain(settings):
         return None
     content = folder.read_json(file)
-    maps = {title: stored_head_map(rows) for title, rows in content["head_maps"].items()}
+    maps = {title: HeadMap.from_json(rows) for title, rows in content["head_maps"].items()}
     tables = {
         table: read_table(folder, f"{analysed.results_folder}/{table}.csv") for table in content["tables"]
     }
     return AnalysisResult(maps, content["facts"], tables)
 
 
-def stored_head_map(rows: dict[str, list[Any]]) -> HeadMap:
-    """The head map of these rows of JSON; rows of booleans give a map of booleans."""
-    head_map = HeadMap.from_json(rows)
-    flags = all(isinstance(value, bool) for row in rows.values() for value in row)
-    return head_map.map(lambda row: row.bool()) if flags else head_map
-
-
 def importance_of_base(analysed: AnalysedModel) -> HeadMap | None:
     """Michel's importance in nats, where fit.py or prune.py stored it; None for any system but the base."""
-    for name in (f"importance-{analysed.text_digest}", "importance") if analysed.is_base else ():
-        path = analysed.base / f"scores/{name}.json"
-        if path.is_file():
-            return HeadMap.load(path)
-    return None
+    path = analysed.base / "scores/importance.json"
+    return HeadMap.load(path) if analysed.is_base and path.is_file() else None

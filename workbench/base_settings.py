@@ -14,10 +14,8 @@ from headgates.workbench.folder import RunFolder, closes_heads
 from headgates.workbench.source import find_run
 
 TEXT = ("data", "src", "tgt")
-VOCABULARY = (
-    "vocab_size",
-    "joint",
-)  # the other settings of text.* are of batches, and may be another stage's own
+VOCABULARY = ("text.vocab_size", "text.joint")  # others of text.* are of batches, and a stage's own
+OF_THE_TASK = ("task", "encoder")
 
 
 def open_base(config: FitConfig) -> RunFolder:
@@ -44,48 +42,43 @@ def with_base_settings(config: FitConfig, base: RunFolder) -> FitConfig:
     contradicts the base.
 
     A setting that has its default is taken as not given."""
-    ours, theirs, default = to_dict(config), base.config(), to_dict(FitConfig())
-    model, text = theirs.get("model", {}), theirs.get("text", {})
-    for group, names in {"model": tuple(model), "text": VOCABULARY}.items():
-        for name in names:
-            check_setting(
-                f"{group}.{name}",
-                ours[group].get(name),
-                theirs.get(group, {}).get(name),
-                default[group].get(name),
-                base,
-            )
-    changed: dict[str, Any] = {}
+    ours, theirs, default = (
+        flat(settings) for settings in (to_dict(config), base.config(), to_dict(FitConfig()))
+    )
+    theirs = {name: default[name] for name in OF_THE_TASK} | theirs
+    changed = {name: theirs[name] for name in OF_THE_TASK}
+    shared = [name for name in theirs if name.startswith("model.")]
     if all(ours[name] == default[name] for name in TEXT):
-        changed = {name: theirs[name] for name in TEXT if name in theirs}
+        changed |= {name: theirs[name] for name in TEXT if name in theirs}
         changed["data_dir"] = config.data_dir or theirs.get("data_dir")
     else:
-        for name in ("src", "tgt"):
-            check_setting(name, ours[name], theirs.get(name), default[name], base)
-    for name, value in ours["train"].items():
-        if value != default["train"][name] and value != theirs.get("train", {}).get(name, value):
-            say(
-                f"ignored: --train.{name.replace('_', '-')} {value}; {base.path} is trained already, with "
-                f"{theirs['train'][name]}"
+        shared += ["src", "tgt"]
+    for name in (*shared, *VOCABULARY, *OF_THE_TASK):
+        if theirs.get(name) is not None and ours.get(name) not in (default.get(name), theirs[name]):
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{flag} {ours.get(name)} contradicts --base {base.path}, which has {theirs[name]}; leave "
+                f"{flag} out, or train another base"
             )
-    for name in ("task", "encoder"):
-        check_setting(name, ours[name], theirs.get(name, default[name]), default[name], base)
-        changed[name] = theirs.get(name, default[name])
-    known = {each.name for each in fields(ModelConfig)}
-    taken = {name: text[name] for name in VOCABULARY if name in text}
-    new_model = ModelConfig(**{name: value for name, value in model.items() if name in known})
-    if (
-        ours["text"]["max_length"] == default["text"]["max_length"]
-    ):  # a base of fewer positions has shorter pairs
-        taken["max_length"] = min(default["text"]["max_length"], new_model.max_positions - 1)
+    for name, value in ours.items():
+        if name.startswith("train.") and value not in (default[name], theirs.get(name, value)):
+            say(
+                f"ignored: --{name.replace('_', '-')} {value}; {base.path} is trained already, with "
+                f"{theirs[name]}"
+            )
+    model = {
+        each.name: theirs[name] for each in fields(ModelConfig) if (name := f"model.{each.name}") in theirs
+    }
+    new_model = ModelConfig(**model)
+    taken = {name.partition(".")[2]: theirs[name] for name in VOCABULARY if name in theirs}
+    if config.text.max_length == default["text.max_length"]:  # a base of fewer positions has shorter pairs
+        taken["max_length"] = min(config.text.max_length, new_model.max_positions - 1)
     return replace(config, model=new_model, text=replace(config.text, **taken), **changed)
 
 
-def check_setting(name: str, ours: Any, theirs: Any, default: Any, base: RunFolder) -> None:
-    """Raises ValueError where ours is neither the default nor the base's."""
-    if theirs is not None and ours not in (default, theirs):
-        flag = f"--{name.replace('_', '-')}"
-        raise ValueError(
-            f"{flag} {ours} contradicts --base {base.path}, which has {theirs}; leave {flag} out, or train "
-            f"another base"
-        )
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> value."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found

@@ -19,9 +19,9 @@ from headgates.configs.scores import SCORES
 from headgates.configs.source import is_foreign
 from headgates.configs.systems import ScoreRow
 from headgates.configs.yaml_file import load_yaml
-from headgates.gates import find_sites
+from headgates.gates import heads_left
 from headgates.models.progress import say
-from headgates.workbench.base_settings import open_base, with_base_settings
+from headgates.workbench.base_settings import flat, open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_lines
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import SCORED
@@ -82,25 +82,19 @@ class Point:
             "seed": self.seed,
         }
         flags |= {"heads": self.heads} if self.heads is not None else {"lambda": self.lam}
-        return flags | ({"finetune.epochs": self.epochs} if self.epochs else {})
+        return flags | ({"finetune": {"epochs": self.epochs}} if self.epochs else {})
 
     @property
     def words(self) -> list[str]:
         """The same as words of a command line."""
         return [
             f"--{name}={','.join(value) if isinstance(value, list) else value}"
-            for name, value in self.flags.items()
+            for name, value in flat(self.flags).items()
         ]
 
     def config(self, shared: FitConfig) -> FitConfig:
         """The configuration of its run. Raises ValueError where fit.py would."""
-        changes = {
-            ("lam" if name == "lambda" else name): value
-            for name, value in self.flags.items()
-            if name != "finetune.epochs"
-        }
-        finetune = replace(shared.finetune, epochs=self.epochs) if self.epochs else shared.finetune
-        return replace(shared, **changes, finetune=finetune)
+        return from_dict(FitConfig, merged(to_dict(shared), self.flags))
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,7 @@ class Comparison:
         self.shared = with_base_settings(shared, self.base)
         self.text = ExperimentText(self.shared)
         self.kept = self.text.source(self.base)  # the base as it is, for its scores
-        self.total = sum(site.heads for site in find_sites(self.kept.model) if site.kind in self.shared.kinds)
+        self.total = heads_left(self.kept.model).select(self.shared.kinds).count()
         self.heads = list(config.heads) or list(
             dict.fromkeys(max(1, round(share * self.total)) for share in SHARES)
         )
@@ -156,9 +150,8 @@ class Comparison:
         """Raises ValueError where the folder holds the comparison of another base, or of other settings."""
         if not (folder / PROTOCOL).is_file():
             return
-        before, now = (
-            flat(load_yaml(folder / PROTOCOL)),
-            flat({**to_dict(self.shared), "base_hash": self.base_hash}),
+        before, now = map(
+            flat, (load_yaml(folder / PROTOCOL), {**to_dict(self.shared), "base_hash": self.base_hash})
         )
         left_out = {*OF_THE_COMMAND, "base"}  # a base may have moved: its hash tells it
         other = [name for name in now if name not in left_out and before.get(name) != now[name]]
@@ -172,13 +165,8 @@ class Comparison:
     def make_here(self, planned: PlannedPoint) -> None:
         """Make the run of a point in this process: for points without training, of which a process of their
         own would take longer to start than to make them. Raises ValueError or OSError as fit.py."""
-        command: dict[str, Any] = {
-            "runs": self.config.runs,
-            "logger": self.config.logger,
-            "resume": True,
-            "unique": True,
-        }
-        make_runs(replace(planned.point.config(self.shared), **command), self.text)
+        config, ours = planned.point.config(self.shared), self.config
+        make_runs(replace(config, runs=ours.runs, logger=ours.logger, resume=True, unique=True), self.text)
 
     def keep_scores(self, planned: Sequence[PlannedPoint]) -> None:
         """Compute the scores that these points close by, each once, and keep them in the base's folder, where
@@ -232,8 +220,6 @@ def shared_settings(config: CompareConfig) -> FitConfig:
         "systems": [],
         "seed": 1,
         "dynamics": [],
-    }
-    settings |= {
         "runs": config.runs,
         "resume": False,
         "fresh": False,
@@ -253,14 +239,6 @@ def merged(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         key = str(name).replace("-", "_")
         new[key] = merged(new.get(key) or {}, value) if isinstance(value, dict) else value
     return new
-
-
-def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted name -> value."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
 
 
 def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:

@@ -5,11 +5,8 @@ shares of a layer already."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
-import numpy as np
 import torch
-from scipy import stats  # type: ignore[import-untyped]
 
 from headgates.analysis.results import AnalysisResult, head_map_of
 from headgates.analysis.roles import Role, families
@@ -20,6 +17,7 @@ from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import importance_of_base
 from headgates.workbench.related import GateRun
 from headgates.workbench.table import Row
+from headgates.workbench.transfer import correlate
 
 BASE_LABEL = "base"  # of the base among the runs: there all heads are open
 
@@ -48,18 +46,13 @@ def correlation_rows(scores: Mapping[str, HeadMap]) -> list[Row]:
         for kind in ("all", *(kind for kind in KINDS if any(site.kind == kind for site in common))):
             sites = [site for site in common if kind in ("all", site.kind)]
             x, y = (
-                np.concatenate([scores[name][site].numpy() for site in sites]) if sites else np.zeros(0)
+                HeadMap({site: scores[name][site] for site in sites}).flat().tolist()
                 for name in (first, second)
             )
-            rows.append({"first": first, "second": second, "kind": kind, "heads": len(x), **spearman(x, y)})
+            rho, p_value = correlate(x, y)["spearman"] or (None, None)
+            row = {"first": first, "second": second, "kind": kind, "heads": len(x)}
+            rows.append(row | {"spearman": rho, "p_value": p_value})
     return rows
-
-
-def spearman(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return {"spearman": None, "p_value": None}
-    test = stats.spearmanr(x, y)
-    return {"spearman": float(test.statistic), "p_value": float(test.pvalue)}
 
 
 def survival_rows(
@@ -85,9 +78,7 @@ def survival_rows(
         return [], []
     runs = analysed.gate_runs
     open_heads = {label: run.open.select(kinds) for label, run in zip(run_labels(runs), runs, strict=True)}
-    all_open = HeadMap(
-        {site: torch.ones(site.heads, dtype=torch.bool) for site in next(iter(open_heads.values()))}
-    )
+    all_open = next(iter(open_heads.values())).map(torch.ones_like)
     rows = survivors({BASE_LABEL: all_open, **open_heads}, heads_with_role, kinds=kinds)
     specialised = any_role(
         {name: heads for name, heads in heads_with_role.items() if name != "aligned"}

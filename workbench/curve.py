@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from headgates.analysis.significance import LEVEL, P_VALUES, TEST, Scored, compare, resample_counts, score
+from headgates.configs.closing import ZERO
 from headgates.configs.prune import PruneConfig
 from headgates.configs.scores import SCORES
 from headgates.data.parallel import digest_lines
@@ -32,7 +33,6 @@ from headgates.workbench.source import BATCH_TOKENS, prediction_settings
 from headgates.workbench.table import Row, read_table, write_table
 
 RESAMPLES = 1000
-SPLITS = ("valid", "test")
 
 
 class MaskScorer:
@@ -45,7 +45,8 @@ class MaskScorer:
         self.texts = {"valid": dense.valid, "test": dense.test}
         self.scored_masks: dict[bytes, dict[str, Scored]] = {}
         self.head_scores: dict[tuple[str, int | None], HeadMap] = {}  # of heads, by order and seed
-        self.site_heads = {site: site.heads for site in find_sites(dense.source.predictor.model)}
+        sites = find_sites(dense.source.model)
+        self.all_open = HeadMap({site: torch.zeros(site.heads, dtype=torch.bool) for site in sites})
 
     @cached_property
     def resamples(self) -> dict[str, Any]:
@@ -54,36 +55,25 @@ class MaskScorer:
     @cached_property
     def base(self) -> dict[str, Scored]:
         """The scores of the model with all heads, for each split."""
-        return self.score_mask(
-            HeadMap({site: torch.zeros(heads, dtype=torch.bool) for site, heads in self.site_heads.items()})
-        )
+        return self.score_mask(self.all_open)
 
     def score_mask(self, closed: HeadMap) -> dict[str, Scored]:
         """The scores of each split with these heads closed; sites that the mask lacks stay open."""
-        whole = HeadMap(
-            {
-                site: closed[site] if site in closed else torch.zeros(site.heads, dtype=torch.bool)
-                for site in self.site_heads
-            }
-        )
-        key = whole.flat().numpy().tobytes()
+        closed = HeadMap({**self.all_open, **closed})
+        key = closed.flat().numpy().tobytes()
         if key not in self.scored_masks:
-            with closed_heads(self.dense.source.model, whole, self.close, self.calibration):
+            with closed_heads(self.dense.source.model, closed, self.close, self.calibration):
                 self.scored_masks[key] = {split: scored for split, (scored, _) in self.score_now().items()}
         return self.scored_masks[key]
 
     def score_now(self) -> dict[str, tuple[Scored, list[str]]]:
         """The scores and the outputs of each split by the model as it is."""
-        source = self.dense.source
-        lines = iter(
-            source.task.outputs(
-                source.predictor, [line for sources, _ in self.texts.values() for line in sources]
-            )
-        )
-        outputs = {split: [next(lines) for _ in sources] for split, (sources, _) in self.texts.items()}
+        source, (valid, test) = self.dense.source, self.texts.values()
+        outputs = source.task.outputs(source.predictor, [*valid[0], *test[0]])
+        parts = outputs[: len(valid[0])], outputs[len(valid[0]) :]
         return {
-            split: (score(outputs[split], text[1], source.task.metrics), outputs[split])
-            for split, text in self.texts.items()
+            split: (score(part, references, source.task.metrics), part)
+            for part, (split, (_, references)) in zip(parts, self.texts.items(), strict=True)
         }
 
     def row(self, closed: HeadMap, seed: int | None) -> Row:
@@ -93,12 +83,10 @@ class MaskScorer:
         count heads of the unpruned model. Each split adds its metrics with 95% intervals, and the deciding
         metric's difference from the whole
         model, with interval and p."""
-        total, shut = sum(self.site_heads.values()), closed.count()
-        by_kind = dict.fromkeys(KINDS, 0)
-        for site, heads in self.site_heads.items():
-            by_kind[site.kind] += heads - (int(closed[site].sum()) if site in closed else 0)
+        left, shut = ~HeadMap({**self.all_open, **closed}), closed.count()
         row: Row = {"seed": seed, "closed_share": shut / closed.heads_total, "heads_closed": shut}
-        row |= {"heads_open": total - shut, "heads_total": total, **by_kind}
+        row |= {"heads_open": left.count(), "heads_total": left.heads_total, **dict.fromkeys(KINDS, 0)}
+        row |= {kind: int(heads) for kind, heads in left.by_kind().items()}
         for split, found in self.score_mask(closed).items():
             row |= split_columns(split, found, self.base[split], self.resamples[split])
         return row
@@ -111,17 +99,16 @@ def split_columns(split: str, system: Scored, reference: Scored, counts: Any) ->
     row: Row = {}
     for metric in system.metrics:
         name = metric.name
-        low, high = compared[f"{name}_ci95"]
-        row |= {name: system[name], f"{name}_low": low, f"{name}_high": high}
+        row |= {name: system[name]} | with_ends(name, compared[f"{name}_ci95"])
         if metric is system.metrics[0]:
-            low, high = compared[f"{name}_difference_ci95"]
-            row |= {
-                f"{name}_difference": compared[f"{name}_difference"],
-                f"{name}_difference_low": low,
-                f"{name}_difference_high": high,
-            }
+            row[f"{name}_difference"] = compared[f"{name}_difference"]
+            row |= with_ends(f"{name}_difference", compared[f"{name}_difference_ci95"])
             row |= {f"{name}_{p}": compared[f"{name}_{p}"] for p in P_VALUES if f"{name}_{p}" in compared}
     return {f"{split}_{name}": value for name, value in row.items()}
+
+
+def with_ends(name: str, interval: Sequence[float]) -> Row:
+    return dict(zip((f"{name}_low", f"{name}_high"), interval, strict=True))
 
 
 def curve(
@@ -138,113 +125,79 @@ def curve(
 
     Raises ValueError if the files of that name have another fingerprint (settings, model or text) or are
     broken, unless --fresh."""
-    name = curve_name(order, config, kinds)
+    name, score, folder = curve_name(order, config, kinds), SCORES[order], dense.folder
+    file = f"curves/{name}"
     cache_key = curve_fingerprint(order, dense, config, kinds)
-    record, rows = first(lambda: begun_curve(name, dense, cache_key, fresh=config.fresh))
-    if record.get("finished"):
+    record, rows = first(lambda: begun_curve(file, dense, cache_key, fresh=config.fresh))
+    if record["finished"]:
         report(f"{name}: finished, same settings; --fresh repeats it")
         return name, rows
     if rows:
         report(f"{name}: {len(rows)} finished steps are there, the rest follows")
-    for seed in range(config.seed, config.seed + config.random_seeds) if SCORES[order].seeded else [None]:
-        add_steps_of_seed(
-            order, name, dense, config, kinds=kinds, seed=seed, rows=rows, scorer=scorer, report=report
-        )
+    metric, l2 = dense.source.task.metrics[0], divides_by_norm(order, config)
+    for seed in range(config.seed, config.seed + config.random_seeds) if score.seeded else [None]:
+        of_seed = "" if seed is None else f"-seed{seed}"
+        seed_rows = [row for row in rows if row["seed"] == seed]
+        request = score_request(dense, config, config.seed if seed is None else seed, report)
+        if (order, seed) not in scorer.head_scores:  # the curves of the kinds share it
+            scorer.head_scores[order, seed] = head_scores(order, request)
+        scores = ranked(order, scorer.head_scores[order, seed], l2=l2).select(kinds)
+        places = scores.map(lambda row: torch.full_like(row, -1.0))
+        if seed_rows:
+            check_base(seed_rows[0], scorer, folder / f"{file}.csv")
+            done = seed_rows[-1]["heads_closed"]  # an unfinished step's heads reopen
+            places = HeadMap.load(folder / f"{file}-order{of_seed}.json").select(kinds)
+            places = places.map(lambda row, done=done: row.masked_fill(row >= done, -1.0))
+        for count in step_counts(scores.heads_total, config.step):
+            closed = places.map(lambda row: row >= 0)
+            if seed_rows and count <= closed.count():
+                continue
+            if config.recompute and score.from_gradients and seed_rows:
+                # 0 for the closed heads, which the order then leaves out
+                again = replace(request, kinds=list(closed.by_kind()), closed=closed)
+                scores = ranked(order, head_scores(order, again), l2=l2)
+            new = scores.closing_order(count, closed=closed, at_least=config.at_least)
+            if seed_rows and not new:
+                break  # --at-least keeps the others
+            flat = places.flat()
+            flat[new] = torch.arange(closed.count(), closed.count() + len(new), dtype=flat.dtype)
+            places = places.like(flat)
+            folder.write_json(f"{file}-order{of_seed}.json", places.to_json())
+            row = scorer.row(places.map(lambda row: row >= 0), seed)
+            seed_rows.append(row)
+            rows.append(row)
+            write_table(folder, f"{file}.csv", rows)
+            report(
+                f"{name}{of_seed}: {row['heads_closed']} of {closed.heads_total} heads closed, "
+                f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
+                f"{row[f'test_{metric.name}']:.2f} on test"
+            )
     signatures = scorer.base["test"].signatures
-    record |= {
-        "finished": True,
-        "chosen": choose_step(rows),
-        **{f"{metric}_signature": text for metric, text in signatures.items()},
-    }
-    dense.folder.write_json(f"curves/{name}.json", record)
+    record |= {"finished": True, "chosen": choose_step(rows)}
+    record |= {f"{metric}_signature": text for metric, text in signatures.items()}
+    folder.write_json(f"{file}.json", record)
     return name, rows
 
 
 def begun_curve(
-    name: str, dense: DenseModel, cache_key: dict[str, Any], *, fresh: bool
+    file: str, dense: DenseModel, cache_key: dict[str, Any], *, fresh: bool
 ) -> tuple[dict[str, Any], list[Row]]:
     """The record and the rows of a curve of this fingerprint, which is begun where there is none. Raises
     ValueError as `curve` does."""
-    path = dense.folder / f"curves/{name}.json"
-    if not path.is_file() or fresh:
+    folder = dense.folder
+    stored = None if fresh else folder.stored(f"{file}.json", cache_key)
+    record = {"cache_key": cache_key, **(stored or {"finished": False, **dense.facts})}
+    if stored is None:
         for suffix in ("json", "csv"):  # the .json vouches for the .csv, so it goes first
-            (dense.folder / f"curves/{name}.{suffix}").unlink(missing_ok=True)
-        record = {"cache_key": cache_key, "finished": False, **dense.facts}
-        dense.folder.write_json(f"curves/{name}.json", record)
-        return record, []
-    file = f"curves/{name}.json"
-    record = {"cache_key": cache_key, **(dense.folder.stored(file, cache_key) or {})}
-    there = record.get("finished") or (dense.folder / f"curves/{name}.csv").is_file()
-    return record, read_table(dense.folder, f"curves/{name}.csv") if there else []
-
-
-def add_steps_of_seed(
-    order: str,
-    name: str,
-    dense: DenseModel,
-    config: PruneConfig,
-    *,
-    kinds: Sequence[str],
-    seed: int | None,
-    rows: list[Row],
-    scorer: MaskScorer,
-    report: Report,
-) -> None:
-    """Append the missing steps of one seed to `rows`; each is written to disk before the next begins."""
-    score, folder = SCORES[order], dense.folder
-    closing_order_file = f"curves/{name}-order{'' if seed is None else f'-seed{seed}'}.json"
-    seed_rows = [row for row in rows if row["seed"] == seed]
-    request = score_request(dense, config, config.seed if seed is None else seed, report)
-    if (order, seed) not in scorer.head_scores:  # the curves of the kinds share it
-        scorer.head_scores[order, seed] = head_scores(order, request)
-    scores = ranked(order, scorer.head_scores[order, seed], l2=divides_by_norm(order, config)).select(kinds)
-    closed = scores.map(lambda row: torch.zeros(len(row), dtype=torch.bool))
-    closing_places = closed.map(lambda row: torch.full((len(row),), -1.0))
-    if seed_rows:
-        check_base(seed_rows[0], scorer, folder / f"curves/{name}.csv")
-        closing_places = HeadMap.load(folder / closing_order_file).select(
-            kinds
-        )  # an unfinished step's heads reopen
-        closing_places = closing_places.map(
-            lambda row: row.masked_fill(row >= seed_rows[-1]["heads_closed"], -1.0)
-        )
-        closed = closing_places.map(lambda row: row >= 0)
-    for count in step_counts(scores.heads_total, config.step):
-        if seed_rows and count <= seed_rows[-1]["heads_closed"]:
-            continue
-        if (
-            config.recompute and score.from_gradients and seed_rows
-        ):  # 0 for the closed heads, which the order then leaves out
-            again = head_scores(
-                order,
-                replace(request, kinds=list(dict.fromkeys(site.kind for site in closed)), closed=closed),
-            )
-            scores = ranked(order, again, l2=divides_by_norm(order, config))
-        new = scores.closing_order(count, closed=closed, at_least=config.at_least)
-        if seed_rows and not new:
-            break  # --at-least keeps the others
-        flat = closing_places.flat()
-        flat[new] = torch.arange(closed.count(), closed.count() + len(new), dtype=flat.dtype)
-        closing_places = closing_places.like(flat)
-        closed = closing_places.map(lambda row: row >= 0)
-        folder.write_json(closing_order_file, closing_places.to_json())
-        row = scorer.row(closed, seed)
-        seed_rows.append(row)
-        rows.append(row)
-        write_table(folder, f"curves/{name}.csv", rows)
-        metric = dense.source.task.metrics[0]
-        parts = name if seed is None else f"{name}, seed {seed}"
-        report(
-            f"{parts}: {row['heads_closed']} of {closed.heads_total} heads closed, "
-            f"{metric.title} {row[f'valid_{metric.name}']:.2f} on validation, "
-            f"{row[f'test_{metric.name}']:.2f} on test"
-        )
+            (folder / f"{file}.{suffix}").unlink(missing_ok=True)
+        folder.write_json(f"{file}.json", record)
+    there = record["finished"] or (folder / f"{file}.csv").is_file()
+    return record, read_table(folder, f"{file}.csv") if there else []
 
 
 def check_base(row: Row, scorer: MaskScorer, path: Any) -> None:
     """Raises ValueError if the unpruned model no longer scores as in the first row of the file."""
-    for split in SPLITS:
-        base = scorer.base[split]
+    for split, base in scorer.base.items():
         if not np.isclose(row[f"{split}_{base.main_name}"], base.main, rtol=0, atol=1e-9):
             raise ValueError(
                 f"the unpruned model translates differently from when {path} was begun (another machine, "
@@ -311,38 +264,25 @@ def curve_fingerprint(
 
 def curve_name(order: str, config: PruneConfig, kinds: Sequence[str]) -> str:
     """The name of the curve's files: the order, and each setting that differs from its default."""
-    parts, score = [order, *closing_parts(config)], SCORES[order]
-    l2 = divides_by_norm(order, config)
-    if score.from_gradients:
-        parts += [config.abs] * (config.abs != "sentence")
-    if score.reads_pairs:
-        parts += [f"n{config.sentences}"] * (config.sentences > 0)
-    if score.from_gradients:
-        parts += ["recompute"] * config.recompute
-    if l2 != score.l2:
-        parts.append("l2" if l2 else "raw")
-    if score.seeded:
-        parts += [f"{config.random_seeds}seeds"] * (config.random_seeds != 5) + [f"from{config.seed}"] * (
-            config.seed != 1
-        )
-    parts += [f"step{config.step:g}"] * (config.step != 0.1) + [f"atleast{config.at_least}"] * (
-        config.at_least > 0
-    )
-    parts += [f"beam{config.beam}"] * (config.beam > 1)
-    parts += [f"v{config.valid_sentences}"] * (config.valid_sentences > 0) + [f"t{config.test_sentences}"] * (
-        config.test_sentences > 0
-    )
-    return "-".join(parts + kinds_suffix(kinds))
-
-
-def closing_parts(config: PruneConfig) -> list[str]:
-    """How heads are closed, as parts of a name; none for zero."""
-    if config.closing == "zero":
-        return []
-    parts = [config.closing] + [f"c{config.calibration_sentences}"] * (
-        config.calibration_sentences != SENTENCES
-    )
-    return parts + [config.calibration_targets] * (config.calibration_targets != "reference")
+    score, l2 = SCORES[order], divides_by_norm(order, config)
+    refitted, seeded = config.closing != ZERO, score.seeded
+    marks = {
+        config.closing: refitted,
+        f"c{config.calibration_sentences}": refitted and config.calibration_sentences != SENTENCES,
+        config.calibration_targets: refitted and config.calibration_targets != "reference",
+        config.abs: score.from_gradients and config.abs != "sentence",
+        f"n{config.sentences}": score.reads_pairs and config.sentences,
+        "recompute": score.from_gradients and config.recompute,
+        "l2" if l2 else "raw": l2 != score.l2,
+        f"{config.random_seeds}seeds": seeded and config.random_seeds != 5,
+        f"from{config.seed}": seeded and config.seed != 1,
+        f"step{config.step:g}": config.step != 0.1,
+        f"atleast{config.at_least}": config.at_least,
+        f"beam{config.beam}": config.beam > 1,
+        f"v{config.valid_sentences}": config.valid_sentences,
+        f"t{config.test_sentences}": config.test_sentences,
+    }
+    return "-".join([order, *(mark for mark, differs in marks.items() if differs), *kinds_suffix(kinds)])
 
 
 def figure_name(config: PruneConfig) -> str:
@@ -382,22 +322,13 @@ def choose_step(rows: Sequence[Row]) -> Row:
         )
     ]
     group = steps[max(kept)]  # closing nothing is never significant
+    tested, heads = f"test_{main}", ("heads_closed", "heads_open", "heads_total", "closed_share")
     compared = ("_low", "_high", "_difference", *(f"_{p}" for p in P_VALUES))
     others = [name for name in rows[0] if name.startswith("test_") and not name.endswith(compared)]
-    averaged = [
-        f"valid_{main}",
-        f"test_{main}",
-        f"test_{main}_difference",
-        *(name for name in others if name != f"test_{main}"),
-    ]
-    mean = {name: sum(row[name] for row in group) / len(group) for name in averaged}
-    edges = {
-        f"test_{main}_difference_low": min(row[f"test_{main}_difference_low"] for row in group),
-        f"test_{main}_difference_high": max(row[f"test_{main}_difference_high"] for row in group),
-        f"test_{main}_p_value": min(row[f"test_{main}_p_value"] for row in group),
+    averaged = dict.fromkeys([f"valid_{main}", tested, f"{tested}_difference", *others])
+    edges = {"difference_low": min, "difference_high": max, "p_value": min}
+    return {
+        **{name: group[0][name] for name in heads},
+        **{name: sum(row[name] for row in group) / len(group) for name in averaged},
+        **{f"{tested}_{end}": edge(row[f"{tested}_{end}"] for row in group) for end, edge in edges.items()},
     }
-    return (
-        {name: group[0][name] for name in ("heads_closed", "heads_open", "heads_total", "closed_share")}
-        | mean
-        | edges
-    )

@@ -42,6 +42,7 @@ KEYS: Mapping[str, Mapping[str, Kind]] = {
     },
     "curves/": {"cache_key": dict | None, "finished": bool | None},
     "cards.json": {"settings": dict, "heads": list},
+    "-outputs.json": {"drafts": list, "changed": list},
     "analysis/": {"head_maps": dict, "facts": dict, "tables": list},
 }
 

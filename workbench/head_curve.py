@@ -8,7 +8,6 @@ Files: `K-heads.pt`, the model with K heads; `K-stage.json`, how it was trained;
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from headgates.analysis.knee import SLACK, Drop, drop, knee
 from headgates.analysis.significance import Scored, resample_counts, score
@@ -44,16 +43,9 @@ def curve_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     Raises ValueError at counts that the model does not have."""
     config = lab.config
     words = f"{'curve' if config.curve else 'fewest'}{lab.kinds_words}"
-    name = config.name or f"{lab.text.prefix}-{config.gate}-{words}-s{config.seed}"
+    name = f"{lab.text.prefix}-{config.gate}-{words}-s{config.seed}"
     counts = counts_of(lab.text.load(base), config)
-    with lab.run(
-        name,
-        gate=config.gate,
-        on=base,
-        fresh=config.fresh,
-        strict=not config.unique,
-        curve=config.curve or "fewest",
-    ) as run:
+    with lab.run(name, gate=config.gate, on=base, curve=config.curve or "fewest") as run:
         if not run.done or run.folder.read_json(KNEE)["max_drop"] != config.drop_limit:
             HeadCurve(run).make(continued, counts)
     return run.folder
@@ -105,21 +97,13 @@ class HeadCurve:
             name, weights, self.load(shown), None, stage=self.folder.read_json(f"{shown}-stage.json")
         )
         test_counts = resample_counts(len(run.text.test[0]), RESAMPLES)
-        tested = [
-            drop(
-                shown,
-                evaluation.scored[name],
-                evaluation.scored[str(evaluation.reference)],
-                test_counts,
-                metric=metric.name,
-            )
+        against = str(evaluation.reference)
+        ours, theirs = evaluation.scored[name], evaluation.scored[against]
+        tested = {
+            metric.name: drop(shown, ours, theirs, test_counts, metric=metric.name)
             for metric in self.task.metrics
-        ]
-        self.write_knee(
-            found,
-            str(evaluation.reference),
-            dict(zip((metric.name for metric in self.task.metrics), tested, strict=True)),
-        )
+        }
+        self.write_knee(found, against, tested)
         run.finish(name)
 
     # ---------------------------------------------------------------- points
@@ -128,14 +112,8 @@ class HeadCurve:
         """The model with `count` heads, trained from that of the count before unless it is there."""
         if first((self.folder / f"{count}-heads.pt").is_file):
             return self.load(count)
-        bank, _ = train_gates(
-            self.run,
-            self.method,
-            predictor,
-            target=count,
-            name=f"{count} heads",
-            prefix=f"{count}-",
-        )
+        name, prefix = f"{count} heads", f"{count}-"
+        bank, _ = train_gates(self.run, self.method, predictor, target=count, name=name, prefix=prefix)
         closed = bank.closed()
         detach(predictor.model)
         remove(predictor.model, closed)
@@ -192,17 +170,15 @@ class HeadCurve:
     def write_knee(self, found: Drop | None, reference: str, tested: dict[str, Drop]) -> None:
         """knee.json, and the same in words."""
         limit, first = self.config.drop_limit, self.task.metrics[0]
-        content: dict[str, Any] = {
+        content = {
             "max_drop": limit,
             "largest_bound": limit + SLACK,
             "metric": first.name,
             "reference": reference,
+            "heads": found and found.heads_open,
+            "validation": found and found.to_json(),
+            "test": {name: each.to_json() for name, each in tested.items()},
         }
-        content |= {
-            "heads": None if found is None else found.heads_open,
-            "validation": None if found is None else found.to_json(),
-        }
-        content |= {"test": {name: each.to_json() for name, each in tested.items()}}
         self.folder.write_json(KNEE, content)
         accepted = f"at most {limit:g} {first.title} on validation (95% bound {limit + SLACK:g})"
         if found is None:

@@ -44,7 +44,7 @@ from headgates.workbench.base_settings import open_base, with_base_settings
 from headgates.workbench.distilled_text import distilled_data
 from headgates.workbench.evaluation import Evaluation
 from headgates.workbench.experiment_text import ExperimentText
-from headgates.workbench.fingerprint import BASE, CONTINUED, base_fingerprint, stage_fingerprint
+from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED, base_fingerprint, stage_fingerprint
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.run_lock import RunLocks, abandon_run, claim_run
@@ -52,6 +52,7 @@ from headgates.workbench.scores import ScoreRequest
 from headgates.workbench.source import Source, best_device
 from headgates.workbench.tracker import make_tracker
 
+JOBS = {BASE: "base", CONTINUED: "base-continued", SCORED: "scores"}  # what the tracker calls a run
 SALT = 262_072_178  # the stages base, base-continued and gates have 0, 1 and 2, as in recorded results
 
 
@@ -95,57 +96,21 @@ class Lab:
         self.locks = RunLocks()
 
     @contextmanager
-    def run(
-        self,
-        name: str,
-        *,
-        gate: str,
-        on: RunFolder | None = None,
-        job: str = "gates",
-        fresh: bool = False,
-        strict: bool = False,
-        **cache_key: Any,
-    ) -> Iterator["Run"]:
-        """The run of this configuration that `gate` makes: BASE, CONTINUED, SCORED or a method's name. on:
-        its
-        base. job: what the tracker calls it. fresh, strict: see `claim_run`. cache_key: what it depends on
-        beside the fingerprint.
+    def run(self, name: str, *, gate: str, on: RunFolder | None = None, **cache_key: Any) -> Iterator["Run"]:
+        """The run of this configuration that `gate` makes: BASE, CONTINUED, SCORED or a method's name. name:
+        of its folder, unless the command asks for this run and names it. on: its base. cache_key: what it
+        depends on beside the fingerprint.
 
         A run that fails before anything was trained leaves no folder that would block the corrected
         command."""
-        run = self.claim(name, gate, on, job, fresh=fresh, strict=strict, cache_key=cache_key)
-        try:
-            yield run
-        except ValueError:
-            if not run.done and is_first():
-                abandon_run(run.folder, self.task.tokenizer_files)
-            raise
-        if run.done or run.made:
-            self.locks.release()  # others may now build on it
-            if job in ("base", "gates"):  # the others have no page
-                self.finished(run)
-        if run.made and run.tracked:
-            self.tracker.finish(self.text.test)
-
-    def claim(
-        self,
-        name: str,
-        gate: str,
-        base: RunFolder | None,
-        job: str,
-        *,
-        fresh: bool,
-        strict: bool,
-        cache_key: dict[str, Any],
-    ) -> "Run":
-        config, corpus = self.config, self.text.corpus
-        if base is None:
+        config, corpus, job = self.config, self.text.corpus, JOBS.get(gate, "gates")
+        if on is None:
             made_of = base_fingerprint(config, corpus, self.precision)
         else:
             made_of = stage_fingerprint(
-                config, corpus, self.precision, base_hash=str(base.run_hash()), gate=gate, test=self.text.test
+                config, corpus, self.precision, base_hash=str(on.run_hash()), gate=gate, test=self.text.test
             )
-        settings = config
+        settings, asked = config, job == config.job
         if gate in (BASE, CONTINUED):  # which have no settings of how heads are closed
             settings = replace(
                 config,
@@ -160,24 +125,32 @@ class Lab:
             lambda: claim_run(
                 config,
                 settings,
-                name,
+                config.name if asked and config.name else name,
                 made_of | cache_key,
                 facts=self.provenance,
                 locks=self.locks,
                 files=self.task.tokenizer_files,
-                base=base,
-                fresh=fresh,
-                strict=strict,
+                base=on,
+                fresh=config.fresh and asked,
+                strict=gate not in (BASE, CONTINUED) and not config.unique,
             )
         )
-        what = {BASE: "base", CONTINUED: "base-continued"}.get(gate, "run")
+        what = job if gate in (BASE, CONTINUED) else "run"
         again = "; --fresh repeats it" if what == "run" else ""
-        say(
-            f"{what}: {folder.path} (finished, same configuration{again})"
-            if done
-            else f"{what}: {folder.path}"
-        )
-        return Run(self, folder, base, job, done)
+        say(f"{what}: {folder.path}" + f" (finished, same configuration{again})" * done)
+        run = Run(self, folder, on, job, done)
+        try:
+            yield run
+        except ValueError:
+            if not done and is_first():
+                abandon_run(folder, self.task.tokenizer_files)
+            raise
+        if done or run.made:
+            self.locks.release()  # others may now build on it
+            if job in ("base", "gates"):  # the others have no page
+                self.finished(run)
+        if run.made and run.tracked:
+            self.tracker.finish(self.text.test)
 
     def close(self) -> None:
         self.tracker.close()

@@ -32,12 +32,17 @@ def new_run(config: PruneConfig) -> Path | None:
         Path(config.source) if Path(config.source).name not in ("", "..") else Path(config.source).resolve()
     )
     path = (Path(config.runs) if is_foreign(config.source) else source.parent) / config.save
+    check_free(path)
+    return path
+
+
+def check_free(path: Path) -> None:
+    """Raises ValueError where something lies at the path of a new run."""
     if path.exists():
         raise ValueError(
             f"{path} is there already, and nothing is overwritten; give --save another name, or remove it "
             f"first"
         )
-    return path
 
 
 def check_files(*paths: str | None) -> None:

@@ -23,7 +23,7 @@ from headgates.workbench.closing import Calibration, closed_heads
 from headgates.workbench.curve import divides_by_norm, score_request
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.evaluation import RESAMPLES, heads_of, measures_of
-from headgates.workbench.pruned_run import check_free, save_pruned_run
+from headgates.workbench.pruned_run import save_pruned_run
 from headgates.workbench.row import ResultRow
 from headgates.workbench.scores import head_scores, ranked, refined
 from headgates.workbench.source import BATCH_TOKENS, Lines, Source
@@ -85,8 +85,6 @@ def measure_points(
 
     Raises ValueError at a number of heads that cannot be, or where `save` is taken."""
     check_heads(dense, config)
-    if save is not None:
-        check_free(save)
     source, total = dense.source, sum(site.heads for site in find_sites(dense.source.model))
     counts = resample_counts(len(dense.test[0]), RESAMPLES)
     evaluation = {

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from torch import Generator, Tensor
 
 from headgates.analysis.closing import close_to
-from headgates.configs.heads_per_kind import check_budget
 from headgates.configs.registry import imported
 from headgates.configs.scores import SCORES, Score
 from headgates.data import ranks
@@ -65,13 +64,11 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
 
     Scores of a model with heads already closed (`closed`) are always computed and never kept."""
     score, source = SCORES[name], request.source
-    if request.closed is None and "valid" not in score.takes:
+    if request.closed is None and not measures_each_head(score):
         request = replace(request, kinds=None)  # one file for all kinds, which others read too
     request = replace(request, file=f"scores/{score_file(name, request)}")
     if request.closed is not None:
         return compute_scores(score, request)
-    if not measures_each_head(score):
-        request = replace(request, kinds=None)  # the file serves commands of other kinds too
     made = source.folder.cached(
         f"{request.file}.json",
         cache_key(name, request),
@@ -84,7 +81,7 @@ def head_scores(name: str, request: ScoreRequest) -> HeadMap:
 def cache_key(name: str, request: ScoreRequest) -> dict[str, Any]:
     """All that the scores depend on."""
     score, source = SCORES[name], request.source
-    outputs = "valid" in score.takes
+    outputs = measures_each_head(score)
     return {
         "function": score.function,
         "weights": source.weights,
@@ -158,28 +155,16 @@ def ranked(name: str, scores: HeadMap, *, l2: bool | None = None) -> HeadMap:
 
 
 def closed_by(
-    name: str,
-    scores: HeadMap,
-    *,
-    keep: int | None = None,
-    per_kind: Mapping[str, int] | None = None,
-    request: ScoreRequest | None = None,
+    name: str, scores: HeadMap, *, keep: int | Mapping[str, int], request: ScoreRequest | None = None
 ) -> HeadMap:
     """The mask that leaves exactly so many of the scored heads open (True: closed), the lowest closed first.
 
-    keep: how many in all; per_kind: how many of each kind, kinds that it lacks stay whole. One of the two is
-    given. request: what the scores were made of, where the choice at a count is to be refined as the score
-    says (`Score.refine`). Raises ValueError unless 0 <= keep <= heads, or where `per_kind` has a kind without
-    scores, or more heads
-    than it has."""
-    if (keep is None) == (per_kind is None):
-        raise ValueError("expected a number of heads to keep: in all, or for each kind, and not both")
-    lowest_first = ranked(name, scores)
-    if per_kind is not None:
-        totals = {kind: scores.select([kind]).heads_total for kind in {site.kind for site in scores}}
-        check_budget(per_kind, totals)
-    closed = close_to(lowest_first, per_kind if keep is None else keep)  # type: ignore[arg-type]
-    return closed if request is None else refined(name, closed, request, by_kind=per_kind is not None)
+    keep: how many in all, or of each kind; kinds that it lacks keep all. request: what the scores were made
+    of, where the choice at a count is to be refined as the score says (`Score.refine`). Raises ValueError
+    unless 0 <= keep <= heads, or at a kind without scores."""
+    closed = close_to(ranked(name, scores), keep)
+    by_kind = isinstance(keep, Mapping)
+    return closed if request is None else refined(name, closed, request, by_kind=by_kind)
 
 
 def refined(name: str, closed: HeadMap, request: ScoreRequest, *, by_kind: bool = False) -> HeadMap:
@@ -207,30 +192,20 @@ def step_counts(heads: int, step: float) -> list[int]:
 
 def score_file(name: str, request: ScoreRequest) -> str:
     """The file name in scores/, with everything the scores depend on beside the model and its own text."""
-    score = SCORES[name]
-    parts = [score.family or name]
-    if score.from_gradients:
-        parts += [request.absolute] * (request.absolute != "sentence")
-    if score.reads_pairs:
-        parts += sample_suffix(score, request.sentences, pairs_drawn(score, request))
-    if "valid" in score.takes:
-        beam, lines = beam_of(request.source), len(request.valid[0])
-        parts += [f"beam{beam}"] * (beam > 1) + [f"v{lines}"] * (lines < len(request.source.corpus.valid))
-    if measures_each_head(score):
-        parts += kinds_suffix(request.kinds)
-    if score.seeded:
-        parts.append(f"seed{request.seed}")
-    parts += text_suffix(request.source)
-    return "-".join(parts)
-
-
-def sample_suffix(score: Score, asked: int, drawn: int) -> list[str]:
-    """The training pairs as part of a file name: drawn, those that were asked for, or a score's own number;
-    none for importance of all."""
-    if drawn:
-        return [f"drawn{drawn}"]
-    count = asked or (0 if score.from_gradients else score.sample)
-    return [f"n{count}"] if count else []
+    score, beam = SCORES[name], beam_of(request.source)
+    outputs, lines, drawn = measures_each_head(score), len(request.valid[0]), pairs_drawn(score, request)
+    asked = request.sentences or (0 if score.from_gradients else score.sample)  # importance of all needs none
+    marks = {
+        request.absolute: score.from_gradients and request.absolute != "sentence",
+        f"drawn{drawn}": score.reads_pairs and drawn,
+        f"n{asked}": score.reads_pairs and asked and not drawn,
+        f"beam{beam}": outputs and beam > 1,
+        f"v{lines}": outputs and lines < len(request.source.corpus.valid),
+        "+".join(kinds_suffix(request.kinds)): outputs and kinds_suffix(request.kinds),
+        f"seed{request.seed}": score.seeded,
+    }
+    said = [mark for mark, differs in marks.items() if differs]
+    return "-".join([score.family or name, *said, *text_suffix(request.source)])
 
 
 def text_suffix(source: Source) -> list[str]:

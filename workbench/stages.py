@@ -6,7 +6,7 @@ import copy
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -17,12 +17,12 @@ from headgates.configs.schema import StageConfig
 from headgates.configs.scores import SCORES
 from headgates.configs.systems import ScoreRow, file_name, score_rows
 from headgates.data.ranks import first, is_first
-from headgates.gates import GateBank, HeadMap, attach, detach, find_sites, heads_left, remove
+from headgates.gates import GateBank, HeadMap, attach, detach, heads_left, remove
 from headgates.lightning_modules.gating import Gating, budget_of
 from headgates.lightning_modules.stage import StageResult
 from headgates.models.progress import say
 from headgates.tasks.base import Predictor
-from headgates.workbench.closing import Calibration, close_heads
+from headgates.workbench.closing import Calibration, close_heads, closed_heads
 from headgates.workbench.dynamics import Dynamics
 from headgates.workbench.fingerprint import BASE, CONTINUED, SCORED
 from headgates.workbench.folder import RunFolder
@@ -39,8 +39,7 @@ def base_run(lab: Lab) -> RunFolder:
     config, text = lab.config, lab.text
     if lab.named_base is not None:
         return lab.named_base
-    name = config.name if config.name and config.base_alone else f"{text.prefix}-none-s{config.seed}"
-    with lab.run(name, gate=BASE, job="base", fresh=config.fresh and config.base_alone) as run:
+    with lab.run(f"{text.prefix}-none-s{config.seed}", gate=BASE) as run:
         if run.done:
             if config.base_alone:
                 evaluate_again(run)
@@ -50,25 +49,25 @@ def base_run(lab: Lab) -> RunFolder:
         pl.seed_everything(config.seed, verbose=False)
         predictor = lab.task.new_predictor(run.folder.path, config)
         result = run.train("base", predictor, config.train, watchers=dynamics(run))
-        add_ungated(run, "base", predictor, result)
+        add_ungated(run, "base", predictor, result.to_json())
     return run.folder
 
 
 def continued_run(lab: Lab, base: RunFolder) -> RunFolder:
     """The base trained on without gates for as many epochs as the gates get. All gate runs with this
     fine-tuning share it."""
-    name = f"{lab.text.prefix}-continued-s{lab.config.seed}"
-    with lab.run(name, gate=CONTINUED, on=base, job="base-continued") as run:
+    with lab.run(f"{lab.text.prefix}-continued-s{lab.config.seed}", gate=CONTINUED, on=base) as run:
         if not run.done:
             predictor = run.load()
-            add_ungated(run, "base-continued", predictor, run.train_on("base-continued", predictor))
+            result = run.train_on("base-continued", predictor)
+            add_ungated(run, "base-continued", predictor, result.to_json())
     return run.folder
 
 
-def add_ungated(run: Run, system: str, predictor: Predictor, result: StageResult) -> None:
+def add_ungated(run: Run, system: str, predictor: Predictor, stage: dict[str, Any] | None) -> None:
     """Evaluate a model without gates, the only row of its run."""
     evaluation = run.begin_rows(predictor)
-    evaluation.add(system, run.folder / "best.pt", predictor, None, stage=result.to_json())
+    evaluation.add(system, run.folder / "best.pt", predictor, None, stage=stage)
     evaluation.choose_reference()
     run.finish(system)
 
@@ -80,16 +79,13 @@ def evaluate_again(run: Run) -> None:
     if row is None:
         return
     predictor = run.text.load(run.folder)
-    evaluation = run.begin_rows(predictor)
-    if row.evaluation == evaluation.fingerprint:
+    if row.evaluation == run.begin_rows(predictor).fingerprint:
         return
     say(
         "base: its result is of other test lines or another search; "
         f"the {len(run.text.test[0])} lines are translated now"
     )
-    evaluation.add("base", run.folder / "best.pt", predictor, None, stage=row.stage)
-    evaluation.choose_reference()
-    run.finish("base")
+    add_ungated(run, "base", predictor, row.stage)
 
 
 def dynamics(run: Run) -> list[Dynamics]:
@@ -119,9 +115,9 @@ def gated_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFold
     of heads."""
     config, method = lab.config, METHODS[lab.config.gate]
     kinds = "-" + "+".join(config.heads_per_kind) if config.heads_per_kind else lab.kinds_words
-    steering = f"{method.control(config):g}"
-    name = config.name or f"{lab.text.prefix}-{method.name}-{steering}{kinds}-s{config.seed}"
-    with lab.run(name, gate=method.name, on=base, fresh=config.fresh, strict=not config.unique) as run:
+    controlled = f"{method.control(config):g}"
+    name = f"{lab.text.prefix}-{method.name}-{controlled}{kinds}-s{config.seed}"
+    with lab.run(name, gate=method.name, on=base) as run:
         if run.done:
             return run.folder
         predictor = run.load()
@@ -145,29 +141,16 @@ def learn_gates(run: Run, method: GateMethod, predictor: Predictor) -> HeadMap:
         bank.save(run.folder / "gates.json")
     bank.binarise(False)  # its last epochs may have trained the weights for gates at 0 or 1
     open_heads, soft = bank.open(), bank.values()
-    exact, expected, stage = (
-        open_heads.map(lambda row: row.double()),
-        bank.open_prob().sum(),
-        result.to_json(),
-    )
+    exact, expected = open_heads.map(lambda row: row.double()), bank.open_prob().sum()
+    add = partial(evaluation.add, expected_open_heads=expected, stage=result.to_json())
     if method.soft in config.systems:
-        evaluation.add(
-            method.soft,
-            weights,
-            predictor,
-            soft.map(lambda row: row > 0),
-            xi=soft,
-            expected_open_heads=expected,
-            stage=stage,
-        )
+        add(method.soft, weights, predictor, soft.map(lambda row: row > 0), xi=soft)
     detach(model)
     attach(model, gate="mask", kinds=config.kinds, xi=open_heads)
     if method.soft in config.systems and soft.map(lambda row: row.double()) == exact:
         evaluation.repeat(method.exact, method.soft, weights, exact, because="all gates are exactly 0 or 1")
     else:
-        evaluation.add(
-            method.exact, weights, predictor, open_heads, xi=exact, expected_open_heads=expected, stage=stage
-        )
+        add(method.exact, weights, predictor, open_heads, xi=exact)
     evaluation.warn_about_binarising(method)
     return open_heads
 
@@ -187,10 +170,10 @@ def train_gates(
     target: how many stay open, for methods that have a number. name, prefix: of the stage, and of its files
     in the folder."""
     config, model = run.config, predictor.model
-    start = run.text.source(run.base)
-    if config.gates.reconstruct or not is_whole(model):
-        start = replace(start, predictor=with_model(predictor, copy.deepcopy(model)))
-        start.corpus = run.text.corpus  # read already
+    before = copy.copy(predictor)
+    before.model = copy.deepcopy(model)
+    start = replace(run.text.source(run.base), predictor=before)
+    start.corpus = run.text.corpus  # read already
     options = method.gate_options(config.gates) | head_start(run, method, start, target)
     by_number = method.controlled_by == "heads"
     if by_number:
@@ -211,24 +194,10 @@ def train_gates(
 def rewind(model: Any, start: Source, how: str, bank: GateBank) -> None:
     """Once the heads are decided: the weights become those that the stage began with, refitted as `how` says.
     What they learned under noise is given up for a refit towards the unpruned model."""
-    whole = {name: weight.clone() for name, weight in start.model.state_dict().items()}
-    close_heads(start.model, bank.closed(), how, Calibration(start))
     state = model.state_dict()
-    with torch.no_grad():
+    with closed_heads(start.model, bank.closed(), how, Calibration(start)), torch.no_grad():
         for name, weight in start.model.state_dict().items():
             state[name].copy_(weight)
-    start.model.load_state_dict(whole)
-
-
-def with_model(predictor: Predictor, model: Any) -> Predictor:
-    other: Any = copy.copy(predictor)
-    other.model = model
-    return cast(Predictor, other)
-
-
-def is_whole(model: Any) -> bool:
-    left = heads_left(model)
-    return left.count() == left.heads_total
 
 
 def head_start(
@@ -241,7 +210,8 @@ def head_start(
     if not gates.head_start:
         return {}
     by, request = gates.head_start_by, run.lab.score_request(start)
-    scores = head_scores(by, request) if is_whole(start.model) else compute_scores(SCORES[by], request)
+    unpruned = all(row.all() for row in heads_left(start.model).values())
+    scores = head_scores(by, request) if unpruned else compute_scores(SCORES[by], request)
     scores = HeadMap({site: row for site, row in scores.select(run.config.kinds).items() if site.heads})
     # each layer scaled as pruning by it does: a raw order would empty whole layers
     flat = ranked(by, scores).flat()
@@ -308,7 +278,7 @@ def as_many_batches(base: RunFolder, ranks: int) -> StageConfig:
 def check_heads(lab: Lab, base: RunFolder) -> None:
     """Raises ValueError where the base has fewer heads than --heads."""
     kinds, heads = lab.config.kinds, lab.config.heads or 0
-    total = sum(site.heads for site in find_sites(lab.text.source(base).model) if site.kind in kinds)
+    total = heads_left(lab.text.load(base).model).select(kinds).count()
     if heads > total:
         raise ValueError(
             f"--heads: cannot keep {heads} of {total} heads of {', '.join(kinds)}; give a smaller number"
@@ -319,13 +289,11 @@ def scored_run(lab: Lab, base: RunFolder, continued: RunFolder | None) -> RunFol
     """The run of `--gate scores --heads K`: rows of scores at exactly K heads. Its own system is the last."""
     config = lab.config
     assert config.heads is not None
-    name = config.name or f"{lab.text.prefix}-heads-{config.heads}-s{config.seed}"
-    how = {"fresh": config.fresh, "strict": not config.unique}
-    with lab.run(name, gate=SCORED, on=base, job="scores", **how) as run:
+    with lab.run(f"{lab.text.prefix}-heads-{config.heads}-s{config.seed}", gate=SCORED, on=base) as run:
         if not run.done:
             predictor = run.load()
             evaluation = run.compare_with(continued, predictor)
-            total = sum(site.heads for site in find_sites(predictor.model) if site.kind in config.kinds)
+            total = heads_left(predictor.model).select(config.kinds).count()
             add_score_rows(run, continued, keep=config.heads, total=total)
             run.finish(evaluation.rows[-1].system)
     return run.folder
@@ -351,9 +319,7 @@ def add_rows_of(run: Run, score: str, rows: list[ScoreRow], *, keep: int) -> Non
     request = run.lab.score_request(source)
     scores = head_scores(score, request).select(config.kinds)
     per_kind = config.target_heads if isinstance(config.target_heads, dict) else None
-    closed = closed_by(
-        score, scores, request=request, per_kind=per_kind, keep=None if per_kind is not None else keep
-    )
+    closed = closed_by(score, scores, request=request, keep=keep if per_kind is None else per_kind)
     folder.write_json(f"scores/{SCORES[score].family or score}.json", scores.to_json())
     xi = (~closed).map(lambda row: row.double())
     for closing, of_closing in groupby(rows, key=lambda row: row.closing):

@@ -102,13 +102,11 @@ def test_files_hold_rows_settings_signatures_provenance_and_statistics(make_dens
     assert found["cache_key"]["search"]["beam"] == 1
     assert found["command"] == "python prune.py"
     assert found["changed_share"] == pytest.approx(np.mean([row["changed_share"] for row in rows]))
-    with np.load(dense.folder / "ablation/one.npz") as kept:
-        assert np.array_equal(kept["base_bleu"], base.statistics["bleu"])
-        assert len(kept["changed_lines"]) == len(rows)
-        theirs = base.statistics["bleu"].copy()
-        theirs[kept["line"][kept["ablation"] == 7]] = kept["bleu"][kept["ablation"] == 7]
+    kept = json.loads((dense.folder / "ablation/one-outputs.json").read_text())
+    assert len(kept["changed"]) == len(rows)
+    lines = dict(enumerate(kept["drafts"])) | dict(kept["changed"][7])
     site, head, hypotheses = list(head_loop(dense, dense.test[0], others=False))[7]
-    assert np.array_equal(theirs, score(hypotheses, dense.test[1]).statistics["bleu"]), (site, head)
+    assert list(lines.values()) == hypotheses, (site, head)
 
 
 class Interrupter:
@@ -130,8 +128,8 @@ def test_an_interrupted_table_goes_on_after_its_last_part_and_ends_the_same(make
     dense = make_dense(beam=beam)
     name = "one" if beam == 1 else "one-beam3"
     whole = ablate_one(dense, kinds=None, resamples=R, **QUIET)
-    for suffix in ("csv", "json", "npz"):
-        (dense.folder / f"ablation/{name}.{suffix}").unlink()
+    for suffix in (".csv", ".json", "-outputs.json"):
+        (dense.folder / f"ablation/{name}{suffix}").unlink()
     with monkeypatch.context() as patch:
         Interrupter(patch, allowed=2)
         with pytest.raises(KeyboardInterrupt):
@@ -158,19 +156,21 @@ def test_a_table_of_another_model_or_text_is_refused_unless_fresh(make_dense):
     ablate_one(dense, kinds=None, resamples=R, fresh=True, **QUIET)
     (dense.folder / "ablation/one.json").unlink()  # as if interrupted before the end
     other = make_dense(seed=2)
-    with pytest.raises(ValueError, match=r"one\.npz was made with other weights and text than this command"):
+    with pytest.raises(
+        ValueError, match=r"one-outputs\.json was made with other weights and text than this command"
+    ):
         ablate_one(other, kinds=None, resamples=R, **QUIET)
     assert ablate_one(other, kinds=None, resamples=R, fresh=True, **QUIET)
 
 
-def test_broken_statistics_are_named(make_dense):
+def test_broken_outputs_are_named(make_dense):
     dense = make_dense()
     ablate_one(dense, kinds=["cross"], resamples=R, **QUIET)
     (dense.folder / "ablation/one-cross.json").unlink()
-    path = dense.folder / "ablation/one-cross.npz"
-    for content in (b"", b"not an archive", path.read_bytes()[:500]):
+    path = dense.folder / "ablation/one-cross-outputs.json"
+    for content in (b"", b"not JSON", path.read_bytes()[:500]):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"one-cross\.npz is broken \(.*\); --fresh makes it anew"):
+        with pytest.raises(ValueError, match=r"one-cross-outputs\.json.*--fresh"):
             ablate_one(dense, kinds=["cross"], resamples=R, **QUIET)
 
 

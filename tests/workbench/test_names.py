@@ -29,11 +29,11 @@ def test_a_method_with_a_number_of_heads_has_bases_without(configure):
     config = replace(configure(*FEW), gate="subset", heads=5, systems=["base"])
     lab = Lab(config)
     try:
-        base = lab.claim("base", "none", None, "base", fresh=False, strict=False, cache_key={}).folder
-        gated = lab.claim("gated", "subset", base, "gates", fresh=False, strict=False, cache_key={}).folder
+        with lab.run("base", gate="none") as base, lab.run("gated", gate="subset", on=base.folder) as gated:
+            pass
     finally:
         lab.close()
-    assert [(run.config()["gate"], run.config()["heads"]) for run in (base, gated)] == [
+    assert [(run["gate"], run["heads"]) for run in (base.folder.config(), gated.folder.config())] == [
         ("none", None),
         ("subset", 5),
     ]

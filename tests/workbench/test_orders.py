@@ -84,29 +84,24 @@ def test_none_and_all_can_be_kept():
 def test_budgets_of_each_kind_close_the_lowest_of_the_kind_and_leave_other_kinds_whole():
     for seed in range(5):
         scores = random_scores(seed)
-        closed = closed_by("weight-norm", scores, per_kind={"enc-self": 2, "cross": 0})
+        closed = closed_by("weight-norm", scores, keep={"enc-self": 2, "cross": 0})
         assert list(closed) == list(scores)
         assert (~closed).by_kind() == {"enc-self": 2, "dec-self": 3, "cross": 0}
         assert set(scores[ENC].argsort()[:3].tolist()) == set(closed[ENC].nonzero().flatten().tolist())
     # two layers of one kind share its budget
     low, high = HeadSite.at("enc-self", 0, 2), HeadSite.at("enc-self", 1, 2)
-    closed = closed_by("weight-norm", HeadMap({low: [1.0, 5.0], high: [3.0, 4.0]}), per_kind={"enc-self": 1})
+    closed = closed_by("weight-norm", HeadMap({low: [1.0, 5.0], high: [3.0, 4.0]}), keep={"enc-self": 1})
     assert (closed[low].tolist(), closed[high].tolist()) == ([True, False], [True, True])
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("keep", "message"),
     [
-        (
-            {"per_kind": {"cross": 4}},
-            "cannot keep 4 of 3 cross heads; heads of each kind: enc-self 5, dec-self 3, cross 3",
-        ),
-        ({"per_kind": {"cross": -1}}, "cannot keep -1 of 3 cross heads"),
-        ({"per_kind": {"cros": 1}}, r"no 'cros' heads here \(did you mean 'cross'\?\)"),
-        ({}, "in all, or for each kind, and not both"),
-        ({"keep": 3, "per_kind": {"cross": 1}}, "in all, or for each kind, and not both"),
+        ({"cross": 4}, "cannot keep 4 of 3 heads"),
+        ({"cross": -1}, "cannot keep -1 of 3 heads"),
+        ({"cros": 1}, "no heads of kind 'cros'"),
     ],
 )
-def test_budgets_that_do_not_fit_are_refused(how, message):
+def test_budgets_that_do_not_fit_are_refused(keep, message):
     with pytest.raises(ValueError, match=message):
-        closed_by("weight-norm", random_scores(), **how)
+        closed_by("weight-norm", random_scores(), keep=keep)
