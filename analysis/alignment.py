@@ -18,6 +18,7 @@ from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch, HeadMeans
 from headgates.gates import HeadMap
+from headgates.gates.site_rule import check_name
 
 Links = Sequence[tuple[int, int]]  # (source, target), 0-based
 Token = Literal["produced", "read"]
@@ -54,8 +55,7 @@ class Alignment:
     ValueError for an unknown `token`."""
 
     def __init__(self, gold: Mapping[int, Links] | Sequence[Links], *, token: Token = "produced"):
-        if token not in get_args(Token):
-            raise ValueError(f"unknown token {token!r}; known: {', '.join(get_args(Token))}")
+        check_name("token", token, get_args(Token))
         self.token = token
         self._gold = dict(gold if isinstance(gold, Mapping) else enumerate(gold))
         self._hits = HeadMeans("alignment")

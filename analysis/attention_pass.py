@@ -19,7 +19,7 @@ counted query positions.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from headgates.analysis.batches import IGNORED, is_encoder_decoder, on_device, sites_of
 from headgates.gates import HeadMap, HeadSite
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.gates.site_rule import nearest
 
 Exclude = Literal["both", "query", "key", "none"]
 # the texts of a batch that queries and keys stand for
@@ -222,13 +221,6 @@ def numbered_pair(model: Any, batch: Mapping[str, Tensor], number: int) -> Numbe
         start = produced.new_full((len(ids), 1), model.config.decoder_start_token_id)
         read = batch.get("decoder_input_ids", torch.cat([start, produced[:, :-1]], 1))
     return NumberedPair(source, read, produced, torch.arange(number, number + len(ids)))
-
-
-def check_exclude(exclude: str) -> Exclude:
-    """The reading, as its type. Raises ValueError if it is unknown."""
-    if exclude not in (choices := get_args(Exclude)):
-        raise ValueError(f"unknown exclude {exclude!r}{nearest(exclude, list(choices))}")
-    return cast(Exclude, exclude)
 
 
 class HeadMeans:

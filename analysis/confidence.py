@@ -10,23 +10,24 @@ query positions.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from headgates.analysis.attention_pass import (
     AttentionBatch,
     Exclude,
     HeadMeans,
-    check_exclude,
     observe_attention,
 )
 from headgates.gates import HeadMap
+from headgates.gates.site_rule import check_name
 
 
 class Confidence:
     """Collects the largest weights of every head. Raises ValueError for an unknown `exclude`."""
 
     def __init__(self, exclude: Exclude = "both"):
-        self.exclude = check_exclude(exclude)
+        check_name("exclude", exclude, get_args(Exclude))
+        self.exclude = exclude
         self._largest = HeadMeans("confidence")
 
     def add(self, attention: AttentionBatch) -> None:

@@ -66,7 +66,7 @@ from headgates.analysis.gate_gradients import head_factors
 from headgates.analysis.linear_pass import LinearPass
 from headgates.gates import HeadMap
 from headgates.gates.gram import Ranks
-from headgates.gates.site_rule import nearest
+from headgates.gates.site_rule import check_name
 
 Aggregation = Literal["step", "sum"]
 NOTHING = 1e-300  # a denominator of 0 becomes this
@@ -161,8 +161,7 @@ def relevance(
     in float64. logits (model, batch): where the gate's gradient starts. queries: as for `importance`. ranks:
     processes that share the batches out. Gates stay as they are. The model is left as it was. Raises
     ValueError at an unknown name, kinds without a head, or no generation step at all."""
-    if aggregation not in (names := get_args(Aggregation)):
-        raise ValueError(f"unknown aggregation {aggregation!r}{nearest(aggregation, list(names))}")
+    check_name("aggregation", aggregation, get_args(Aggregation))
     sites = sites_of(model, kinds)
     device = next(model.parameters()).device
     make = walk or partial(Walk, kinds={site.kind for site in sites}, logits=logits, queries=queries)

@@ -19,8 +19,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, Exclude, check_exclude
+from headgates.analysis.attention_pass import AttentionBatch, Exclude
 from headgates.gates import HeadMap, HeadSite
+from headgates.gates.site_rule import check_name
 
 Edges = Literal["inside", "all"]
 THRESHOLD = 0.9
@@ -45,9 +46,9 @@ class Positions:
                 "the window is the largest offset that is counted on its own: expected at least 1, got "
                 f"{window}"
             )
-        if edges not in get_args(Edges):
-            raise ValueError(f"unknown edges {edges!r}; known: {', '.join(get_args(Edges))}")
-        self.window, self.edges, self.exclude = window, edges, check_exclude(exclude)
+        check_name("edges", edges, get_args(Edges))
+        check_name("exclude", exclude, get_args(Exclude))
+        self.window, self.edges, self.exclude = window, edges, exclude
         self._looks: dict[HeadSite, Tensor] = {}  # (H, O) largest weights at each offset
         self._inside: dict[HeadSite, Tensor] = {}  # (O,) queries with a key at each offset
         self._queries: dict[HeadSite, int] = {}  # all queries
@@ -71,10 +72,7 @@ class Positions:
         queries. Raises ValueError where no token was counted."""
         return [
             {
-                "site": site.name,
-                "kind": site.kind,
-                "layer": site.layer,
-                "head": head,
+                **site.row(head),
                 "offset": column - self.window,
                 "share": float(share[head, column]),
                 "looks": int(self._looks[site][head, column]),

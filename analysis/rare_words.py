@@ -15,13 +15,14 @@ Letters: V vocabulary, B pairs, S source positions, H heads, N counted query pos
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, Exclude, HeadMeans, check_exclude
+from headgates.analysis.attention_pass import AttentionBatch, Exclude, HeadMeans
 from headgates.gates import HeadMap
+from headgates.gates.site_rule import check_name
 
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
@@ -47,7 +48,8 @@ class RareWords:
             raise ValueError(
                 f"rank is the number of pieces that are not rare: expected at least 1, got {rank}"
             )
-        self.rank, self.exclude = rank, check_exclude(exclude)
+        check_name("exclude", exclude, get_args(Exclude))
+        self.rank, self.exclude = rank, exclude
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
         self._different = 0  # pieces that occur in the training text
         self.sentences = self.sentences_seen = self.queries = 0  # the second: also those that do not count

@@ -59,15 +59,7 @@ class Role:
 
     def row(self) -> dict[str, Any]:
         """The role as a row of a table."""
-        site = self.site
-        return {
-            "site": site.name,
-            "kind": site.kind,
-            "layer": site.layer,
-            "head": self.head,
-            **self.to_json(),
-            "needed": self.needed,
-        }
+        return {**self.site.row(self.head), **self.to_json(), "needed": self.needed}
 
 
 def candidates(results: Mapping[str, AnalysisResult]) -> list[Role]:

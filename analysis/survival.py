@@ -30,6 +30,7 @@ import torch
 from headgates.analysis.extras import Extra
 from headgates.gates import KINDS, HeadMap, HeadSite
 from headgates.gates.headmap import check_kinds
+from headgates.gates.site_rule import check_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,8 +92,7 @@ def survive_longer(
     ways is the smallest possible p). Means, difference and p are None without specialised heads or without
     others. Raises ValueError for maps that are not bool or do not fit each other, and for an unknown
     `within`."""
-    if within not in get_args(Within):
-        raise ValueError(f"unknown within {within!r}; known: {', '.join(get_args(Within))}")
+    check_name("within", within, get_args(Within))
     sites = common_sites(runs, kinds)
     label = flat_bools("specialised", specialised, sites)  # (N,)
     lifetime = np.sum([flat_bools(run, heads, sites) for run, heads in runs.items()], axis=0)  # (N,)

@@ -233,10 +233,7 @@ class Syntax:
                     {
                         "label": relation.label,
                         "direction": relation.direction,
-                        "site": site.name,
-                        "kind": site.kind,
-                        "layer": site.layer,
-                        "head": head,
+                        **site.row(head),
                         "accuracy": accuracy,
                         "baseline": relation.baseline,
                         "offset": relation.offset,

@@ -51,6 +51,10 @@ class HeadSite:
     def name(self) -> str:
         return f"{'encoder' if self.kind == 'enc-self' else 'decoder'}.{self.layer}.{self.kind}"
 
+    def row(self, head: int) -> dict[str, Any]:
+        """The columns of a table that say which head it is."""
+        return {"site": self.name, "kind": self.kind, "layer": self.layer, "head": head}
+
 
 def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
     """`kinds` in the house's order, all of them for None. Raises ValueError at an unknown or empty list."""

@@ -43,8 +43,7 @@ class SiteRule:
     )
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"unknown attach mode {self.mode!r}{nearest(self.mode, MODES)}")
+        check_name("attach mode", self.mode, MODES)
         if bool(self.heads) == bool(self.head_width):
             raise ValueError(
                 "a SiteRule names `heads`, the attribute with the number of heads, or `head_width`, that "
@@ -156,6 +155,12 @@ def check_columns(module: nn.Module, rule: SiteRule, out: nn.Module, heads: int)
                 f"{rule.out} of {name} has {columns} columns and {rule.v} {values} rows: expected the "
                 "inputs of W_O to be the heads' outputs; look at `out` and `v` of its SiteRule"
             )
+
+
+def check_name(what: str, name: str, names: Sequence[str]) -> None:
+    """Raises ValueError, which says the name that was meant or all there are, at one that is not in names."""
+    if name not in names:
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

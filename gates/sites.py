@@ -15,7 +15,7 @@ from .bank import GateBank
 from .headmap import HeadMap, HeadSite, check_kinds
 from .registry import GATES
 from .rules import SITE_RULES, known_rule, rule_of
-from .site_rule import SiteRule, attribute, group_of, heads_of, nearest
+from .site_rule import SiteRule, attribute, check_name, group_of, heads_of
 from .unknown import line_to_add, unknown_attentions
 
 BANK = "head_gates"  # the model's attribute that holds the bank while attached
@@ -114,8 +114,7 @@ def attach(
     "cross": 12}, each kind its own value: gates of different kinds are then sampled apart. The bank becomes a
     submodule of the model. Raises ValueError, and leaves the model as it was, at an unknown gate or kind, an
     option that the gate does not have, gates already attached, or a rule that does not fit its attention."""
-    if gate not in GATES:
-        raise ValueError(f"unknown gate {gate!r}{nearest(gate, list(GATES))}")
+    check_name("gate", gate, list(GATES))
     if share not in ("head", "group", None):
         raise ValueError(
             "expected share='head', a gate for each head, or share='group', one for those of one key head; "

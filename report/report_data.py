@@ -108,10 +108,7 @@ def head_cards(
             whole = (each for each in histories.items() if (site.name, site.heads) not in each[1])
             cards.append(
                 {
-                    "site": site.name,
-                    "kind": site.kind,
-                    "layer": site.layer,
-                    "head": head,
+                    **site.row(head),
                     "roles": [role.to_json() for role in roles if (role.site, role.head) == (site, head)],
                     **{
                         name: float(scores[site][head]) if scores is not None and site in scores else None

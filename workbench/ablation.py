@@ -126,10 +126,7 @@ def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -
     half_samples = half_sample_p_values(found.systems, found.base)
     return [
         {
-            "site": site.name,
-            "kind": site.kind,
-            "layer": site.layer,
-            "head": head,
+            **site.row(head),
             **score_columns(system, found.base, each),
             "p_value_holm": p_holm,
             "p_half_samples": p_half,
@@ -277,10 +274,7 @@ def all_but_one_rows(
         flattered = compared[len(sites) + i]
         rows.append(
             {
-                "site": site.name,
-                "kind": site.kind,
-                "layer": site.layer,
-                "head": int(best_on_valid[i]),
+                **site.row(int(best_on_valid[i])),
                 f"valid_{main}": valid.systems[on_valid[i]].main,
                 f"valid_{main}_difference": valid.systems[on_valid[i]].main - valid.base.main,
                 **score_columns(test.systems[on_valid[i]], test.base, compared[i]),

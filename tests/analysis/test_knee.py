@@ -53,10 +53,8 @@ CURVE = [(48, -0.1, 0.3), (36, 0.1, 0.5), (24, 0.28, 0.9), (12, 0.9, 1.6), (6, 5
     [
         (CURVE, 0.3, 24),  # where it bends
         (CURVE, 1.0, 12),
-        (CURVE[::-1], 0.3, 24),
         ([(48, 0.0, 0.4), (24, 0.2, 1.01)], 0.3, 48),  # a lucky mean with a wide bound is no knee
         ([(36, 0.4, 0.8), (24, 0.2, 0.8)], 0.3, 24),  # a point above the limit does not end the search
-        ([(24, 2.0, 3.0)], 0.3, None),
         ([], 0.3, None),
     ],
 )

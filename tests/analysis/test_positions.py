@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headgates.analysis.attention_pass import observe_attention
-from headgates.analysis.positions import THRESHOLD, BestOffset, Positions
+from headgates.analysis.positions import Positions
 from headgates.gates import HeadSite
 from tests.analysis.one_by_one import in_batches, looks, random_model, random_pairs, readings
 from tests.worlds.seen_attention import seen_attention
@@ -42,24 +42,13 @@ def test_every_offset_has_the_share_of_a_slow_count_and_the_best_is_chosen_of_th
         assert float(best.share[site][head]) == pytest.approx(shares[chosen])
 
 
-def best_of(keys: list[list[int]], **options) -> BestOffset:
-    """One sentence; head h looks from word i to key keys[h][i]."""
-    site, length = HeadSite.at("enc-self", 0, len(keys)), len(keys[0])
-    weights = torch.zeros(1, len(keys), length + 1, length + 1)
-    weights[0, :, :length] = torch.nn.functional.one_hot(torch.tensor(keys), length + 1).float()
-    positions = Positions(**options)
-    positions.add(seen_attention(in_batches([([5] * length, [5])], 1)[0], {site: weights}))
-    return positions.best()
-
-
-def test_the_threshold_itself_is_positional():
-    share = best_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0], [0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0]]).share.flat()
-    assert share.tolist() == [0.9, 0.8]
-    assert (share >= THRESHOLD).tolist() == [True, False]
-
-
 def test_a_head_that_looks_beyond_the_window_has_no_best_offset_in_it():
-    best = best_of([[2, 3, 4, 0, 0], [0, 0, 1, 2, 3]], window=1)
+    keys = torch.tensor([[2, 3, 4, 0, 0], [0, 0, 1, 2, 3]])  # of head h from word i
+    site, weights = HeadSite.at("enc-self", 0, 2), torch.zeros(1, 2, 6, 6)
+    weights[0, :, :5] = torch.nn.functional.one_hot(keys, 6).float()
+    positions = Positions(window=1)
+    positions.add(seen_attention(in_batches([([5] * 5, [5])], 1)[0], {site: weights}))
+    best = positions.best()
     assert best.share.flat().tolist() == [0, 1]
     assert best.offset.flat().tolist() == [0, -1]
 

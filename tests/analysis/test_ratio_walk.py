@@ -11,21 +11,13 @@ from torch import Tensor, nn
 from headgates.analysis.lrp import relevance
 from headgates.analysis.ratio_walk import RatioWalk
 from headgates.data.batch import collate
-from headgates.gates import HeadMap, find_sites, remove
+from headgates.gates import remove
 from headgates.models.transformer import Transformer
+from tests.analysis.test_lrp import UNEVEN, shut
 
 EPS = 0.5
 # site -> R_h (H,) of a generation step, and "source" and "target" -> a number
 Step = dict[str, Tensor]
-
-
-def uneven(model: Transformer) -> None:
-    """Without two heads of one site, one of another, and all of a third."""
-    rows = {"encoder.0.enc-self": [1, 0, 1], "decoder.0.dec-self": [0, 0, 1], "encoder.1.enc-self": [1, 1, 1]}
-    remove(
-        model,
-        HeadMap({site: torch.tensor(rows.get(site.name, [0, 0, 0])).bool() for site in find_sites(model)}),
-    )
 
 
 OTHERS = {"norm": "post", "activation": "gelu", "embedding_norm": True, "output_bias": True}
@@ -157,7 +149,7 @@ class Slow:
 def test_the_ratio_rule_equals_its_formula_on_terms_written_out(make_model, settings):
     model = make_model(d_model=6, ffn=5, encoder_layers=2, decoder_layers=1, **settings)
     if not settings:
-        uneven(model)
+        remove(model, shut(model, *UNEVEN, "encoder.1.enc-self"))
     pairs, model = [([7, 5], [18]), ([12], [])], model.double()
     steps: list[Step] = []
     for pair in pairs:

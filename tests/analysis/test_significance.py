@@ -57,7 +57,7 @@ CHANGED = [
 OUTPUTS = [[changed.get(i, draft) for i, draft in enumerate(BASELINE)] for changed in CHANGED]
 
 
-def bleu(system: list[str], lines=range(N)) -> float:
+def bleu(system: list[str], lines) -> float:
     return sacrebleu.corpus_bleu(
         [system[i] for i in lines], [[REFERENCES[i] for i in lines]], force=True
     ).score
@@ -172,14 +172,14 @@ def test_many_systems_give_to_the_last_digit_what_each_gives_alone(draws, monkey
 
 
 def test_the_share_of_lost_half_samples_is_that_of_a_loop():
-    systems = [score(outputs, REFERENCES) for outputs in OUTPUTS]
+    systems = [score(outputs, REFERENCES) for outputs in OUTPUTS[:3]]
     wins = np.zeros(len(systems))
-    for sampled in np.random.default_rng(SEED).choice(N, size=(50, N // 2), replace=True):
+    for sampled in np.random.default_rng(SEED).choice(N, size=(20, N // 2), replace=True):
         theirs = bleu(BASELINE, sampled)
         for number, system in enumerate(systems):
             sign = np.sign(system.main - BASE.main)
             wins[number] += sign * (bleu(OUTPUTS[number], sampled) - theirs) > 0
-    assert half_sample_p_values(systems, BASE, resamples=50) == pytest.approx(1 - wins / 50)
+    assert half_sample_p_values(systems, BASE, resamples=20) == pytest.approx(1 - wins / 20)
 
 
 def test_holm_equals_its_step_down_definition_and_equal_p_values_stay_equal():

@@ -116,39 +116,32 @@ def test_within_layer_a_surviving_layer_is_no_evidence():
 
 
 SCORES = HeadMap({site: [0.5] * site.heads for site in SITES})
-OTHER_MODEL = HeadMap({HeadSite.at("cross", 0, 7): [True] * 7})
-LESS = HeadMap({site: row for site, row in RUNS["weak"].items() if site != SITES[3]})
+LESS = RUNS["weak"].select(["enc-self", "dec-self"])
 
 
 @pytest.mark.parametrize(
-    ("count", "roles", "options", "message"),
+    ("runs", "roles", "kinds", "message"),
     [
+        ({"weak": SCORES}, ROLES, None, "'weak' must hold one bool for each of the 5 heads of"),
+        (RUNS, {"rare": SCORES}, None, "'rare' must hold one bool"),
+        (RUNS | {"b": LESS}, ROLES, None, r"'strong' and 'b' .*\(they differ in decoder\.0\.cross\)"),
         (
-            survivors,
-            ROLES,
-            {"runs": {"weak": SCORES}},
-            "'weak' must hold one bool for each of the 5 heads of",
+            RUNS,
+            {"aligned": HeadMap({HeadSite.at("cross", 0, 7): [True] * 7})},
+            None,
+            r"3 heads of .*cross, got 7",
         ),
-        (survivors, {"rare": SCORES}, {}, "'rare' must hold one bool"),
-        (
-            survivors,
-            ROLES,
-            {"runs": RUNS | {"b": LESS}},
-            r"'strong' and 'b' .*\(they differ in decoder\.0\.cross\)",
-        ),
-        (survivors, {"aligned": OTHER_MODEL}, {}, r"each of the 3 heads of decoder\.0\.cross, got 7"),
-        (survive_longer, OTHER_MODEL, {}, "'specialised' must hold one bool"),
-        (survivors, ROLES, {"runs": {}}, "got none"),
-        (
-            survive_longer,
-            ROLES["rare"],
-            {"runs": {"a": RUNS["weak"].select(["cross"])}, "kinds": ["dec-self"]},
-            "no heads of the kinds dec-self",
-        ),
-        (survive_longer, ROLES["rare"], {"within": "layers"}, "unknown within 'layers'; known: kind, layer"),
+        ({}, ROLES, None, "got none"),
+        ({"a": LESS}, ROLES, ["cross"], "no heads of the kinds cross"),
     ],
 )
-def test_maps_that_do_not_fit_are_refused(count, roles, options, message):
-    runs = options.pop("runs", RUNS)
+def test_maps_that_do_not_fit_are_refused(runs, roles, kinds, message):
     with pytest.raises(ValueError, match=message):
-        count(runs, roles, **options)
+        survivors(runs, roles, kinds=kinds)
+
+
+def test_an_unknown_group_and_scores_in_place_of_roles_are_refused():
+    with pytest.raises(ValueError, match="unknown within 'layers'; known: kind, layer"):
+        survive_longer(RUNS, ROLES["rare"], within="layers")
+    with pytest.raises(ValueError, match="'specialised' must hold one bool"):
+        survive_longer(RUNS, SCORES)

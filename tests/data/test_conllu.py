@@ -24,72 +24,41 @@ def write(tmp_path):
     return to_file
 
 
-def test_a_sentence_is_read_with_its_text(write):
-    path = write(
-        "# sent_id = 1",
-        "# text = Dogs sleep.",
-        row(1, "Dogs", 2, "nsubj"),
-        row(2, "sleep"),
-        row(3, ".", 2, "punct"),
-        "",
-    )
-    assert read_conllu(path) == [
-        Tree(("Dogs", "sleep", "."), (2, 0, 2), ("nsubj", "root", "punct"), "Dogs sleep.")
-    ]
+NO_SPACE = "SpaceAfter=No"
 
 
-def test_without_a_text_comment_the_forms_are_put_together(write):
-    no_space = "SpaceAfter=No"
-    path = write(
-        row("1-2", "Don't", "_", "_"),
-        row(1, "Do", 3),
-        row(2, "n't", 3),
-        row(3, "bark", misc=f"Lang=en|{no_space}"),
-        row(4, "!", 3),
-        "",
-    )
-    (tree,) = read_conllu(path)
-    assert tree.text == "Don't bark!"
+@pytest.mark.parametrize(
+    ("lines", "text", "words", "written"),
+    [
+        (  # without a text comment the forms are put together
+            [row("1-2", "Don't", "_"), row(1, "Do"), row(2, "n't"),
+             row(3, "bark", misc=f"Lang=en|{NO_SPACE}"), row(4, "!")],
+            "Don't bark!", "Do n't bark !", "Do n't bark !",
+        ),
+        (  # a contraction is cut into its parts where they are its letters, else the first part has all
+            ["# text = don't!", row("1-2", "don't", misc=NO_SPACE), row(1, "do"), row(2, "n't"), row(3, "!")],
+            "don't!", "do n't !", "do n't !",
+        ),
+        (
+            ["# text = du chien", row("1-2", "du"), row(1, "de"), row(2, "le"), row(3, "chien")],
+            "du chien", "de le chien", "du  chien",
+        ),
+        # empty nodes are left out and do not count
+        ([row("0.1", "It"), row(1, "a"), row("1.1", "and"), row(2, "b")], "a b", "a b", "a b"),
+        # a text comment is of its own sentence alone
+        (["# text = lost", "", "# text_en = no", "# text", row(1, "#")], "#", "#", "#"),
+    ],
+)  # fmt: skip
+def test_a_sentence_has_its_text_its_words_and_how_they_are_written(write, lines, text, words, written):
+    (tree,) = read_conllu(write(*lines, ""))
+    assert (tree.text, tree.words, tree.written) == (text, tuple(words.split()), tuple(written.split(" ")))
 
 
-def test_a_contraction_written_as_its_parts_side_by_side_is_cut_into_them(write):
-    path = write(
-        "# text = don't!",
-        row("1-2", "don't", "_", "_", "SpaceAfter=No"),
-        row(1, "do", 0),
-        row(2, "n't", 1),
-        row(3, "!", 1),
-        "",
-    )
-    (tree,) = read_conllu(path)
-    assert tree.words == tree.written == ("do", "n't", "!")
-
-
-def test_of_a_contraction_of_other_letters_the_first_part_has_all(write):
-    path = write(
-        "# text = du chien", row("1-2", "du", "_", "_"), row(1, "de", 3), row(2, "le", 3), row(3, "chien"), ""
-    )
-    (tree,) = read_conllu(path)
-    assert tree.words == ("de", "le", "chien")
-    assert tree.written == ("du", "", "chien")
-    assert word_spans(tree.text, tree.written) == [(0, 2), (2, 2), (3, 8)]
-
-
-def test_empty_nodes_are_left_out_and_do_not_count(write):
-    path = write(
-        row("0.1", "It", "_", "_"), row(1, "ran", 0), row("1.1", "and", "_", "_"), row(2, "off", 1), ""
-    )
-    assert read_conllu(path)[0].words == ("ran", "off")
-
-
-def test_the_last_sentence_may_lack_its_empty_line_and_several_may_stand_between(write):
-    path = write("", row(1, "One"), "", "", "# text = Two", row(1, "Two"))
-    assert [tree.text for tree in read_conllu(path)] == ["One", "Two"]
-
-
-def test_a_text_comment_is_of_its_own_sentence_alone(write):
-    path = write("# text = lost", "", "# text_en = no", "# text", row(1, "#"), "")
-    assert read_conllu(path)[0].text == "#"
+def test_heads_and_labels_are_read_and_the_last_sentence_may_lack_its_empty_line(write):
+    dogs = [row(1, "Dogs", 2, "nsubj"), row(2, "sleep", misc=NO_SPACE), row(3, ".", 2, "punct")]
+    trees = read_conllu(write("", "# sent_id = 1", *dogs, "", "", "# text = Two", row(1, "Two")))
+    assert trees[0] == Tree(("Dogs", "sleep", "."), (2, 0, 2), ("nsubj", "root", "punct"), "Dogs sleep.")
+    assert [tree.text for tree in trees] == ["Dogs sleep.", "Two"]
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,10 @@ def test_ellipsis_and_ligature_become_plain_as_the_docstring_says(vocab):
     assert vocab.decode(vocab.encode(["ﬂinke  fox\u200b"])) == ["flinke fox"]
 
 
-def test_the_size_is_the_one_asked_for_and_loading_gives_the_same(vocab):
-    again = Vocab.load(vocab.path)
-    assert len(again) == len(vocab) == 211
-    assert again.encode(LINES) == vocab.encode(LINES)
-
-
 def test_the_same_text_gives_the_same_file(vocab, tmp_path):
     again = Vocab.train(LINES, size=211, path=tmp_path / "again.model")
     assert again.path.read_bytes() == vocab.path.read_bytes()
+    assert len(again) == len(Vocab.load(again.path)) == 211
     assert [path.name for path in tmp_path.iterdir()] == ["again.model"]
 
 

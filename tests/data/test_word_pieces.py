@@ -66,12 +66,6 @@ def test_normalised_and_unknown_characters_keep_their_word(vocab, text, words, e
     assert spelled(vocab, text, words) == expected
 
 
-def test_a_word_that_is_normalised_away_has_no_piece(vocab):
-    found = word_of_piece(vocab, "the \u200b dog", ["the", "\u200b", "dog"])
-    assert 1 not in found
-    assert {0, 2} == set(found)
-
-
 def test_a_space_alone_belongs_to_the_word_after_it(vocab):
     text = "the 中 dog"
     assert pieces(vocab, text)[1:3] == ["\u2581", "中"]
