@@ -1,6 +1,7 @@
 """The ratio rule against a slow way that shares no step with it: the terms of every sum written out as a
 matrix (outputs, inputs), by the Jacobian of the step, for one sentence and one generation step at a time."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
@@ -23,125 +24,86 @@ Step = dict[str, Tensor]
 OTHERS = {"norm": "post", "activation": "gelu", "embedding_norm": True, "output_bias": True}
 
 
-class Slow:
-    """One sentence forward; `R` then goes back through `ways`, a list of (function of the step, its
-    input)."""
+class Tape:
+    """Steps y = f(*xs), in order. f is a sum of terms and a constant, or None where relevance passes
+    on."""
 
-    def __init__(self, model: Transformer):
-        self.model = model
-        self.pre = model.config.norm == "pre"
+    def __init__(self) -> None:
+        self.steps: list[tuple[Callable | None, tuple[Tensor, ...], Tensor]] = []
 
-    def through(self, f: Callable[[Tensor], Tensor], x: Tensor, R: Tensor) -> Tensor:
-        """R of f(x) -> R of x, f a sum of terms and a constant."""
-        jacobian = torch.autograd.functional.jacobian(f, x).flatten(x.dim() * -1).flatten(0, -2)
-        z = jacobian * x.flatten()
-        y = z.sum(1) + f(torch.zeros_like(x)).flatten()
-        return (R.flatten() / torch.where(y >= 0, y + EPS, y - EPS) @ z).view_as(x)
+    def __call__(self, f: Callable, *xs: Tensor) -> Tensor:
+        self.steps.append((f, xs, f(*xs)))
+        return self.steps[-1][2]
 
-    def norm(self, module: nn.Module, x: Tensor, R: Tensor) -> Tensor:
+    def back(self, end: Callable, x: Tensor) -> dict[int, Tensor]:
+        """R of every tensor, by its id, where R of the one number end(x) is 1."""
+        last = end(x)
+        R = defaultdict(float, {id(last): torch.ones_like(last)})
+        for f, xs, y in [(end, (x,), last), *self.steps[::-1]]:
+            if id(y) not in R:
+                continue
+            if f is None:
+                R[id(xs[0])] += R[id(y)]
+                continue
+            terms = [
+                each.reshape(y.numel(), -1) * x.flatten()
+                for each, x in zip(torch.autograd.functional.jacobian(f, xs), xs, strict=True)
+            ]
+            total = torch.cat(terms, 1).sum(1) + f(*map(torch.zeros_like, xs)).flatten()
+            factor = R[id(y)].flatten() / torch.where(total >= 0, total + EPS, total - EPS)
+            for x, each in zip(xs, terms, strict=True):
+                R[id(x)] += (factor @ each).view_as(x)
+        return R
+
+
+def slow(model: Transformer, source: Tensor, target: Tensor) -> list[Step]:
+    """R of every generation step of one sentence."""
+    tape, ends, pre = Tape(), {}, model.config.norm == "pre"
+    weights: dict[str, Tensor] = {}
+    model.decode(*model.encode(source[None], weights), target[None], weights)
+
+    def norm(module: nn.Module, x: Tensor) -> Tensor:
         if isinstance(module, nn.Identity):
-            return R
+            return x
         sigma = (x.var(-1, unbiased=False, keepdim=True) + module.eps).sqrt()
-        return self.through(
-            lambda x: module.weight * (x - x.mean(-1, keepdim=True)) / sigma + module.bias, x, R
-        )
+        return tape(lambda x: module.weight * (x - x.mean(-1, keepdim=True)) / sigma + module.bias, x)
 
-    def run(self, source: Tensor, target: Tensor) -> list[Step]:
-        """R of every generation step."""
-        model = self.model
-        weights: dict[str, Tensor] = {}
-        memory, bias = model.encode(source[None], weights)
-        states = model.decode(memory, bias, target[None], weights)[0]  # (T, D)
-        logits = model.output(states)
-        steps = []
-        for t in range(len(target)):
-            best = logits[t].argmax()
-            found: dict[str, Tensor] = {}
-            R = torch.zeros_like(states)
-            R[t] = self.through(
-                lambda x, best=best: model.output(x)[best : best + 1], states[t], torch.ones(1).double()
-            )
-            inputs, ways = self.forward(model.embed(target[None], "target")[0], "decoder", memory[0], weights)
-            R = self.norm(model.decoder.norm, inputs, R)
-            R_memory = torch.zeros_like(memory[0])
-            for way in reversed(ways):
-                R, more = way(R, found)
-                R_memory = R_memory + more
-            found["target"] = self.norm(
-                model.target_norm, model.embeddings(target[None], "target")[0], R
-            ).sum()
-            inputs, ways = self.forward(model.embed(source[None], "source")[0], "encoder", None, weights)
-            R = self.norm(model.encoder.norm, inputs, R_memory)
-            for way in reversed(ways):
-                R, _ = way(R, found)
-            found["source"] = self.norm(
-                model.source_norm, model.embeddings(source[None], "source")[0], R
-            ).sum()
-            steps.append(found)
-        return steps
-
-    def forward(
-        self, x: Tensor, stack: str, memory: Tensor | None, weights: dict[str, Tensor]
-    ) -> tuple[Tensor, list[Callable]]:
-        ways = []
-
-        def pass_on(residual: nn.Module, inner: Callable) -> None:
-            nonlocal x
-            x, way = self.sub_layer(residual, x, inner)
-            ways.append(way)
-
-        for i, layer in enumerate(getattr(self.model, stack).layers):
-            for kind in ["enc-self"] if memory is None else ["dec-self", "cross"]:
-                name, site = kind.removeprefix("enc-").removeprefix("dec-"), f"{stack}.{i}.{kind}"
-                module, keys = getattr(layer, f"{name}_attention"), memory if kind == "cross" else None
-                pass_on(
-                    getattr(layer, f"{name}_residual"),
-                    partial(self.attention, module, site, keys, weights[site][0]),
-                )
-            pass_on(layer.feed_residual, partial(self.feed, layer.feed_forward))
-        return x, ways
-
-    def sub_layer(self, residual: nn.Module, x: Tensor, inner: Callable) -> tuple[Tensor, Callable]:
-        h = residual.norm(x) if self.pre else x
-        y, within = inner(h)
-
-        def way(R: Tensor, found: dict[str, Tensor]) -> tuple[Tensor, Tensor | float]:
-            if not self.pre:
-                R = self.norm(residual.norm, x + y, R)
-            both = self.through(lambda pair: pair.sum(0), torch.stack([x, y]), R)
-            R_h, R_memory = within(both[1], found)
-            if isinstance(R_h, Tensor):
-                R_h = self.norm(residual.norm, x, R_h) if self.pre else R_h
-            return both[0] + R_h, R_memory
-
-        return x + y if self.pre else residual.norm(x + y), way
-
-    def feed(self, module: nn.Module, h: Tensor) -> tuple[Tensor, Callable]:
-        a = module.activation(module.inner(h))
-
-        def within(R: Tensor, found: dict[str, Tensor]) -> tuple[Tensor, float]:
-            return self.through(module.inner, h, self.through(module.outer, a, R)), 0.0
-
-        return module.outer(a), within
-
-    def attention(
-        self, module: nn.Module, site: str, memory: Tensor | None, weights: Tensor, h: Tensor
-    ) -> tuple[Tensor, Callable]:
+    def attention(module: nn.Module, site: str, memory: Tensor | None, h: Tensor) -> Tensor:
         if module.heads == 0:
-            return module.out_proj.bias.expand_as(h), lambda R, found: (0.0, 0.0)
-        keys = h if memory is None else memory
-        v = module.v_proj(keys)
+            return module.out_proj.bias.expand_as(h)
 
-        def mix(v: Tensor) -> Tensor:  # (S, H * K) -> (L, H * K)
-            return torch.einsum("hls,shk->lhk", weights, v.unflatten(-1, (module.heads, -1))).flatten(1)
+        def mix(v: Tensor) -> Tensor:  # (S, H * K) -> (L, H, K)
+            return torch.einsum("hls,shk->lhk", weights[site][0], v.unflatten(-1, (module.heads, -1)))
 
-        def within(R: Tensor, found: dict[str, Tensor]) -> tuple[Tensor | float, Tensor | float]:
-            R_z = self.through(module.out_proj, mix(v), R)
-            found[site] = R_z.unflatten(-1, (module.heads, -1)).sum((0, 2))
-            R_keys = self.through(module.v_proj, keys, self.through(mix, v, R_z))
-            return (R_keys, 0.0) if memory is None else (0.0, R_keys)
+        ends[site] = tape(mix, tape(module.v_proj, h if memory is None else memory))
+        return tape(lambda z: module.out_proj(z.flatten(1)), ends[site])
 
-        return module.out_proj(mix(v)), within
+    def feed(module: nn.Module, h: Tensor) -> Tensor:
+        y = tape(module.inner, h)
+        a = module.activation(y)
+        tape.steps.append((None, (y,), a))
+        return tape(module.outer, a)
+
+    def stack(name: str, side: str, ids: Tensor, memory: Tensor | None = None) -> Tensor:
+        ends[side] = model.embeddings(ids[None], side)[0]
+        x = norm(getattr(model, f"{side}_norm"), ends[side])
+        for i, layer in enumerate(getattr(model, name).layers):
+            own = f"{name}.{i}.{name[:3]}-self"
+            inner = {"self": partial(attention, layer.self_attention, own, None)}
+            if memory is not None:
+                inner["cross"] = partial(attention, layer.cross_attention, f"{name}.{i}.cross", memory)
+            for part, f in (inner | {"feed": partial(feed, layer.feed_forward)}).items():
+                residual = getattr(layer, f"{part}_residual").norm
+                x = tape(torch.add, x, f(norm(residual, x) if pre else x))
+                x = x if pre else norm(residual, x)
+        return norm(getattr(model, name).norm, x)
+
+    states = stack("decoder", "target", target, stack("encoder", "source", source))
+    steps = []
+    for t, best in enumerate(model.output(states).argmax(1)):
+        R = tape.back(lambda x, t=t, best=best: model.output(x)[t, best][None], states)
+        steps.append({end: R[id(x)].sum((0, 2) if x.dim() == 3 else None) for end, x in ends.items()})
+    return steps
 
 
 @torch.no_grad()
@@ -154,7 +116,7 @@ def test_the_ratio_rule_equals_its_formula_on_terms_written_out(make_model, sett
     steps: list[Step] = []
     for pair in pairs:
         batch = collate([pair], [0], 1)
-        steps += Slow(model).run(batch.source[0], batch.target_in[0])
+        steps += slow(model, batch.source[0], batch.target_in[0])
     walk = partial(RatioWalk, eps=EPS)
     for aggregation in ("step", "sum"):
         found = relevance(model, [collate(pairs, [0, 1], 1)], walk=walk, aggregation=aggregation)

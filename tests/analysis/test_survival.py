@@ -141,7 +141,7 @@ def test_maps_that_do_not_fit_are_refused(runs, roles, kinds, message):
 
 
 def test_an_unknown_group_and_scores_in_place_of_roles_are_refused():
-    with pytest.raises(ValueError, match="unknown within 'layers'; known: kind, layer"):
+    with pytest.raises(ValueError, match="unknown within 'layers'; did you mean 'layer'"):
         survive_longer(RUNS, ROLES["rare"], within="layers")
     with pytest.raises(ValueError, match="'specialised' must hold one bool"):
         survive_longer(RUNS, SCORES)
