@@ -393,7 +393,8 @@ class FitConfig:
             object.__setattr__(self, "heads", total)  # the class is frozen for everybody else
         target = TARGETS.get(self.gate)
         if target is not None and (self.heads is not None or self.is_curve):
-            rows = dict(zip(METHODS[self.gate].rows, METHODS[target].rows, strict=True))
+            old, new = ([*METHODS[name].rows, METHODS[name].scratch] for name in (self.gate, target))
+            rows = dict(zip(old, new, strict=True))
             object.__setattr__(self, "gate", target)
             object.__setattr__(self, "systems", [rows.get(row, row) for row in self.systems])
 
