@@ -1,4 +1,5 @@
-"""A finished run of the tiny language with its bases, and which stages a test trains."""
+"""A finished run of the tiny language with its bases, which stages a test trains, and a model that gives
+labels."""
 
 import shutil
 
@@ -10,6 +11,8 @@ from headgates.configs.schema import FitConfig
 from headgates.workbench import lab as labs
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.protocol import make_runs
+from tests.workbench.labelling import Labeller, Labelling
+from tests.worlds.dense_model import as_dense
 
 
 @pytest.fixture(scope="session")
@@ -32,19 +35,9 @@ def base(runs) -> RunFolder:
 
 
 @pytest.fixture
-def scored(base, tiny_flags):
+def scored(base, unpriced):
     """scored(words...) is the configuration of a run of scores on the base."""
-    place = tiny_flags.index("--lambda")  # a price, where a number is told
-    flags = [
-        *tiny_flags[:place],
-        *tiny_flags[place + 2 :],
-        "--runs",
-        str(base.path.parent),
-        "--base",
-        str(base.path),
-        "--gate",
-        "scores",
-    ]
+    flags = [*unpriced, "--runs", str(base.path.parent), "--base", str(base.path), "--gate", "scores"]
     return lambda *words: read(FitConfig, [*flags, *map(str, words)])
 
 
@@ -60,3 +53,20 @@ def stages(monkeypatch):
 
     monkeypatch.setattr(labs, "run_stage", record)
     return trained
+
+
+@pytest.fixture
+def labeller(make_dense):
+    """labeller() is the untrained model of make_dense as one that gives labels; every fifth reference is
+    wrong."""
+
+    def make():
+        made = make_dense(seed=5)
+        predictor = Labeller(made.translator.model, made.translator.source_vocab)
+        texts = [
+            (lines, ["wrong" if i % 5 == 0 else predictor.label(line) for i, line in enumerate(lines)])
+            for lines, _ in (made.valid, made.test)
+        ]
+        return as_dense(made.folder, Labelling(), predictor, *texts)
+
+    return make

@@ -1,7 +1,5 @@
 """What a run on --base takes from that base, what it refuses, and what it says is ignored."""
 
-import dataclasses
-
 import pytest
 
 from headgates.configs.cli import read, to_yaml
@@ -69,7 +67,6 @@ def test_pairs_are_as_short_as_the_positions_of_the_base_unless_a_length_is_give
             "--model.d-model 64",
             "--model.d-model 64 contradicts --base .*base, which has 56; leave --model.d-model out",
         ),
-        ("--model.encoder-layers 5", "--model.encoder-layers 5 contradicts"),
         ("--text.vocab-size 77", "--text.vocab-size 77 contradicts"),
         ("--tgt cs", "--tgt cs contradicts"),
     ],
@@ -87,8 +84,3 @@ def test_another_text_in_the_same_languages_is_taken(base):
 def test_training_settings_of_a_base_that_is_trained_already_are_said_to_be_ignored(base, capsys):
     with_base_settings(read(FitConfig, ["--train.epochs", "20"]), base)
     assert f"ignored: --train.epochs 20; {base.path} is trained already, with 11" in capsys.readouterr().out
-
-
-def test_every_setting_of_a_model_can_be_taken_over(base):
-    taken = with_base_settings(FitConfig(), base).model
-    assert dataclasses.asdict(taken) == base.config()["model"]

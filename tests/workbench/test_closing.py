@@ -73,22 +73,13 @@ def test_closing_for_good_changes_last_projections_alone_and_zeroes_the_closed_c
     assert all(torch.equal(tensor, twice[name]) for name, tensor in weights(dense).items())
 
 
-def test_zero_is_what_masks_do(dense):
-    closed = some(dense)
-    masked = dict(MaskScorer(dense).score_mask(closed))
-    zero_heads(dense.source.model, closed)
+@pytest.mark.parametrize("how", ["zero", "out"])
+def test_curves_score_masks_closed_in_their_way(dense, how):
+    closed, calibration = some(dense), Calibration(dense.source)
+    masked = MaskScorer(dense, how, calibration).score_mask(closed)
+    close_heads(dense.source.model, closed, how, calibration)
     now = MaskScorer(dense).score_now()
     assert {split: each.values for split, each in masked.items()} == {
-        split: each.values for split, (each, _) in now.items()
-    }
-
-
-def test_curves_score_masks_closed_in_their_way(dense):
-    closed, calibration = some(dense), Calibration(dense.source)
-    scored = MaskScorer(dense, "out", calibration).score_mask(closed)
-    close_heads(dense.source.model, closed, "out", calibration)
-    now = MaskScorer(dense).score_now()
-    assert {split: each.values for split, each in scored.items()} == {
         split: each.values for split, (each, _) in now.items()
     }
 

@@ -51,11 +51,6 @@ def test_names_cannot_command_the_terminal(capsys):
     assert capsys.readouterr().err == "x.py: error: no run at \\x1b[31mruns/\\udcff\\u202egnp\tä\u00a0日\n"
 
 
-def test_our_own_mistake_is_a_traceback():
-    with pytest.raises(TypeError):
-        exit_code("x.py", lambda: fail(TypeError()), interrupted="")
-
-
 @pytest.fixture
 def heard() -> Iterator[None]:
     """Signals are handled as in a terminal: tests in the background, or under nohup, inherit ignored ones."""

@@ -72,21 +72,14 @@ def test_it_changes_with_how_gates_are_trained(method, setting):
     assert of(replace(config, gates=replace(config.gates, **{setting: other}))) != of(config)
 
 
-def test_a_teacher_is_part_of_every_run_on_a_base_and_of_none_without():
+def test_what_the_base_teaches_is_part_of_every_run_on_it_and_so_is_how_it_searches():
     config = FitConfig()
-    taught = replace(config, distill=replace(config.distill, weight=0.5))
+    ways = ({"weight": 0.5}, {"sequences": 0.5}, {"sequences": 1.0})
+    taught = [replace(config, distill=replace(config.distill, **way)) for way in ways]
+    greedily = replace(taught[1], search=replace(config.search, beam=1))
     for gate in ("l0", CONTINUED):
-        assert of(taught, gate) != of(config, gate)
-    assert base_fingerprint(taught, CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
-
-
-def test_what_the_base_writes_is_part_of_every_run_that_learns_from_it_and_so_is_how_it_searches():
-    config = FitConfig()
-    half, whole = (replace(config, distill=replace(config.distill, sequences=share)) for share in (0.5, 1.0))
-    greedily = replace(half, search=replace(half.search, beam=1))
-    for gate in ("l0", CONTINUED):
-        assert len({of(each, gate) for each in (config, half, whole, greedily)}) == 4
-    assert of(config, CONTINUED) == of(replace(config, search=greedily.search), CONTINUED)
+        assert len({of(each, gate) for each in (config, *taught, greedily)}) == 5
+    assert base_fingerprint(taught[0], CORPUS, "32") == base_fingerprint(config, CORPUS, "32")
 
 
 def test_the_same_heads_divided_otherwise_among_the_kinds_are_another_run():
@@ -153,24 +146,20 @@ def test_another_test_set_or_search_is_another_run_on_the_same_continued_base():
     assert len({of(config, CONTINUED), of(beam, CONTINUED), of(config, CONTINUED, test=other)}) == 1
 
 
-def pairs(count: int) -> Corpus:
-    text = ParallelText(["a"] * count, ["b"] * count)
-    return replace(CORPUS, train=text)
-
-
-def samples(config: FitConfig, corpus: Corpus):
+def samples(config: FitConfig, pairs: int):
     """What the fingerprint says of the pairs that scores read."""
+    corpus = replace(CORPUS, train=ParallelText(["a"] * pairs, ["b"] * pairs))
     made_of = stage_fingerprint(config, corpus, "32", base_hash="b", gate=config.gate, test=TEST)
     return made_of["score_samples"]
 
 
 def test_it_tells_scores_of_a_sample_from_those_of_all_pairs():
     """16,000 pairs are enough for importance: a run on no more has read them all."""
-    assert samples(FitConfig(), pairs(16_000)) == {"importance": 0}
-    assert samples(FitConfig(), pairs(16_001)) == {"importance": 16_000}
-    assert samples(FitConfig(sentences=5), pairs(16_001)) == {"importance": 5}
-    assert samples(FitConfig(systems=["base", "l0", "obs"]), pairs(1001)) == {"obs": 1000}
+    assert samples(FitConfig(), 16_000) == {"importance": 0}
+    assert samples(FitConfig(), 16_001) == {"importance": 16_000}
+    assert samples(FitConfig(sentences=5), 16_001) == {"importance": 5}
+    assert samples(FitConfig(systems=["base", "l0", "obs"]), 1001) == {"obs": 1000}
     config = FitConfig(systems=["base", "l0"])
-    assert samples(config, pairs(16_001)) == {}
+    assert samples(config, 16_001) == {}
     begun = replace(config, gates=replace(config.gates, head_start=1.5))
-    assert samples(begun, pairs(16_001)) == {"importance": 16_000}
+    assert samples(begun, 16_001) == {"importance": 16_000}

@@ -17,10 +17,6 @@ def folder(tmp_path) -> RunFolder:
     return run
 
 
-def test_an_existing_run_opens(folder):
-    assert RunFolder.open(folder.path).config() == {"seed": 1, "search": {"beam": 3}}
-
-
 def test_a_run_that_is_not_there_names_the_nearest(folder):
     with pytest.raises(ValueError, match=r"no run at .*did you mean .*toy-en-de-base-s1'\?"):
         RunFolder.open(folder.path.with_name("toy-en-de-bse-s1"))
@@ -32,12 +28,7 @@ def test_a_run_that_is_like_no_other_is_refused_without_a_guess(folder):
     assert "did you mean" not in str(error.value)
 
 
-def test_a_run_under_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no run at"):
-        RunFolder.open(tmp_path / "nowhere" / "run")
-
-
-@pytest.mark.parametrize("content", ["{", "a: [1, 2\nb: 3\n", "- 1\n- 2\n", "", "a: \x00"])
+@pytest.mark.parametrize("content", ["{", "- 1\n- 2\n", "", "a: \x00"])
 def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content):
     folder.write_text("config.yaml", content)
     with pytest.raises(ValueError, match=r"config\.yaml") as error:
@@ -49,15 +40,10 @@ def test_a_broken_configuration_is_one_line_that_names_the_file(folder, content)
     ("name", "content", "error"),
     [
         ("systems.json", "[]", "holds a list, not a dict"),
-        ("systems.json", '"l0"', "holds a str, not a dict"),
-        ("systems.json", '{"l0": "best.pt"}', "l0 has no weights, or gates that are no map"),
         ("systems.json", '{"l0": {"weights": "best.pt"}}', "l0 has no weights, or gates that are no map"),
-        ("systems.json", '{"l0": {"weights": 3, "xi": null}}', "l0 has no weights"),
         ("systems.json", '{"l0": {"weights": "best.pt", "xi": [1]}}', "gates that are no map of heads"),
         ("systems.json", "[" * 100_000, "is broken"),
-        ("result.json", "3", "holds a int, not a dict"),
         ("result.json", '{"rows": "base"}', "rows is a str, not a list"),
-        ("result.json", '{"data": [], "rows": []}', "data is a list, not a dict"),
         ("result.json", '{"system": 3}', "system is a int, not a str"),
         (
             "result.json",
@@ -88,12 +74,9 @@ STAGE = {"weights": "best.pt", "epochs": 3, "steps": 7, "best_epoch": 1, "losses
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
-        ("stage.json", [], "holds a list, not a dict"),
         ("importance-trained-stage.json", STAGE | {"losses": "none"}, "losses is a str, not a list"),
         ("stage.json", {"weights": "best.pt"}, "epochs is missing, expected a int"),
-        ("stage.json", STAGE | {"seconds": "1"}, "seconds is a str, not a int | float"),
         ("curves/importance.json", {"cache_key": []}, "cache_key is a list, not a dict"),
-        ("curves/importance.json", {"cache_key": {}, "finished": "no"}, "finished is a str, not a bool"),
         ("analysis/base/cards.json", {"settings": {}, "heads": {}}, "heads is a dict, not a list"),
         (
             "analysis/base/roles.json",
@@ -111,33 +94,12 @@ def test_a_record_of_another_shape_is_one_line_that_names_it(folder, name, conte
         folder.read_json(name)
 
 
-def test_a_whole_record_is_read(folder):
-    folder.write_json("stage.json", STAGE)
-    assert folder.read_json("stage.json") == STAGE
-
-
-def test_a_configuration_that_is_no_text_is_a_value_error_that_names_the_file(folder):
-    (folder / "config.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"config\.yaml: expected UTF-8 text"):
-        folder.config()
-
-
 @pytest.mark.parametrize("content", [b'{"finished": tr', b"", b"\xff\xfe"])
 def test_broken_json_is_one_line_that_names_the_file_and_the_cure(folder, content):
     (folder / "result.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"result\.json is broken .*--fresh") as error:
         folder.read_json("result.json")
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_file_says_how_to_continue(folder):
-    with pytest.raises(ValueError, match=r"has no systems\.json; .*--resume"):
-        folder.systems()
-
-
-def test_json_comes_back_as_it_was_written(folder):
-    folder.write_json("scores/a.json", {"ä": [1, 2.5, None]})
-    assert folder.read_json("scores/a.json") == {"ä": [1, 2.5, None]}
 
 
 def test_writing_leaves_no_temporary_file(folder):
@@ -159,10 +121,9 @@ def test_json_that_cannot_be_written_keeps_the_old_file(folder):
 
 def test_a_run_is_finished_when_its_result_says_so(folder):
     assert not folder.finished()
-    folder.write_json("result.json", {"finished": False})
-    assert not folder.finished()
-    folder.write_json("result.json", {"finished": True})
-    assert folder.finished()
+    for done in (False, True):
+        folder.write_json("result.json", {"finished": done})
+        assert folder.finished() is done
 
 
 def test_systems_are_added_one_by_one_with_weights_relative_to_the_folder(folder):
@@ -189,27 +150,16 @@ def test_provenance_names_the_command_but_no_machine_path(monkeypatch):
         "--valid-files",
         "/srv/someone/a.en,/srv/someone/a.de",
     ]
-    monkeypatch.setattr(sys, "argv", ["/srv/someone/checkout/fit.py", *words])
+    relative = "--data-dir ../shared/data --url http://localhost/a/b"
+    monkeypatch.setattr(sys, "argv", ["/srv/someone/checkout/fit.py", *words, *relative.split()])
     text = json.dumps(provenance("cpu", "32", 3))
+    assert relative in text
     assert "someone" not in text
     assert "/srv" not in text
     assert (
         "python fit.py marian:.../student --data .../text --base=.../a --valid-files .../a.en,.../a.de"
         in text
     )
-
-
-def test_provenance_keeps_relative_paths_and_addresses(monkeypatch):
-    words = [
-        "--data-dir",
-        "../shared/data",
-        "--base",
-        "runs/toy-en-de-base-s1",
-        "--url",
-        "http://localhost/a/b",
-    ]
-    monkeypatch.setattr(sys, "argv", ["fit.py", *words])
-    assert provenance("cpu", "32", 3)["command"] == "python fit.py " + " ".join(words)
 
 
 def test_provenance_can_be_written_as_json_with_versions_and_seed():

@@ -86,11 +86,3 @@ def test_a_process_beside_the_first_is_silent_until_it_has_joined(monkeypatch, c
     print("said twice")
     print("said twice", file=sys.stderr)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_number_left_in_the_environment_silences_no_process_alone(monkeypatch, capsys):
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    hush()
-    assert join() == (1, 1)
-    print("said")
-    assert capsys.readouterr().out == "said\n"

@@ -33,22 +33,15 @@ def test_a_second_process_waits_for_the_first_and_then_goes_on(tmp_path, capsys)
     second.release()
 
 
-def test_locks_of_different_runs_do_not_meet(tmp_path):
-    first, second = RunLocks(), RunLocks()
-    first.hold(tmp_path, "abc")
-    second.hold(tmp_path, "def")
-    assert [len(first.descriptors), len(second.descriptors)] == [1, 1]
-    first.release()
-    second.release()
-    assert first.descriptors == second.descriptors == []
-
-
-def test_locks_of_the_same_name_in_other_folders_do_not_meet(tmp_path):
-    first, second = RunLocks(), RunLocks()
-    first.hold(tmp_path / "a", "abc")
-    second.hold(tmp_path / "b", "abc")
-    first.release()
-    second.release()
+def test_locks_of_other_runs_and_other_folders_do_not_meet(tmp_path):
+    places = [(tmp_path, "abc"), (tmp_path, "def"), (tmp_path / "b", "abc")]
+    locks = [RunLocks() for _ in places]
+    for each, place in zip(locks, places, strict=True):
+        each.hold(*place)
+    assert [len(each.descriptors) for each in locks] == [1, 1, 1]
+    for each in locks:
+        each.release()
+        assert each.descriptors == []
 
 
 @pytest.fixture
@@ -166,17 +159,11 @@ def test_fresh_refuses_to_empty_a_folder_that_is_no_run(claim, tmp_path, file):
         assert [path.read_text() for path in folder.iterdir()] == ["years: 3\n"]
 
 
-def test_an_abandoned_run_leaves_nothing_of_its_own(claim):
-    folder, _ = claim("a")
-    folder.write_text("vocab.model", "pieces")
-    abandon_run(folder, "vocab*")
-    assert not folder.path.exists()
-
-
 def test_an_abandoned_run_leaves_what_lay_there_before(claim, tmp_path):
     (tmp_path / "runs/mine").mkdir(parents=True)
     (tmp_path / "runs/mine/thesis.tex").write_text("years")
     folder, _ = claim("mine")
+    folder.write_text("vocab.model", "pieces")
     abandon_run(folder, "vocab*")
     assert [path.name for path in folder.path.iterdir()] == ["thesis.tex"]
 

@@ -13,21 +13,20 @@ from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.analysis.significance import score
 from headgates.configs.prune import PruneConfig
 from headgates.configs.scores import SCORES
-from headgates.gates import HeadMap, HeadSite, find_sites
+from headgates.gates import HeadMap, HeadSite
 from headgates.workbench.curve import score_request
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import (
     ScoreRequest,
     closed_by,
     head_scores,
-    kinds_suffix,
     ranked,
     score_file,
     step_counts,
 )
+from tests.worlds.dense_model import head_masks, outputs
 
 ENC, DEC, CROSS = HeadSite.at("enc-self", 0, 5), HeadSite.at("dec-self", 0, 3), HeadSite.at("cross", 1, 3)
-LINEAR = [name for name, one in SCORES.items() if not one.l2 and one.sign == 1]  # closed as they are
 
 
 def quiet(text: str) -> None:
@@ -44,9 +43,6 @@ def request_(dense) -> ScoreRequest:
     return ScoreRequest(dense.source, valid=dense.valid, seed=3, report=quiet)
 
 
-# ---------------------------------------------------------------- the table
-
-
 # ---------------------------------------------------------------- how many
 
 
@@ -57,7 +53,6 @@ def request_(dense) -> ScoreRequest:
         (10, 0.1, list(range(11))),  # 10 * 3 * 0.1 is a little above 3 in floating point
         (7, 0.3, [0, 3, 5, 7]),
         (6, 0.1, [0, 1, 2, 3, 4, 5, 6]),  # a number that comes twice is one step
-        (11, 1.0, [0, 11]),
         (5, 0.001, [0, 1, 2, 3, 4, 5]),
     ],
 )
@@ -76,18 +71,13 @@ def random_scores(seed: int = 0) -> HeadMap:
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_exactly_keep_heads_stay_open(name):
+def test_exactly_keep_heads_stay_open_and_none_scores_less_than_a_closed_one(name):
+    order = ranked(name, random_scores()).flat()
     for keep in range(12):
         closed = closed_by(name, random_scores(), keep=keep)
-        assert (~closed).count() == keep
-        assert closed.heads_total == 11
-
-
-@pytest.mark.parametrize("name", LINEAR)
-def test_every_closed_head_scores_no_more_than_every_open_one(name):
-    closed = closed_by(name, random_scores(), keep=4)
-    flat = random_scores().flat()
-    assert flat[closed.flat()].max() <= flat[~closed.flat()].min()
+        assert (closed.heads_total, (~closed).count()) == (11, keep)
+        if 0 < keep < 11:
+            assert order[closed.flat()].max() <= order[~closed.flat()].min()
 
 
 def test_reverse_closes_the_heads_that_gradient_keeps():
@@ -97,16 +87,6 @@ def test_reverse_closes_the_heads_that_gradient_keeps():
         )
 
 
-def test_l2_divides_each_layer_by_the_norm_of_its_scores():
-    # raw, the first layer is a hundredth of the second; normalised (0.6, 0.8) against (0.28, 0.96)
-    small, large = HeadSite.at("enc-self", 0, 2), HeadSite.at("enc-self", 1, 2)
-    given = HeadMap({small: [3.0, 4.0], large: [700.0, 2400.0]})
-    assert closed_by("weight-norm", given, keep=2)[small].tolist() == [True, True]
-    normalised = closed_by("importance", given, keep=2)
-    assert normalised[small].tolist() == [True, False]
-    assert normalised[large].tolist() == [True, False]
-
-
 def test_gradient_is_divided_by_the_norm_of_its_layer_and_others_are_not_unless_asked():
     given = random_scores()
     assert ranked("importance", given) == given.l2_per_layer()
@@ -114,12 +94,6 @@ def test_gradient_is_divided_by_the_norm_of_its_layer_and_others_are_not_unless_
     assert ranked("reverse", given) == given.l2_per_layer().map(lambda row: -row)
     assert ranked("ablation", given) == given
     assert ranked("ablation", given, l2=True) == given.l2_per_layer()
-
-
-def test_equal_scores_close_in_the_order_of_sites_and_heads_and_still_keep_exactly_so_many():
-    equal = HeadMap({site: torch.ones(site.heads) for site in (ENC, DEC, CROSS)})
-    closed = closed_by("weight-norm", equal, keep=4)
-    assert closed.flat().tolist() == [True] * 7 + [False] * 4
 
 
 def test_a_layer_without_any_importance_is_closed_first():
@@ -139,18 +113,6 @@ def test_scores_that_are_not_numbers_are_refused():
 
 
 # ---------------------------------------------------------------- what the scores are
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_scores_have_every_head_and_are_the_same_twice_and_leave_the_model_as_it_was(dense, request_, name):
-    before = {key: tensor.clone() for key, tensor in dense.translator.model.state_dict().items()}
-    one = head_scores(name, request_)
-    assert list(one) == list(find_sites(dense.translator.model))
-    assert torch.isfinite(one.flat()).all()
-    assert head_scores(name, replace(request_, fresh=True)) == one
-    after = dense.translator.model.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(tensor, after[key]) for key, tensor in before.items())
 
 
 def test_each_score_is_what_its_function_makes_of_the_model(dense, request_):
@@ -198,18 +160,13 @@ def test_scores_with_heads_shut_are_those_of_the_model_without_them_and_are_not_
 def test_the_ablation_score_is_the_validation_bleu_lost_without_the_head(dense, request_):
     scores = head_scores("ablation", replace(request_, kinds=["cross"]))
     assert {site.kind for site in scores} == {"cross"}
-    sources, references = dense.valid
-    whole = score(dense.translator.translate(sources), references)["bleu"]
-    site = list(scores)[-1]
-    weight = find_sites(dense.translator.model)[site].out_proj.weight
-    for head in range(site.heads):
-        before = weight.detach().clone()
-        with torch.no_grad():
-            weight.unflatten(1, (site.heads, -1))[:, head] = 0
-        without = score(dense.translator.translate(sources), references)["bleu"]
-        with torch.no_grad():
-            weight.copy_(before)
-        assert scores[site][head] == pytest.approx(whole - without, abs=1e-9)
+    lines, references = dense.valid
+
+    def bleu(closed: HeadMap) -> float:
+        return score(outputs(dense, closed, lines), references)["bleu"]
+
+    lost = [bleu(HeadMap({})) - bleu(each) for each in head_masks(dense) if next(iter(each)) in scores]
+    assert scores.flat().tolist() == pytest.approx(lost, abs=1e-9)
 
 
 # ---------------------------------------------------------------- files
@@ -234,25 +191,14 @@ def test_kept_scores_of_another_model_are_refused(dense, request_):
         ("reverse", {}, "importance"),
         ("weight-norm", {}, "weight-norm"),
         ("ablation", {}, "ablation"),
-        ("random", {}, "random-seed1"),
         ("random", {"seed": 3}, "random-seed3"),
-        ("importance", {"abs": "token"}, "importance-token"),
         ("reverse", {"abs": "batch"}, "importance-batch"),
         ("importance", {"sentences": 100, "recompute": True}, "importance-n100"),
-        ("importance", {"normalise": "none"}, "importance"),
-        ("ablation", {"normalise": "l2"}, "ablation"),
         ("ablation", {"abs": "token", "sentences": 7}, "ablation"),
         ("ablation", {"valid_sentences": 7, "test_sentences": 11}, "ablation-v7"),
-        ("weight-norm", {"at_least": 1}, "weight-norm"),
-        ("importance", {"kinds": ["cross"]}, "importance"),
         ("ablation", {"kinds": ["cross", "enc-self"]}, "ablation-enc-self+cross"),
         ("obs", {}, "obs-n1000"),
-        ("obs", {"sentences": 100, "abs": "token"}, "obs-n100"),
-        ("fisher", {}, "fisher-n1000"),
-        ("fluctuation", {}, "fluctuation-n1000"),
-        ("confidence", {}, "confidence-n1000"),
         ("lrp", {}, "lrp-n200"),
-        ("lrp", {"sentences": 7}, "lrp-drawn7"),
         ("importance", {"sentences": 7}, "importance-drawn7"),
     ],
 )
@@ -260,8 +206,3 @@ def test_the_file_names_all_that_the_scores_depend_on_and_no_more(dense, name, c
     config = PruneConfig("run", by=["importance"], **changes)
     dense.valid = dense.source.lines("valid", config.valid_sentences)
     assert score_file(name, score_request(dense, config, config.seed, quiet)) == file
-
-
-def test_all_kinds_are_no_part_of_a_name():
-    assert kinds_suffix(None) == kinds_suffix(["cross", "dec-self", "enc-self"]) == []
-    assert kinds_suffix(["cross", "enc-self"]) == ["enc-self+cross"]

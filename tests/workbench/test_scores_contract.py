@@ -4,6 +4,7 @@ of its own."""
 from dataclasses import replace
 
 import pytest
+import torch
 
 from headgates.configs.fields import to_dict
 from headgates.configs.scores import SCORES
@@ -48,12 +49,19 @@ def computed(monkeypatch) -> list[str]:
 
 
 @NAMES
-def test_the_second_call_reads_what_the_first_kept_and_fresh_computes_it_again(name, request_of, computed):
+def test_the_second_call_reads_what_the_first_kept_and_none_changes_the_model(
+    name, source, request_of, computed
+):
+    before = {key: tensor.clone() for key, tensor in source.model.state_dict().items()}
     first = head_scores(name, request_of())
+    assert torch.isfinite(first.flat()).all()
     assert head_scores(name, request_of()) == first
     assert len(computed) == 1
     assert head_scores(name, request_of(fresh=True)) == first
     assert len(computed) == 2
+    after = source.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[key]) for key, tensor in before.items())
 
 
 @NAMES

@@ -2,7 +2,8 @@
 matters."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from headgates.configs.schema import ModelConfig, SearchConfig
 from headgates.data.parallel import Corpus, ParallelText
 from headgates.data.vocab import Vocab
+from headgates.gates import HeadMap, find_sites
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.base import Predictor, Task
@@ -89,3 +91,31 @@ def as_dense(folder: RunFolder, task: Task, predictor: Predictor, valid: Lines, 
     source = Source(folder, "base", task, predictor, {"seed": 1, "text": TEXT}, None)
     source.corpus = Corpus(ParallelText(*valid), ParallelText(*valid), ParallelText(*test), "made up", "")
     return DenseModel(source, valid, test, {"command": "python prune.py", "seed": 1})
+
+
+@contextmanager
+def without(dense: DenseModel, closed: HeadMap) -> Iterator[None]:
+    """The model with these heads' columns of W_O at zero: closed the slow way, without gates."""
+    model = dense.source.model
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        for site, attention in find_sites(model).items():
+            if site in closed:
+                attention.out_proj.weight.unflatten(1, (site.heads, -1))[:, closed[site]] = 0
+    yield
+    model.load_state_dict(before)
+
+
+def outputs(dense: DenseModel, closed: HeadMap, lines: list[str]) -> list[str]:
+    """What it says of the lines without these heads."""
+    with without(dense, closed):
+        return dense.source.task.predict(dense.source.predictor, lines)
+
+
+def head_masks(dense: DenseModel, *, others: bool = False) -> list[HeadMap]:
+    """For every head the mask that closes it, or the others of its site."""
+    return [
+        HeadMap({site: (torch.arange(site.heads) == head) ^ others})
+        for site in sorted(find_sites(dense.source.model))
+        for head in range(site.heads)
+    ]

@@ -5,7 +5,6 @@ Moments: a training step, a validation batch, and of every file that is written 
 its two renames. A process that is forked from one with all modules imported starts at once.
 """
 
-import csv
 import io
 import json
 import multiprocessing
@@ -114,46 +113,11 @@ def left_of(folder: Path) -> dict[str, Any]:
     """Every file of a folder of runs by its path: bytes, and of JSON what is no time and no fact about the
     machine. Left out are the files that say how often a command was repeated, the checkpoint of a finished
     stage, and what is drawn."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if (
-            path.is_dir()
-            or path.suffix in (".png", ".html", ".svg")
-            or path.name in ("command.txt", "config.yaml")
-        ):
-            continue
-        if path.name.endswith("last.pt"):
-            found[name] = resumed_part(path)
-        elif path.suffix == ".json":
-            found[name] = without(json.loads(path.read_text()), (*TIMES, *FACTS))
-        elif path.suffix == ".npz":
-            import numpy as np
-
-            with np.load(path) as arrays:
-                found[name] = {key: arrays[key].tolist() for key in arrays}
-        elif path.suffix == ".csv":
-            found[name] = list(csv.reader(path.read_text().splitlines()))
-        else:
-            found[name] = path.read_bytes()
-    return found
-
-
-def resumed_part(path: Path) -> dict[str, Any]:
-    """Weights, optimiser and generators of a checkpoint, as nested lists."""
-    import torch
-
-    content = torch.load(path, weights_only=True)
+    left_out = ("*.png", "*.html", "*.svg", "command.txt", "config.yaml", "*last.pt")
     return {
-        name: plain(content[name]) for name in ("state_dict", "optimizer_states", "lr_schedulers", "ranks")
+        path.relative_to(folder).as_posix(): without(json.loads(path.read_text()), (*TIMES, *FACTS))
+        if path.suffix == ".json"
+        else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(path.match(pattern) for pattern in left_out)
     }
-
-
-def plain(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -77,6 +77,13 @@ def tiny_flags(text_folder: Path) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="session")
+def unpriced(tiny_flags: list[str]) -> list[str]:
+    """The same without a lambda: for methods that are given a number of heads."""
+    price = tiny_flags.index("--lambda")
+    return tiny_flags[:price] + tiny_flags[price + 2 :]
+
+
 @pytest.fixture
 def configure(tiny_flags: list[str], tmp_path: Path) -> Callable[..., FitConfig]:
     """configure("--seed", "2") is the tiny configuration with these flags, its runs in tmp_path / "runs"."""
