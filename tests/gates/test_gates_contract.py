@@ -73,12 +73,6 @@ def test_a_learned_gate_can_be_made_its_decision_and_soft_again(gate):
     assert torch.equal(gate(), soft)
 
 
-def test_the_gates_of_several_sites_are_sampled_with_one_xi_each(gate):
-    if not gate.given:
-        gates = [copy.deepcopy(gate) for _ in range(3)]
-        assert [xi.shape for xi in type(gate).sample_peers(gates)] == [(HEADS,)] * 3
-
-
 def test_the_gradient_reaches_every_parameter_through_xi_or_the_penalty(gate):
     xi = gate.train()()
     loss = (xi * torch.arange(1, HEADS + 1)).sum() + gate.penalty()  # weighed: the sum may be constant

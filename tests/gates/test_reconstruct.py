@@ -59,24 +59,6 @@ def test_the_refit_is_numpys_at_every_site_from_the_first_that_closes(model, tex
     }
 
 
-def test_padding_positions_do_not_matter(model, batch):
-    source, target_in = batch
-    where = lambda name, pair: (pair[0] if "encoder" in name else pair[1]) != 0  # noqa: E731
-    expected = slowly_streamed(model, SOME, [batch] * 3, 1e-3, where, stream=False)
-    longer = nn.functional.pad(source, (0, 4)), nn.functional.pad(target_in, (0, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # so few positions are warned of
-        reconstruct(
-            model,
-            closing(model),
-            [longer] * 3,
-            forward,
-            ridge=1e-3,
-            positions=lambda _, site, pair: where(site.name, pair),
-        )
-    equal_weights(model, expected)
-
-
 def test_a_head_that_duplicates_another_is_not_missed(model, text):
     attention = module_at(model, "encoder.0.enc-self")
     with torch.no_grad():

@@ -1,5 +1,5 @@
-"""Attention classes lose heads by a rule: one weight for q, k and v, values of another width, a class that
-needs a head. The families have the rest: other names, nested projections, turned weights, no biases."""
+"""Attention classes lose heads by a rule: values of another width, a class that needs a head. The families
+have the rest: one weight for q, k and v, other names, nested projections, turned weights."""
 
 import pytest
 import torch
@@ -12,57 +12,38 @@ D = HEADS * WIDTH
 SITE = HeadSite.at("enc-self", 0, HEADS)
 
 
-class PackedRowsAttention(nn.Module):
-    """One nn.Linear for q, k and v."""
-
-    def __init__(self):
-        super().__init__()
-        self.num_heads = HEADS
-        self.in_proj, self.out_proj = nn.Linear(D, 3 * D), nn.Linear(D, D)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attend(*self.in_proj(x).chunk(3, dim=2))
-
-    def attend(self, *parts: Tensor) -> Tensor:
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
-        z = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.out_proj(z.transpose(1, 2).flatten(2))
-
-
-class WideValueAttention(PackedRowsAttention):
+class WideValueAttention(nn.Module):
     """v and W_O have another head width than q and k."""
 
     def __init__(self):
         super().__init__()
-        del self.in_proj
+        self.num_heads = HEADS
         self.q_proj, self.k_proj = nn.Linear(D, D), nn.Linear(D, D)
         self.v_proj, self.out_proj = nn.Linear(D, HEADS * 11), nn.Linear(HEADS * 11, D)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.attend(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+        q, k, v = (
+            project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        z = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.out_proj(z.transpose(1, 2).flatten(2))
 
 
-RULES = {
-    PackedRowsAttention: SiteRule(heads="num_heads", mode="hook", q="in_proj", k="in_proj", v="in_proj"),
-    WideValueAttention: SiteRule(heads="num_heads", mode="hook"),
-}
-
-
-def model_of(attention_class, monkeypatch, **changes) -> nn.Module:
-    rule = SiteRule(**{**vars(RULES[attention_class]), **changes})
-    monkeypatch.setitem(SITE_RULES, attention_class.__name__, rule)
+def model_of(monkeypatch, **changes) -> nn.Module:
+    rule = SiteRule(heads="num_heads", mode="hook", **changes)
+    monkeypatch.setitem(SITE_RULES, "WideValueAttention", rule)
     torch.manual_seed(0)
-    return nn.ModuleDict({"encoder": nn.ModuleDict({"attention": attention_class()})})
+    return nn.ModuleDict({"encoder": nn.ModuleDict({"attention": WideValueAttention()})})
 
 
 def closing(*row: bool) -> HeadMap:
     return HeadMap({SITE: torch.tensor(row)})
 
 
-@pytest.mark.parametrize("attention_class", RULES)
 @pytest.mark.parametrize("closed", [(True, False, False), (False, True, False), (True, False, True)])
-def test_removing_heads_is_zeroing_their_columns_of_W_O(attention_class, closed, monkeypatch):
-    model, unpruned = (model_of(attention_class, monkeypatch) for _ in range(2))
+def test_removing_heads_is_zeroing_their_columns_of_W_O(closed, monkeypatch):
+    model, unpruned = (model_of(monkeypatch) for _ in range(2))
     x, xi = torch.randn(2, 5, D), torch.tensor([0.25, 0.5, 1.0])
     weight = unpruned["encoder"]["attention"].out_proj.weight
     with torch.no_grad():
@@ -72,10 +53,9 @@ def test_removing_heads_is_zeroing_their_columns_of_W_O(attention_class, closed,
     assert heads_left(model) == ~closing(*closed)
 
 
-@pytest.mark.parametrize("attention_class", RULES)
-def test_a_class_that_needs_a_head_is_not_left_without_any(attention_class, monkeypatch):
-    model, x = model_of(attention_class, monkeypatch), torch.randn(2, 5, D)
-    with pytest.warns(UserWarning, match=f"a head stays at encoder.0.enc-self .{attention_class.__name__}."):
+def test_a_class_that_needs_a_head_is_not_left_without_any(monkeypatch):
+    model, x = model_of(monkeypatch), torch.randn(2, 5, D)
+    with pytest.warns(UserWarning, match="a head stays at encoder.0.enc-self .WideValueAttention."):
         remove(model, closing(True, True, True))
     assert heads_left(model).flat().tolist() == [True, False, False]
     attention = model["encoder"]["attention"]
@@ -83,27 +63,25 @@ def test_a_class_that_needs_a_head_is_not_left_without_any(attention_class, monk
 
 
 @pytest.mark.parametrize(
-    ("attention_class", "changes", "message"),
+    ("changes", "message"),
     [
-        (WideValueAttention, {"q": "q"}, "has no 'q', which its SiteRule names as a projection"),
-        (WideValueAttention, {"q": ""}, "can be gated, not removed: its rule names no projections"),
-        (WideValueAttention, {"q": "v_proj"}, "two weights for q, k and v"),
+        ({"q": "q"}, "has no 'q', which its SiteRule names as a projection"),
+        ({"q": ""}, "can be gated, not removed: its rule names no projections"),
+        ({"q": "v_proj"}, "two weights for q, k and v"),
         (
-            WideValueAttention,
             {"k": "v_proj", "v": "k_proj"},
             r"do not divide into its 3 heads \(q_proj 21, v_proj 33, k_proj 21",
         ),
-        (PackedRowsAttention, {"transposed": True}, r"do not divide into its 3 heads \(in_proj 21, out_proj"),
-        (PackedRowsAttention, {"widths": ("inner",)}, "names as one of `widths`"),
+        ({"widths": ("inner",)}, "names as one of `widths`"),
     ],
 )
-def test_a_rule_that_does_not_fit_is_named(attention_class, changes, message, monkeypatch):
+def test_a_rule_that_does_not_fit_is_named(changes, message, monkeypatch):
     with pytest.raises(ValueError, match=message):
-        remove(model_of(attention_class, monkeypatch, **changes), closing(True, False, False))
+        remove(model_of(monkeypatch, **changes), closing(True, False, False))
 
 
 def test_heads_that_share_keys_are_refused_without_a_group(monkeypatch):
-    model = model_of(WideValueAttention, monkeypatch)
+    model = model_of(monkeypatch)
     model["encoder"]["attention"].k_proj = nn.Linear(D, WIDTH)
     with pytest.raises(ValueError, match=r"expected as many rows for q as for k"):
         remove(model, closing(True, False, False))

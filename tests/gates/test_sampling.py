@@ -131,14 +131,6 @@ def test_gates_that_no_pass_asks_are_named_after_the_first_step(model, batch, ba
         bank.penalty()
 
 
-def test_a_sample_that_nothing_reads_is_noticed(bank):
-    bank.sample()
-    bank.penalty()  # before the step's pass
-    bank.sample()
-    with pytest.raises(ValueError, match=r"gates of encoder\.0\.enc-self, .*decoder\.1\.cross since"):
-        bank.penalty()
-
-
 def encode_only(model, batch, bank):
     model(*batch).sum().backward()  # the others were asked once
     for _ in range(3):
