@@ -4,6 +4,7 @@ that the runs leave open by role and layer (Voita et al. 2019, figures 1, 2, 7 a
 
 Roles can be told apart without colour too: by a letter in maps, by a hatch in bars."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from headgates.analysis.metrics import BLEU, Metric
 from headgates.analysis.roles import FAMILIES, Role
 from headgates.analysis.survival import NO_ROLE
 from headgates.gates import KINDS, HeadMap
-from headgates.report.drawing import KIND_WORDS, Row, column, drawing, no_rows
+from headgates.report.drawing import KIND_WORDS, Row, drawing, no_rows
 from headgates.report.palette import KIND_COLOURS, ROLE_COLOURS, SHADES, Look
 from headgates.report.scatter import Panel, Series, draw_scatter
 from headgates.workbench.analysed_model import AnalysedModel
@@ -74,24 +75,20 @@ def draw_maps(
 ) -> None:
     """Draw a column of panels for each score, with the letters of its roles in each head's cell. Raises
     ValueError without a score."""
-    letters: dict[Place, str] = {}
+    letters: dict[Place, str] = defaultdict(str)
     for family in FAMILIES:  # several roles of one family have one letter
-        of_family = {(role.site, role.head) for role in roles if role.family == family}
-        for site, head in of_family:
-            place = (site.kind, site.layer, head)
-            letters[place] = letters.get(place, "") + ROLE_LETTERS[family]
+        own = {(role.site.kind, role.site.layer, role.head) for role in roles if role.family == family}
+        for place in own:
+            letters[place] += ROLE_LETTERS[family]
     columns = []
     for name, head_map in scores.items():
-        values = {
-            (site.kind, site.layer, head): value
-            for site, row in head_map.items()
-            for head, value in enumerate(row.tolist())
-        }
+        rows = [((site.kind, site.layer), row.tolist()) for site, row in head_map.items()]
+        values = {(*place, head): value for place, row in rows for head, value in enumerate(row)}
         norm = Normalize(0.0, max(map(abs, values.values()), default=0.0) or 1e-9)
         columns.append(HeadColumn(SCORE_WORDS.get(name, name), values, norm, texts=letters))
     found = set("".join(letters.values()))
     words = [f"{letter}  {family}" for family, letter in ROLE_LETTERS.items() if letter in found]
-    legend = [Patch(facecolor="none", edgecolor="none", label=each) for each in words]
+    legend = [Patch(fc="none", ec="none", label=each) for each in words]
     draw_columns(columns, path, legend=legend, title=title)
 
 
@@ -112,12 +109,10 @@ def draw_matrix(rows: Sequence[Row], path: str | Path, *, metric: Metric = BLEU,
     texts = {place: f"{value:+.{1 + (abs(value) < 9.95)}f}" for place, value in values.items()}
     texts = {place: text.replace("-", "−") if float(text) else "0" for place, text in texts.items()}
     label = f"{metric.title} difference without the head"
-    legend = []
-    for name, (width, line) in FRAMES.items():
-        words = f"p < {SIGNIFICANT}, {name}"
-        legend.append(
-            Patch(facecolor="none", edgecolor="black", linewidth=width, linestyle=line, label=words)
-        )
+    legend = [
+        Patch(fc="none", ec="black", lw=width, ls=line, label=f"p < {SIGNIFICANT}, {name}")
+        for name, (width, line) in FRAMES.items()
+    ]
     draw_columns([HeadColumn(label, values, norm, "PuOr", texts, frames)], path, legend=legend, title=title)
 
 
@@ -207,17 +202,9 @@ def draw_survival(rows: Sequence[Row], path: str | Path, *, title: str = "") -> 
             below = np.zeros(len(runs))
             for role in roles:
                 mine = [row for row in rows if (row["kind"], row["role"]) == (kind, role)]
-                tall = np.array(
-                    [column([row for row in mine if row["run"] == run], "score").sum() for run in runs]
-                )
-                bars = axes.bar(range(len(runs)), tall, bottom=below, width=0.72, label=role)
-                for bar in bars:
-                    bar.set(
-                        facecolor=ROLE_COLOURS[role].light,
-                        hatch=ROLE_HATCHES[role],
-                        edgecolor="white",
-                        linewidth=0.7,
-                    )
+                tall = np.array([sum(row["score"] for row in mine if row["run"] == run) for run in runs])
+                look: Any = {"color": ROLE_COLOURS[role].light, "hatch": ROLE_HATCHES[role], "linewidth": 0.7}
+                axes.bar(range(len(runs)), tall, 0.72, below, label=role, edgecolor="white", **look)
                 below += tall
             axes.set_title(KIND_WORDS[kind], color=KIND_COLOURS[kind], fontsize=11)
             labels = [f"{run}\n{n:.0f} open" for run, n in zip(runs, below, strict=True)]

@@ -92,10 +92,8 @@ def head_cards(
         "importance": importance_of_base(analysed),
         "entropy": head_map_of(results, "alignment", "entropy"),
     }
-    removed, histories = (
-        removals(analysed),
-        {run.name: gate_history(run.folder) for run in analysed.gate_runs},
-    )
+    removed = removals(analysed)
+    histories = {run.name: gate_history(run.folder) for run in analysed.gate_runs}
     offsets: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for row in results["positions"].tables["offsets"] if "positions" in results else []:
         offsets.setdefault((row["site"], row["head"]), []).append((row["offset"], row["share"]))
@@ -106,6 +104,7 @@ def head_cards(
             # where heads were removed for good, the others have moved up: their numbers are not those of the
             # history, which knows more heads
             whole = (each for each in histories.items() if (site.name, site.heads) not in each[1])
+            far = sorted(offsets.get(key, []), key=lambda pair: (-pair[1], abs(pair[0])))
             cards.append(
                 {
                     **site.row(head),
@@ -116,9 +115,7 @@ def head_cards(
                     },
                     "ablation": removed.get(key),
                     "gate_path": {run: history[key] for run, history in whole if key in history} or None,
-                    "offsets": sorted(offsets.get(key, []), key=lambda pair: (-pair[1], abs(pair[0])))[
-                        :OFFSETS
-                    ],
+                    "offsets": far[:OFFSETS],
                 }
             )
     return cards
@@ -135,13 +132,10 @@ def removals(analysed: AnalysedModel) -> dict[tuple[str, int], Row]:
     where it was not run."""
     if not analysed.is_base or not (analysed.base / "ablation/one.csv").is_file():
         return {}
-    metric = analysed.source.task.metrics[0].name
+    difference = f"{analysed.source.task.metrics[0].name}_difference"
     return {
-        (row["site"], row["head"]): {
-            "difference": row[f"{metric}_difference"],
-            "p_value": row["p_value"],
-            "p_value_holm": row["p_value_holm"],
-        }
+        (row["site"], row["head"]): {"difference": row[difference]}
+        | {name: row[name] for name in ("p_value", "p_value_holm")}
         for row in read_table(analysed.base, "ablation/one.csv")
     }
 
@@ -170,14 +164,10 @@ def gate_history(folder: RunFolder) -> dict[tuple[str, int], dict[str, list[floa
 # ---------------------------------------------------------------- sentences
 
 
-class KeepAttention:
+class KeepAttention(list[AttentionBatch]):
     """An observer that keeps the attention of every batch; for a few sentences."""
 
-    def __init__(self) -> None:
-        self.batches: list[AttentionBatch] = []
-
-    def add(self, attention: AttentionBatch) -> None:
-        self.batches.append(attention)
+    add = list.append
 
 
 def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
@@ -205,7 +195,7 @@ def example_sentences(analysed: AnalysedModel) -> list[dict[str, Any]]:
                 "produced": [*written, "</s>"],
                 "weights": {
                     site.name: np.round(weights[0].double().cpu().numpy(), 3).tolist()
-                    for site, weights in sorted(kept.batches[0].weights.items())
+                    for site, weights in sorted(kept[0].weights.items())
                 },
             }
         )
@@ -232,7 +222,7 @@ def gate_run_state(analysed: AnalysedModel, run: GateRun) -> dict[str, Any]:
         "lambda": run.config["lambda"] if run.method.controlled_by == "lambda" else None,
         **row_point(run.row),
         "heads_total": run.row.heads_total,
-        "beam": beam_of(run.row),
+        "beam": beam_of(run.row.evaluation),
         "open": open_by_site(analysed, run.open),
     }
 
@@ -245,9 +235,8 @@ def row_point(row: ResultRow) -> dict[str, Any]:
     return point(row.heads_open, row.main.value, *(row.main.ci95 or (None, None)))
 
 
-def beam_of(row: ResultRow) -> int | None:
-    beam: int | None = row.evaluation.get("search", {}).get("beam")
-    return beam
+def beam_of(settings: Mapping[str, Any]) -> Any:
+    return settings.get("search", {}).get("beam")
 
 
 def open_by_site(analysed: AnalysedModel, is_open: HeadMap) -> dict[str, list[bool]]:
@@ -275,13 +264,10 @@ def importance_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
     otherwise."""
     for name, settings, measured, rows in finished_curves(analysed.base) if analysed.is_base else ():
         plain = (settings["order"], settings["closing"], bool(settings["recompute"]))
-        if (
-            plain != ("importance", "zero", False)
-            or not (analysed.base / f"curves/{name}-order.json").is_file()
-        ):
+        path = analysed.base / f"curves/{name}-order.json"
+        if plain != ("importance", "zero", False) or not path.is_file():
             continue
-        # the step at which each head closes, below 0 for those that never do
-        order = HeadMap.load(analysed.base / f"curves/{name}-order.json")
+        order = HeadMap.load(path)  # the step at which each head closes, below 0 for those that never do
         return [
             {
                 "label": f"importance {row['closed_share']:.0%}",
@@ -291,7 +277,7 @@ def importance_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
                 "lambda": None,
                 **point(row["heads_open"], *(row[measured + end] for end in ("", "_low", "_high"))),
                 "heads_total": row["heads_total"],
-                "beam": settings.get("search", {}).get("beam"),
+                "beam": beam_of(settings),
                 "open": open_by_site(
                     analysed,
                     order.map(lambda step, closed=row["heads_closed"]: (step < 0) | (step >= closed)),
@@ -314,8 +300,7 @@ def curves_of(base: RunFolder) -> list[dict[str, Any]]:
             low, high = min(row[f"{measured}_low"] for row in at), max(row[f"{measured}_high"] for row in at)
             points.append(point(heads, fmean(row[measured] for row in at), low, high))
         name = ":".join([settings["order"], *[settings["closing"]] * (settings["closing"] != "zero")])
-        beam = settings.get("search", {}).get("beam")
-        curves.append({"name": name, "file": file, "beam": beam, "points": points})
+        curves.append({"name": name, "file": file, "beam": beam_of(settings), "points": points})
     return curves
 
 
@@ -330,7 +315,7 @@ def trained_curves(runs: Sequence[GateRun]) -> list[dict[str, Any]]:
     curves = []
     for name, rows in found.items():
         points = [row_point(rows[heads]) for heads in sorted(rows, reverse=True)]
-        beam = beam_of(next(iter(rows.values())))
+        beam = beam_of(next(iter(rows.values())).evaluation)
         curves.append({"name": name, "file": None, "trained": True, "beam": beam, "points": points})
     return curves
 
