@@ -10,8 +10,7 @@ from torch import Tensor
 from headgates.configs.methods import GateMethod
 from headgates.configs.schema import FitConfig, GateConfig
 from headgates.gates import GateBank, GateWatch, LambdaBudget, TargetBudget
-
-FOLLOWED = ("stopped", "binarised_step", "seen", "decisions", "since")  # of Gating, from step to step
+from headgates.lightning_modules.remembers import Remembers
 
 
 def budget_of(
@@ -24,13 +23,14 @@ def budget_of(
     return LambdaBudget(config.lam if method.controlled_by == "lambda" else 0.0, warmup)
 
 
-class Gating:
+class Gating(Remembers):
     """Gates beside a task, for one stage. The bank is that of the model that trains.
 
     targeted: a number of heads is given. at_settling: called with the bank when its gates have just
     become exact, for what is to be done to the weights before they train on. `state_dict` is all that a
-    resumed stage needs beside the
-    bank."""
+    resumed stage needs beside the bank."""
+
+    remembered = ("stopped", "binarised_step", "seen", "decisions", "since")
 
     def __init__(
         self,
@@ -46,10 +46,8 @@ class Gating:
         self.watch = GateWatch(budget)
         self.stopped: str | None = None  # why the stage ended before its last epoch
         # a short stage leaves gates that still wander between 0 and 1, and weights used to their noise: its
-        # end is without both
-        self.binarise_epoch = max(
-            1, epochs - round(gates.settle * epochs)
-        )  # the latest; the number of epochs: never
+        # end is without both. The latest epoch to begin that; the number of epochs: never
+        self.binarise_epoch = max(1, epochs - round(gates.settle * epochs))
         self.binarised_step: int | None = None  # optimiser steps taken when the gates became exact
         self.seen = 0  # the last optimiser step that was followed
         self.decisions: list[bool] = []
@@ -130,21 +128,6 @@ class Gating:
             else loss
         )
 
-    def param_groups(self, bank: GateBank, *, lr: float, weight_decay: float) -> list[dict[str, Any]]:
-        """The model's weights and the gates, which have a rate of their own and no weight decay."""
-        return bank.param_groups(lr=lr, gate_lr=self.gates.lr, weight_decay=weight_decay)
-
-    def state_dict(self) -> dict[str, Any]:
-        budget = self.budget.state_dict() if isinstance(self.budget, TargetBudget) else {}
-        return {
-            "budget": budget,
-            "watch": self.watch.state_dict(),
-            **{name: getattr(self, name) for name in FOLLOWED},
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if isinstance(self.budget, TargetBudget):
-            self.budget.load_state_dict(state["budget"])
-        self.watch.load_state_dict(state["watch"])
-        for name in FOLLOWED:
-            setattr(self, name, state[name])
+    def parts(self) -> dict[str, Any]:
+        budget = {"budget": self.budget} if isinstance(self.budget, TargetBudget) else {}
+        return {"watch": self.watch, **budget}

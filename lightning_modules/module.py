@@ -13,10 +13,10 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torchmetrics import SumMetric
 
 from headgates.analysis.significance import score
 from headgates.configs.schema import StageConfig
+from headgates.data.ranks import all_sum
 from headgates.gates import GateBank, NotANumber
 from headgates.lightning_modules.distilling import Distilling
 from headgates.lightning_modules.gating import Gating
@@ -49,20 +49,16 @@ class StageModule(pl.LightningModule):
         self.distilling = distilling  # no submodule: its teacher is neither trained nor saved
         self.model: Any = predictor.model
         self._predictor = [predictor]  # in a list: not a submodule
-        self.twin: list[
-            Any
-            # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
-        ] = []
+        # what trains in the model's place, where its weights are sharded (lightning_modules/sharding.py)
+        self.twin: list[Any] = []
         self.validator = task.validator(self.model)
-        # since the last logged row; the default nan_strategy drops NaN before it can be seen, and MeanMetric
-        # without it ignores weights
-        self.loss_sum, self.units = SumMetric(nan_strategy="disable"), SumMetric(nan_strategy="disable")
+        self.sums = torch.zeros(
+            2
+        )  # since the last logged row: the loss and its units; no buffer: each rank's
         self._last_logged = 0  # optimiser step
         self._sampled = -1  # the optimiser step whose gates were sampled last
-        self.after_batch: Callable[[], None] | None = (
-            None  # called once everything of a batch is done, its logged row too
-        )
-        assert gating is None or self.bank is not None, "attach gates before training them"
+        # called once everything of a batch is done, its logged row too
+        self.after_batch: Callable[[], None] | None = None
 
     @property
     def predictor(self) -> Predictor:
@@ -74,17 +70,9 @@ class StageModule(pl.LightningModule):
         return self.twin[0].model if self.twin else self.model
 
     @property
-    def bank(self) -> GateBank | None:
-        """The model's gates; None for a model without."""
-        bank = getattr(self.model, "head_gates", None)
-        assert bank is None or isinstance(bank, GateBank)
-        return bank
-
-    @property
     def gate_bank(self) -> GateBank:
         """The bank of a stage with gates."""
-        bank = self.bank
-        assert bank is not None, "attach gates before training them"
+        bank: GateBank = self.model.head_gates
         return bank
 
     @property
@@ -102,20 +90,11 @@ class StageModule(pl.LightningModule):
         """The logged number that checkpoints are chosen by; lower is better."""
         return "val/loss" if self.gating is None else "val/objective"
 
-    def scale(self) -> float:
-        """Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by
-        the step's units already."""
-        return self.stage.accumulate * self.trainer.world_size
-
     # ---------------------------------------------------------------- training
 
     def on_train_epoch_start(self) -> None:
         # a logged mean never spans epochs
-        self.loss_sum.reset()
-        self.units.reset()
-        self._last_logged = self.global_step
-        if self.gating is not None:
-            self.gating.begin_epoch(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
+        self.continue_epoch({"sums": torch.zeros(2), "last_logged": self.global_step})
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
         # not at the epoch's start: the data loader draws a number after that in an epoch that was come to,
@@ -142,12 +121,14 @@ class StageModule(pl.LightningModule):
         units = batch.target_tokens
         if not units:  # of a rank that has no batch left in this step
             loss = loss * 0.0
-        self.loss_sum.update(loss.detach())
-        self.units.update(units)
-        loss = loss / batch.step_tokens * self.scale()
+        self.sums[0] += loss.detach()
+        self.sums[1] += units
+        # Lightning divides by the micro-batches of a step and averages over ranks; the loss is divided by the
+        # step's units already
+        scale = self.stage.accumulate * self.trainer.world_size
         penalty = self.gating and self.gating.penalty(self.gate_bank, step=self.global_step)
         # a batch carries the share of the penalty that its units are of the step's
-        return loss if penalty is None else loss + units / batch.step_tokens * self.scale() * penalty
+        return (loss if penalty is None else loss + units * penalty) / batch.step_tokens * scale
 
     def loss(self, model: Any, batch: Any) -> Tensor:
         """Nats, summed over the batch's units: a scalar with a gradient."""
@@ -168,16 +149,12 @@ class StageModule(pl.LightningModule):
     def running_sums(self) -> dict[str, Any]:
         """What this process has added up since the last logged row, for a checkpoint in the middle of an
         epoch."""
-        return {
-            "loss_sum": self.loss_sum.sum_value,
-            "units": self.units.sum_value,
-            "last_logged": self._last_logged,
-        }
+        return {"sums": self.sums, "last_logged": self._last_logged}
 
     def continue_epoch(self, sums: dict[str, Any]) -> None:
-        """Go on from `running_sums` in the middle of an epoch, which does not start again."""
-        self.loss_sum.update(sums["loss_sum"].to(self.device))
-        self.units.update(sums["units"].to(self.device))
+        """Go on from `running_sums`; in the middle of an epoch, which does not start again, from those of a
+        checkpoint."""
+        self.sums = sums["sums"].to(self.device)
         self._last_logged = sums["last_logged"]
         if self.gating is not None:
             self.gating.begin_epoch(self.gate_bank, epoch=self.current_epoch, step=self.global_step)
@@ -185,16 +162,12 @@ class StageModule(pl.LightningModule):
     def log_training(self) -> None:
         """Log the mean loss of the steps since the last logged row, and stop at a loss that is not a
         number."""
-        loss = float(self.loss_sum.compute() / self.units.compute())
-        self.loss_sum.reset()
-        self.units.reset()
+        total, units = all_sum(self.sums).tolist()
+        loss = total / units
+        self.sums.zero_()
         self.check(loss)
         rate = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        numbers: dict[str, float] = {
-            "epoch": self.current_epoch,
-            "train/loss": loss,
-            "train/learning_rate": rate,
-        }
+        numbers = {"epoch": self.current_epoch, "train/loss": loss, "train/learning_rate": rate}
         if self.gating is not None:
             self.gating.stopped = self.gating.watch.observe(self.global_step, loss, self.gate_bank)
             if self.gating.stopped:
@@ -240,15 +213,15 @@ class StageModule(pl.LightningModule):
 
     # ---------------------------------------------------------------- optimiser
 
-    def param_groups(self) -> list[dict[str, Any]]:
-        lr, weight_decay = self.stage.lr, self.stage.weight_decay
-        if self.gating is not None:
-            return self.gating.param_groups(self.trained.head_gates, lr=lr, weight_decay=weight_decay)
-        weights = [parameter for parameter in self.trained.parameters() if parameter.requires_grad]
-        return [{"params": weights, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
-
     def configure_optimizers(self) -> Any:
-        optimizer = make_optimizer(self.trained, self.param_groups(), self.stage)
+        lr, weight_decay = self.stage.lr, self.stage.weight_decay
+        if self.gating is not None:  # gates have a rate of their own and no weight decay
+            bank, gate_lr = self.trained.head_gates, self.gating.gates.lr
+            groups = bank.param_groups(lr=lr, gate_lr=gate_lr, weight_decay=weight_decay)
+        else:
+            weights = [parameter for parameter in self.trained.parameters() if parameter.requires_grad]
+            groups = [{"params": weights, "lr": lr, "weight_decay": weight_decay, "name": "model"}]
+        optimizer = make_optimizer(self.trained, groups, self.stage)
 
         def warm(step: int) -> float:
             return inverse_sqrt(step, self.stage.warmup_steps)

@@ -88,11 +88,9 @@ class Sharded(DDPStrategy):
 
     def post_backward(self, closure_loss: Tensor) -> None:
         # FSDP leaves out what is whole; sums of earlier micro-batches are equal on all ranks, and stay so
-        grads = [p.grad for gate in gates_of(self.whole) for p in gate.parameters() if p.grad is not None]
-        if grads:
-            mean = all_sum(torch.cat([grad.flatten() for grad in grads])) / world()
-            for grad, part in zip(grads, mean.split([grad.numel() for grad in grads]), strict=True):
-                grad.copy_(part.view_as(grad))
+        for parameter in (p for gate in gates_of(self.whole) for p in gate.parameters()):
+            if parameter.grad is not None:
+                parameter.grad.copy_(all_sum(parameter.grad) / world())
 
     def on_validation_start(self) -> None:
         move(self.whole, self.root_device)

@@ -133,8 +133,8 @@ def run_stage(
         trainer.fit(module, datamodule=data, ckpt_path=again, weights_only=True)
     except SystemExit as stop:  # what Lightning makes of an interrupt
         raise KeyboardInterrupt from stop
-    if state.stopped:
-        warnings.warn(state.stopped, stacklevel=2)
+    if module.stopped:
+        warnings.warn(module.stopped, stacklevel=2)
     best = f"{prefix}best.pt"
     wait()  # for the first rank to have written it
     load_best(module, folder, best)
@@ -143,14 +143,14 @@ def run_stage(
     return StageResult(
         weights=best,
         epochs=len(state.losses),
-        steps=state.steps,
+        steps=trainer.global_step,
         best_epoch=state.best_epoch,
         losses=state.losses,
         converged=is_converged(state.eligible_losses),
         seconds=state.seconds,
         tokens_per_second=state.tokens / max(state.seconds, 1e-9),
-        stopped=state.stopped,
-        settled=state.settled,
+        stopped=module.stopped,
+        settled=module.gating and module.gating.binarised_step,
     )
 
 

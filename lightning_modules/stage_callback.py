@@ -41,9 +41,7 @@ class StageCallback(Remembers, pl.Callback):
     after every epoch, within it every so many minutes and optimiser steps (0: never), and where a signal ends
     the training."""
 
-    remembered = (
-        "best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens", "steps", "stopped", "settled",
-    )  # fmt: skip
+    remembered = ("best", "best_epoch", "losses", "eligible_losses", "seconds", "tokens")
 
     def __init__(
         self,
@@ -70,9 +68,6 @@ class StageCallback(Remembers, pl.Callback):
         self.eligible_losses: list[float] = []  # of the epochs that may be chosen
         self.seconds = 0.0  # of training: validation and watchers are left out
         self.tokens = 0
-        self.steps = 0
-        self.stopped: str | None = None  # why the stage ended before its last epoch
-        self.settled: int | None = None  # optimiser steps taken when its gates became exact
         self._begin = self._saved = 0.0  # on the clock: since when time is not counted, and nothing is saved
         self._step = 0  # the optimiser step that was last looked at
         self._counted = 0  # optimiser steps whose tokens are in `tokens`
@@ -88,14 +83,6 @@ class StageCallback(Remembers, pl.Callback):
         return previous_checkpoint(self.last)
 
     # ---------------------------------------------------------------- the state of a checkpoint
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {name: part.state_dict() for name, part in self.parts().items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        for name, part in self.parts().items():
-            part.load_state_dict(state[name])
 
     def parts(self) -> dict[str, Any]:
         gates = {} if self.gating is None else {"gating": self.gating, "history": self.history}
@@ -196,8 +183,6 @@ class StageCallback(Remembers, pl.Callback):
             memory.release_memory()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
-        self.steps, self.stopped = trainer.global_step, module.stopped
-        self.settled = None if self.gating is None else self.gating.binarised_step
         self.save(trainer)
         if self.gating is not None:
             self.history.write(module)
@@ -229,8 +214,8 @@ class StageCallback(Remembers, pl.Callback):
         gates = {name: state.pop(name) for name in list(state) if name.startswith("head_gates.")}
         content = {"model": state, "gates": gates, "epoch": trainer.current_epoch}
         save_file(self.folder / f"{self.prefix}best.pt", module.task.describe(module.model) | content)
-        if module.bank is not None and is_first():
-            module.bank.save(self.folder / f"{self.prefix}gates.json")
+        if hasattr(module.model, "head_gates") and is_first():
+            module.gate_bank.save(self.folder / f"{self.prefix}gates.json")
 
     def save(self, trainer: pl.Trainer) -> None:
         if trainer.is_global_zero:

@@ -28,29 +28,35 @@ class PowerCut(Exception):
 
 
 def train(
-    translator, data, path, *, gates=None, budget=None, targeted=False, stage=STAGE, resume=False, **more
+    translator,
+    data,
+    path,
+    *,
+    gates=None,
+    budget=None,
+    targeted=False,
+    options=None,
+    watch_patience=None,
+    stage=STAGE,
+    machine=MACHINE,
+    name="gates",
+    task=None,
+    of_module=None,
+    **of_run,
 ):
-    """(result, module) of a stage. more: machine, task, watchers, watch_patience, name, options of the
-    gate."""
+    """(result, module) of a stage. options: of the gate; of_module, of_run: StageModule's and run_stage's
+    own."""
     path.mkdir(exist_ok=True)
     data.accumulate = stage.accumulate
-    of_run = {name: more.pop(name) for name in ("watchers", "place") if name in more}
-    machine, name, task = (
-        more.pop("machine", MACHINE),
-        more.pop("name", "gates"),
-        more.pop("task", Translation()),
-    )
-    of_module = {name: more.pop(name) for name in ("sample", "distilling") if name in more}
-    patience = more.pop("watch_patience", None)
     gating = None
     if gates is not None:
-        attach(translator.model, **{"gate": "l0"} | more)
+        attach(translator.model, **{"gate": "l0"} | (options or {}))
         budget = budget or LambdaBudget(0.1, gates.lambda_warmup)
         gating = Gating(gates, budget, epochs=stage.epochs, targeted=targeted)
-        gating.watch.patience = patience or gating.watch.patience
-    module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module)
-    result = run_stage(name, module, data, RunFolder(path), machine, stage, resume=resume, **of_run)
-    return result, module
+        gating.watch.patience = watch_patience or gating.watch.patience
+    task = task or Translation()
+    module = StageModule(task, translator, stage, seed=1, gating=gating, **of_module or {})
+    return run_stage(name, module, data, RunFolder(path), machine, stage, **of_run), module
 
 
 def cut_power(monkeypatch, *, epoch, batch, cut=None):

@@ -76,7 +76,7 @@ def test_a_student_comes_nearer_to_its_teacher_which_is_neither_trained_nor_kept
     before, weights = divergence(), copy.deepcopy(teacher.state_dict())
     distilling = Distilling(teacher.train(), DistillConfig(weight=1.0))
     stage = replace(STAGE, epochs=1, lr=0.003, warmup_steps=3, average=0.0)
-    train(translator, data, tmp_path, stage=stage, distilling=distilling)
+    train(translator, data, tmp_path, stage=stage, of_module={"distilling": distilling})
     assert divergence() < 0.7 * before
     assert all(torch.equal(tensor, weights[name]) for name, tensor in teacher.state_dict().items())
     assert not teacher.training

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 import pytorch_lightning as pl
@@ -35,43 +36,33 @@ STAGE = StageConfig(
 BUDGET = LambdaBudget(0.7, warmup=4)
 
 
-def gated_module(translator, stage, gates):
-    return StageModule(TASK, translator, stage, seed=1, gating=Gating(gates, BUDGET, epochs=stage.epochs))
-
-
 class Gradients(pl.Callback):
-    """A copy of every gradient just before the optimiser's first step."""
-
-    def __init__(self):
-        self.found = {}
+    """A copy of every gradient just before the optimiser's step."""
 
     def on_before_optimizer_step(self, trainer, module, optimizer):
-        if not self.found:
-            self.found = {
-                name: p.grad.clone() for name, p in module.model.named_parameters() if p.grad is not None
-            }
-
-
-def as_it_is(item):
-    return item
+        self.found = {n: p.grad.clone() for n, p in module.model.named_parameters() if p.grad is not None}
 
 
 def one_step(module, batches, quiet_trainer):
     gradients = Gradients()
-    loader = DataLoader(batches, batch_size=None, collate_fn=as_it_is)
-    quiet_trainer(gradients, accumulate_grad_batches=len(batches), limit_val_batches=0).fit(
-        module.train(), train_dataloaders=loader
-    )
+    trainer = quiet_trainer(gradients, accumulate_grad_batches=len(batches), limit_val_batches=0)
+    trainer.fit(module.train(), DataLoader(batches, batch_size=None, collate_fn=lambda batch: batch))
     return gradients.found
+
+
+def ungated(translator, **stage):
+    return StageModule(TASK, translator, replace(STAGE, **stage), seed=1)
+
+
+def check_close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def cut(pairs, sizes):
     """Micro-batches of one optimiser step, of these numbers of pairs."""
     tokens = sum(len(target) + 1 for _, target in pairs[: sum(sizes)])
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [
-        collate(pairs[a : a + n], list(range(a, a + n)), tokens) for a, n in zip(starts, sizes, strict=True)
-    ]
+    ends = list(accumulate(sizes, initial=0))
+    return [collate(pairs[a:b], list(range(a, b)), tokens) for a, b in pairwise(ends)]
 
 
 def smoothed(model, batch):
@@ -86,22 +77,16 @@ def test_the_loss_is_torchs_label_smoothed_cross_entropy_per_target_token(transl
     (batch,), model = cut(data.train_pairs, [17]), translator.model
     smoothed(model, batch).backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}
-    found = one_step(StageModule(TASK, translator, STAGE, seed=1), [batch], quiet_trainer)
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
+    check_close(one_step(ungated(translator), [batch], quiet_trainer), expected)
 
 
 def test_a_step_of_micro_batches_has_the_gradient_of_one_big_batch(translator, data, quiet_trainer):
     sizes = [2, 11, 4]
     start = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
-    whole = one_step(StageModule(TASK, translator, STAGE, seed=1), cut(data.train_pairs, [17]), quiet_trainer)
+    whole = one_step(ungated(translator), cut(data.train_pairs, [17]), quiet_trainer)
     translator.model.load_state_dict(start)
-    stage = replace(STAGE, accumulate=len(sizes))
-    parts = one_step(
-        StageModule(TASK, translator, stage, seed=1), cut(data.train_pairs, sizes), quiet_trainer
-    )
-    for name in whole:
-        torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=1e-6)
+    parts = ungated(translator, accumulate=len(sizes))
+    check_close(one_step(parts, cut(data.train_pairs, sizes), quiet_trainer), whole)
 
 
 @pytest.mark.parametrize("sizes", [[17], [2, 11, 4]])
@@ -109,20 +94,17 @@ def test_the_penalty_counts_once_an_optimiser_step(translator, data, quiet_train
     # without noise and at 2.5 a gate is exactly 1: cross-entropy gives it no gradient, the penalty lambda * p
     # (1 - p)
     monkeypatch.setattr(HardConcrete, "sample", HardConcrete.test_value)
-    bank = attach(translator.model, gate="l0")
-    p = bank.open_prob().flat()[0]
-    module = gated_module(translator, replace(STAGE, accumulate=len(sizes)), GateConfig())
+    module = gated(translator, accumulate=len(sizes))
+    p = module.gate_bank.open_prob().flat()[0]
     found = one_step(module, cut(data.train_pairs, sizes), quiet_trainer)
     gates = torch.cat([grad for name, grad in found.items() if name.startswith("head_gates.")])
-    expected = BUDGET.weight(0) * p * (1 - p)
-    torch.testing.assert_close(
-        gates.double(), torch.full((21,), float(expected), dtype=torch.float64), rtol=1e-4, atol=0
-    )
+    assert gates.tolist() == pytest.approx([float(BUDGET.weight(0) * p * (1 - p))] * 21, rel=1e-4)
 
 
 def gated(translator, **stage):
     attach(translator.model, gate="l0")
-    return gated_module(translator, replace(STAGE, **stage), GateConfig(lr=0.3))
+    stage = replace(STAGE, **stage)
+    return StageModule(TASK, translator, stage, seed=1, gating=Gating(GateConfig(lr=0.3), BUDGET, epochs=1))
 
 
 def test_gates_are_a_group_of_their_own_with_their_own_constant_rate_and_no_weight_decay(translator):
@@ -180,6 +162,5 @@ def test_validation_covers_every_pair_and_agrees_with_torch_and_sacrebleu(
 @pytest.mark.parametrize("epochs", [1, 5], ids=["a short stage", "a long stage"])
 def test_a_loss_that_is_not_a_number_stops_with_advice(translator, data, quiet_trainer, epochs):
     translator.model.output.weight.data[5, 3] = float("nan")
-    module = StageModule(TASK, translator, STAGE, seed=1)
     with pytest.raises(NotANumber, match=r"loss is nan.*lower .*lr"):
-        quiet_trainer(max_epochs=epochs).fit(module.train(), datamodule=data)
+        quiet_trainer(max_epochs=epochs).fit(ungated(translator).train(), datamodule=data)

@@ -3,6 +3,7 @@ an interruption."""
 
 import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -87,9 +88,10 @@ def test_what_is_done_to_the_weights_is_done_once_with_the_exact_gates():
 def of_kind(kind, heads=6, **gates):
     """What `train` needs for gates with a number of heads."""
     torch.manual_seed(0)
-    more = {"gate": kind, "target_heads": heads, **({"anneal_steps": 3} if kind == "subset" else {})}
+    options = {"gate": kind, "target_heads": heads, **({"anneal_steps": 3} if kind == "subset" else {})}
     budget = TargetBudget(heads, 2) if kind == "l0" else LambdaBudget(0.0, 2)
-    return {"gates": replace(DECIDED, **gates), "budget": budget, "targeted": True, "stage": PLAIN, **more}
+    gates = replace(DECIDED, **gates)
+    return {"gates": gates, "budget": budget, "targeted": True, "stage": PLAIN, "options": options}
 
 
 @pytest.mark.parametrize(("kind", "heads"), [("l0", 6), ("subset", 0)])
@@ -107,12 +109,14 @@ def test_a_stage_ends_with_the_number_of_heads_and_settles_in_time(translator, d
 def test_a_resumed_stage_settles_as_an_uninterrupted_one(
     translator, data, tmp_path, monkeypatch, kind, patience
 ):
-    def how():
-        return of_kind(kind, patience=patience)
+    def ran(path, run=train, **more):
+        return run(
+            copy.deepcopy(translator), data, tmp_path / path, **of_kind(kind, patience=patience), **more
+        )
 
-    whole, _ = train(copy.deepcopy(translator), data, tmp_path / "whole", **how())
-    cut_off(monkeypatch, 1, 3, copy.deepcopy(translator), data, tmp_path / "cut", **how())
-    resumed, _ = train(copy.deepcopy(translator), data, tmp_path / "cut", **how(), resume=True)
+    whole, _ = ran("whole")
+    ran("cut", partial(cut_off, monkeypatch, 1, 3))
+    resumed, _ = ran("cut", resume=True)
     assert (resumed.losses, resumed.settled) == (whole.losses, whole.settled)
     left, right = (load_file(tmp_path / run / "last.pt") for run in ("whole", "cut"))
     assert equal(left["state_dict"], right["state_dict"])

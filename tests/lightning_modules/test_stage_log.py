@@ -19,7 +19,7 @@ def test_a_stage_says_how_long_it_will_take_and_a_line_an_epoch(translator, data
         stage=replace(STAGE, epochs=4),
         name="base",
         place="stage 1 of 4",
-        sample=sample,
+        of_module={"sample": sample},
     )
     lines = capsys.readouterr().out.splitlines()
     epochs = [line for line in lines if "base: epoch" in line]

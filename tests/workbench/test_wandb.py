@@ -28,7 +28,8 @@ from headgates.workbench.tracker import (
     mode_without_asking,
 )
 from headgates.workbench.wandb_tables import artifact_name, last_names
-from tests.lightning_modules.offline_run import (
+from tests.lightning_modules.stages import rows
+from tests.workbench.offline_run import (
     artifacts,
     fit,
     fragments,
@@ -39,7 +40,6 @@ from tests.lightning_modules.offline_run import (
     table,
     without_login,
 )
-from tests.lightning_modules.stages import rows
 
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 

@@ -83,10 +83,6 @@ def artifacts(found):
     return {record["name"]: record for record in of("artifact", found) if record["type"] != "run_table"}
 
 
-def run_record(folder):
-    return of("run", records(folder))[0]
-
-
 def history(found):
     """{(step, name): value} of the numbers; pictures and tables left out."""
     step = "trainer/global_step"
