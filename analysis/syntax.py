@@ -170,14 +170,15 @@ class Syntax:
                 f"{len(words)}: expected the map of the same text and vocabulary"
             )
         member = torch.tensor([[own == word for own in [*words, None]] for word in range(len(tree.words))])
-        most, where = word_attention(weights, member.float()).max(2)  # (heads of all, W)
+        # (heads of all, W) each
+        most, where = (each.numpy() for each in word_attention(weights, member.float()).max(2))
         for (relation, word), others in queries(tree, self.labels).items():
             others = [other for other in others if other in words]
             if word in words and others:
                 # where the largest is 0, the head sees the end of the sentence alone and looks at no word;
                 # words without pieces get 0
-                hits = torch.isin(where[:, word], torch.tensor(others)) & (most[:, word] > 0)
-                self._asked[relation].append((pair, [other - word for other in others], hits.numpy()))
+                hits = (where[:, [word]] == others).any(1) & (most[:, word] > 0)
+                self._asked[relation].append((pair, [other - word for other in others], hits))
             else:
                 self.left_out["queries of words without a piece"] += 1
 
