@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = "examples/toy_run/toy-en-de-none-s1"
 HEAVY = ("torch", "pytorch_lightning", "matplotlib")
 WRONG = [
-    (["fit.py", "--data", "nowhere"], "no corpus named 'nowhere'"),
     (["fit.py", "--data", "multi31k"], "did you mean 'multi30k'?"),
     (["fit.py", "--data", "docs"], "docs has no parallel text"),
     (["fit.py", "--data-dir", "nowhere"], "--data-dir nowhere is not a folder"),
@@ -24,12 +23,10 @@ WRONG = [
         "did you mean 'examples/toy_run/toy-en-de-none-s1'?",
     ),
     (["fit.py", "--runs", "LICENSE"], "--runs: expected the folder of all runs, got the file LICENSE"),
-    (["fit.py", "--runs", "LICENSE/runs"], "--runs: expected the folder of all runs, got the file LICENSE"),
     (["prune.py", "nowhere"], "no run at nowhere"),
     (["analyze.py", RUN, "nowhere"], "no run at nowhere"),
     (["analyze.py", RUN, "--text", "nofile"], "no file nofile"),
     (["analyze.py", RUN, "--examples-from", "docs"], "expected a file, got the folder docs"),
-    (["analyze.py", RUN, "--parses", "conllu:nofile"], "no file nofile"),
     (["translate.py", "nowhere", "--input", "LICENSE"], "no run at nowhere"),
     (["export.py", "nowhere", "--to", "onnx"], "no run at nowhere"),
     (["sweep.py", "pareto", "nowhere"], "no run at nowhere"),

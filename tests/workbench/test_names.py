@@ -8,21 +8,17 @@ import pytest
 from headgates.workbench.lab import Lab
 from headgates.workbench.protocol import make_runs
 
-FEW = ("--systems", "base,l0", "--train.epochs", "1", "--finetune.epochs", "1")
+FEW = ("--systems", "base,l0", "--finetune.epochs", "1")
 
 
-def test_a_taken_default_name_is_refused_or_gets_a_hash_where_runs_are_to_be_unique(configure):
-    first = make_runs(configure(*FEW))
+def test_a_taken_default_name_is_refused_or_gets_a_hash_where_runs_are_to_be_unique(
+    runs, finished, configure
+):
     with pytest.raises(ValueError, match="holds a run with another configuration"):
-        make_runs(configure(*FEW, "--gates.lr", "0.4"))
-    other = make_runs(configure(*FEW, "--gates.lr", "0.4", "--unique"))
-    assert other.path.name.startswith(first.path.name + "-")
+        make_runs(configure(*FEW))
+    other = make_runs(configure(*FEW, "--unique"))
+    assert other.path.name.startswith(finished.path.name + "-")
     assert other.config()["unique"] is False  # how the folder was found is not part of the run
-
-
-def test_a_run_that_gates_some_kinds_alone_says_which(configure):
-    run = make_runs(configure(*FEW, "--kinds", "cross,enc-self"))
-    assert run.path.name.endswith("-l0-0.1-enc-self+cross-s1")
 
 
 def test_a_method_with_a_number_of_heads_has_bases_without(configure):

@@ -2,13 +2,11 @@
 gives the same lines."""
 
 import json
-import sys
 
 import pytest
 
 from headgates.bridges import formats
 from headgates.commands import translate
-from headgates.data.parallel import DataError
 from headgates.models.translator import Translator
 from headgates.workbench.runtime import open_runtime
 from headgates.workbench.source import Source, open_source
@@ -91,64 +89,19 @@ def test_auto_goes_on_without_the_package_and_ct2_does_not(opened, monkeypatch):
         opened("ct2")
 
 
-def test_a_text_that_is_not_there_is_said(source, opened, monkeypatch):
-    def gone(split, count=0):
-        raise DataError("no such corpus")
-
-    monkeypatch.setattr(source, "lines", gone)
-    with pytest.raises(
-        ValueError,
-        match="the test lines of the run, by which CTranslate2 is checked, are not there: no such corpus",
-    ):
-        opened("ct2")
-
-
-def test_int8_says_how_many_lines_it_changes(source, opened):
-    eighth, told = opened("int8")
-    lines = source.lines("test", 100)[0]
-    other = sum(
-        a != b for a, b in zip(eighth.translate(lines), opened("ct2")[0].translate(lines), strict=True)
-    )
-    assert told[-1] == f"int8: {other} of {len(lines)} test lines are not those of fp32"
-    assert opened("int8")[1] == told[-1:], "counted once"
-
-
-def test_the_script_translates_by_it(source, tmp_path, monkeypatch, capsys):
+def test_the_script_translates_by_it(source, tmp_path, called):
     (tmp_path / "in.txt").write_text("\n".join(source.lines("test", 5)[0]) + "\n")
-
-    def run(*words):
-        monkeypatch.setattr(
-            sys,
-            "argv",
-            ["translate.py", str(source.folder.path), "--system", "base", "--device", "cpu", *words],
-        )
-        sys.argv += ["--input", str(tmp_path / "in.txt"), "--threads", "1"]
-        return translate.main(), *capsys.readouterr()
-
-    code, out, error = run("--runtime", "ct2")
-    assert code == 0
+    run, words = called(translate), ("--input", tmp_path / "in.txt", "--threads", 1, "--runtime")
+    own = (source.folder.path, "--system", "base", "--device", "cpu", *words)
+    code, out, error = run(*own, "ct2")
+    assert (code, len(out.splitlines())) == (0, 5)
     assert "exporting base for CTranslate2" in error
-    assert len(out.splitlines()) == 5
-    code, out_of_int8, error = run("--runtime", "int8", "--quiet")
+    code, out_of_int8, error = run(*own, "int8", "--quiet")
     assert (code, error) == (0, "")
     folder = source.folder / "exported/base-ct2"
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [
-            "translate.py",
-            str(folder),
-            "--runtime",
-            "int8",
-            "--input",
-            str(tmp_path / "in.txt"),
-            "--threads",
-            "1",
-        ],
-    )
-    assert translate.main() == 0
-    assert capsys.readouterr().out == out_of_int8
+    assert run(folder, *words, "int8")[:2] == (0, out_of_int8)
     about = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps(about | {"format": "onnx"}))
-    assert translate.main() == 1
-    assert "is exported to onnx, which runs as it is; leave it out" in capsys.readouterr().err
+    code, _, error = run(folder, *words, "int8")
+    assert code == 1
+    assert "is exported to onnx, which runs as it is; leave it out" in error

@@ -14,12 +14,9 @@ from headgates.workbench.protocol import make_runs
 
 
 @pytest.fixture
-def configure(tiny_flags, tmp_path):
+def configure(unpriced, tmp_path):
     """The tiny configuration without its price."""
-    at = tiny_flags.index("--lambda")
-    return lambda *flags: read(
-        FitConfig, [*tiny_flags[:at], *tiny_flags[at + 2 :], "--runs", str(tmp_path / "runs"), *flags]
-    )
+    return lambda *flags: read(FitConfig, [*unpriced, "--runs", str(tmp_path / "runs"), *flags])
 
 
 FEW = ("--finetune.epochs", "2", "--gates.settle", "0.5")
@@ -63,7 +60,14 @@ def test_a_run_keeps_the_number_by_kind_and_the_scores_beside_it_too(configure, 
     )
     run = make_runs(
         configure(
-            *FEW, *told, "--systems", "base,subset,subset-removed,importance", "--set", "gates.anneal_steps=3"
+            *FEW,
+            *told,
+            "--systems",
+            "base,subset,subset-removed,importance",
+            "--train.epochs",
+            "1",
+            "--set",
+            "gates.anneal_steps=3",
         )
     )
     assert run.path.name == f"{text_folder.name}-xx-yy-subset-8-enc-self=1+dec-self=4+cross=3-s1"

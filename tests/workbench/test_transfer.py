@@ -1,6 +1,5 @@
 """Correlation of one-head ablations on two test sets."""
 
-import json
 import math
 
 import pytest
@@ -34,15 +33,9 @@ def test_correlations_and_p_values_by_hand():
     assert found["spearman"] == pytest.approx(pearson_by_hand(ranks(X), ranks(Y)))
 
 
-def test_a_monotone_relation_has_spearman_one_and_pearson_below():
-    found = correlate([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 8.0, 27.0, 64.0, 125.0])
-    assert found["spearman"][0] == pytest.approx(1)
-    assert 0.9 < found["pearson"][0] < 0.999
-
-
 @pytest.mark.parametrize(
     ("x", "y"),
-    [([1.0, 2.0], [2.0, 3.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])],
+    [([1.0, 2.0], [2.0, 3.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0])],
 )
 def test_where_there_is_no_correlation_there_is_none(x, y):
     assert correlate(x, y) == {"heads": len(x), "pearson": None, "spearman": None}
@@ -74,21 +67,17 @@ def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
 
 
 def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
-    dense = make_dense()
-    found = transfer(dense, name="other", text=dense.valid, kinds=["cross", "enc-self"], resamples=R, **QUIET)
-    here = ablate_one(dense, kinds=["cross", "enc-self"], resamples=R, **QUIET)
+    dense, kinds, name = make_dense(), ["cross", "enc-self"], "ablation/transfer-other-enc-self-cross"
+    found = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R, **QUIET)
+    here = ablate_one(dense, kinds=kinds, resamples=R, **QUIET)
     there = read_table(dense.folder, "ablation/one-on-other-enc-self-cross.csv")
-    swapped = make_dense()
-    swapped.test = dense.valid
-    assert there == ablate_one(swapped, kinds=["cross", "enc-self"], resamples=R, fresh=True, **QUIET)
+    dense.test = dense.valid
+    assert there == ablate_one(dense, kinds=kinds, resamples=R, fresh=True, **QUIET)
     for row, ours, theirs in zip(found.rows, here, there, strict=True):
-        assert [row[name] for name in ("site", "kind", "layer", "head")] == [
-            ours[name] for name in ("site", "kind", "layer", "head")
-        ]
-        for name in ("bleu_difference", "p_value", "p_value_holm"):
-            assert (row[name], row[f"other_{name}"]) == (ours[name], theirs[name])
-    assert read_table(dense.folder, "ablation/transfer-other-enc-self-cross.csv") == found.rows
-    written = json.loads((dense.folder / "ablation/transfer-other-enc-self-cross.json").read_text())
+        assert (row["site"], row["head"]) == (ours["site"], ours["head"])
+        for column in ("bleu_difference", "p_value", "p_value_holm"):
+            assert (row[column], row[f"other_{column}"]) == (ours[column], theirs[column])
+    assert read_table(dense.folder, f"{name}.csv") == found.rows
+    written = dense.folder.read_json(f"{name}.json")
     assert written["correlations"]["all"]["pearson"] == list(found.correlations["all"]["pearson"])
-    assert written["test_sets"] == ["test", "other"]
-    assert written["command"] == "python prune.py"
+    assert (written["test_sets"], written["command"]) == (["test", "other"], "python prune.py")

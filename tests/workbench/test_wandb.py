@@ -44,14 +44,7 @@ from tests.workbench.offline_run import (
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
 
 ROOT = Path(__file__).parents[2]
-TRAIN = [
-    "--train.epochs",
-    "3",
-    "--finetune.epochs",
-    "3",
-    "--logger",
-    "wandb",
-]
+TRAIN = ["--logger", "wandb"]
 FACTS = {"commit": "abc1234", "device": "a chip", "versions": {"python": "3"}}
 
 
@@ -120,13 +113,13 @@ def test_the_configuration_is_logged_whole_with_the_last_names_of_paths(runs, ga
 def test_the_gates_are_a_picture_and_a_table_of_heads_after_every_epoch(runs, gates):
     items = [row["item"] for row in of("history", gates)]
     pictures = [row for row in items if row.get("gates/heatmap._type") == "image-file"]
-    assert [row["trainer/global_step"] for row in pictures] == [8, 17, 26]  # where the validations stand
-    assert [row["gates/heads.nrows"] for row in pictures] == [21, 42, 63]
+    assert [row["trainer/global_step"] for row in pictures] == [8, 17]  # where the validations stand
+    assert [row["gates/heads.nrows"] for row in pictures] == [21, 42]
     heads = table(runs["gates"], gates, "gates/heads")
     assert list(heads[0]) == ["epoch", "site", "kind", "layer", "head", "log_alpha", "p_open", "open"]
-    assert len({(row["epoch"], row["site"], row["head"]) for row in heads}) == 63
+    assert len({(row["epoch"], row["site"], row["head"]) for row in heads}) == 42
     sites = runs["gates"].read_json("gates.json")["sites"].values()
-    last = sum(row["p_open"] for row in heads if row["epoch"] == 3)
+    last = sum(row["p_open"] for row in heads if row["epoch"] == 2)
     assert last == pytest.approx(sum(head["open_prob"] for site in sites for head in site), abs=1e-5)
 
 
@@ -136,21 +129,17 @@ def test_summary_and_tables_are_those_of_the_result(runs, gates, corpus):
     own = next(row for row in results if row["system"] == "l0")
     assert set(SUMMARY) <= set(found)
     assert [found["bleu"], found["chrf"]] == [own["bleu"], own["chrf"]]
-    assert [found["bleu_difference_low"], found["bleu_difference_high"]] == own["bleu_difference_ci95"]
     assert (found["heads_open"], found["heads_closed"]) == (own["heads_open"], 21 - own["heads_open"])
-    for row in results:
-        assert all(found[f"systems/{row['system']}/{name}"] == row[name] for name in OF_A_SYSTEM)
-    compared = table(runs["gates"], gates, "comparison")
-    assert [row["system"] for row in compared] == [row["system"] for row in results]
-    for row, result in zip(compared, results, strict=True):
-        assert [row["bleu_low"], row["bleu_high"]] == result["bleu_ci95"]
-        assert (row["bleu_signature"], row["reference"]) == (result["bleu_signature"], result["reference"])
-    lines = table(runs["gates"], gates, "translations")
+    compared, lines = (table(runs["gates"], gates, name) for name in ("comparison", "translations"))
     assert [row["source"] for row in lines] == corpus.test.sources
     assert [row["reference"] for row in lines] == corpus.test.targets
-    for row in results:
-        text = "".join(line[row["system"]] + "\n" for line in lines)
-        assert text == (runs["gates"] / f"hypotheses/{file_name(row['system'])}.txt").read_text()
+    for row, result in zip(compared, results, strict=True):
+        system = result["system"]
+        assert all(found[f"systems/{system}/{name}"] == result[name] for name in OF_A_SYSTEM)
+        assert (row["system"], [row["bleu_low"], row["bleu_high"]]) == (system, result["bleu_ci95"])
+        assert (row["bleu_signature"], row["reference"]) == (result["bleu_signature"], result["reference"])
+        text = "".join(line[system] + "\n" for line in lines)
+        assert text == (runs["gates"] / f"hypotheses/{file_name(system)}.txt").read_text()
 
 
 def test_gates_the_removed_model_and_the_page_are_artifacts_with_aliases(runs, gates):
@@ -183,7 +172,7 @@ def test_no_path_home_or_host_is_logged(runs, offline, text_folder):
 
 
 def test_the_command_ends_with_one_line_that_says_how_to_sync_and_no_number_is_changed(
-    tracked, runs, tiny_flags, tmp_path
+    tracked, runs, finished
 ):
     ours, out = tracked
     lines = [line for line in out.splitlines() if "wandb" in line]
@@ -192,14 +181,13 @@ def test_the_command_ends_with_one_line_that_says_how_to_sync_and_no_number_is_c
     synced = [path for word in command.split()[2:] for path in Path("/").glob(word.lstrip("/"))]
     found = {path for folder in synced for path in folder.glob("*.wandb")}
     assert found == {path for run in runs.values() for path in fragments(run)}
-    theirs, _ = fit(tiny_flags, tmp_path / "runs", *TRAIN[:-2])
     for name in (
         "gates.json",
         "metrics.csv",
         *(f"hypotheses/{file_name(system)}.txt" for system in ours.systems()),
     ):
-        assert (theirs / name).read_bytes() == (ours / name).read_bytes()
-    assert not (theirs / "wandb").exists()
+        assert (finished / name).read_bytes() == (ours / name).read_bytes()
+    assert not (finished / "wandb").exists()
 
 
 def test_a_resumed_run_goes_on_in_the_same_wandb_run(tracked, tiny_flags, tmp_path, monkeypatch):
@@ -362,5 +350,3 @@ def test_only_wandb_that_is_asked_for_installed_and_not_disabled_is_followed(con
                 make_tracker(configure("--logger", logger), FACTS)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert type(make_tracker(configure("--logger", "wandb"), FACTS)) is Tracker
-    sources = [path.read_text() for path in (ROOT / "workbench").glob("*.py")]
-    assert not any(re.search(r"^(import|from) wandb", source, re.M) for source in sources)
