@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from headgates.analysis.significance import (
@@ -28,11 +27,11 @@ from headgates.analysis.significance import (
     holm,
 )
 from headgates.gates import HeadMap, HeadSite, find_sites
-from headgates.gates.headmap import KINDS, check_kinds
+from headgates.gates.headmap import check_kinds
 from headgates.models.progress import Report
 from headgates.workbench.ablated_stats import AblationScores, fingerprint, score_ablations
 from headgates.workbench.dense_model import DenseModel
-from headgates.workbench.scores import beam_of
+from headgates.workbench.scores import beam_of, kinds_suffix
 from headgates.workbench.source import Lines
 from headgates.workbench.table import Row, cached_table
 
@@ -57,8 +56,7 @@ def chosen_sites(model: nn.Module, kinds: Sequence[str] | None) -> list[HeadSite
 
 def table_name(table: str, kinds: Sequence[str] | None, beam: int) -> str:
     """The table's file name, with the kinds unless all are chosen, and the beam unless search is greedy."""
-    chosen = check_kinds(kinds)
-    return "-".join([table, *(chosen if chosen != KINDS else ()), *([f"beam{beam}"] if beam > 1 else ())])
+    return "-".join([table, *kinds_suffix(kinds), *([f"beam{beam}"] if beam > 1 else ())])
 
 
 # ---------------------------------------------------------------- one head
@@ -83,7 +81,7 @@ def ablate_one(
     fingerprint, unless `fresh`."""
     source = dense.source
     sites = chosen_sites(source.predictor.model, kinds)
-    ablations = [one_head_mask(site, head, closed=True) for site in sites for head in range(site.heads)]
+    ablations = one_head_masks(sites, closed=True)
     resamples = resamples or least_resamples(len(ablations))
     name = "ablation/" + table_name("one" if also is None else f"one-on-{also[0]}", kinds, beam_of(source))
     text = dense.test if also is None else also[1]
@@ -114,9 +112,12 @@ def ablate_one(
 
 def one_head_mask(site: HeadSite, head: int, *, closed: bool) -> HeadMap:
     """The mask that closes only this head of the site, or (closed=False) all its others."""
-    row = torch.full((site.heads,), not closed)
-    row[head] = closed
-    return HeadMap({site: row})
+    return HeadMap({site: (torch.arange(site.heads) == head) == closed})
+
+
+def one_head_masks(sites: Sequence[HeadSite], *, closed: bool) -> list[HeadMap]:
+    """The `one_head_mask` of every head, site after site."""
+    return [one_head_mask(site, head, closed=closed) for site in sites for head in range(site.heads)]
 
 
 def one_rows(sites: Sequence[HeadSite], found: AblationScores, resamples: int) -> list[Row]:
@@ -192,7 +193,7 @@ def ablate_all_but_one(
     errors are as in `ablate_one`."""
     source = dense.source
     sites = chosen_sites(source.predictor.model, kinds)
-    ablations = [one_head_mask(site, head, closed=False) for site in sites for head in range(site.heads)]
+    ablations = one_head_masks(sites, closed=False)
     resamples = resamples or least_resamples(2 * len(sites))
     name = "ablation/" + table_name("all-but-one", kinds, beam_of(source))
     texts = {"valid": dense.valid, "test": dense.test}
@@ -204,10 +205,8 @@ def ablate_all_but_one(
             )
             for split, text in texts.items()
         }
-        rows, main = (
-            all_but_one_rows(sites, found["valid"], found["test"], resamples),
-            found["test"].base.main_name,
-        )
+        rows = all_but_one_rows(sites, found["valid"], found["test"], resamples)
+        main = found["test"].base.main_name
         summary = {
             "on_test": "the columns on_test_...: the head with the highest test score, which is selection "
             "on test (the paper's table 2)",
@@ -216,8 +215,7 @@ def ablate_all_but_one(
             "changed_share": {split: float(np.mean(each.changed_share)) for split, each in found.items()},
             "significant": significance_counts(rows, f"{main}_difference"),
             f"{main}_of_every_head": {
-                split: HeadMap(values_by_site(sites, [system.main for system in each.systems])).to_json()
-                for split, each in found.items()
+                split: main_by_head(sites, each).to_json() for split, each in found.items()
             },
             **dense.facts,
         }
@@ -236,23 +234,10 @@ def ablate_all_but_one(
     return cached_table(dense.folder, name, cache_key, make, fresh=fresh, report=report)
 
 
-def values_by_site(sites: Sequence[HeadSite], values: Sequence[float]) -> dict[HeadSite, list[float]]:
-    """The values of all heads, listed site after site, as one list for each site."""
-    out, begin = {}, 0
-    for site in sites:
-        out[site] = list(values[begin : begin + site.heads])
-        begin += site.heads
-    return out
-
-
-def best_heads(sites: Sequence[HeadSite], found: AblationScores) -> NDArray[np.int64]:
-    """For each site, the head that alone leaves the highest score; the first of equals."""
-    return np.array(
-        [
-            np.argmax(values)
-            for values in values_by_site(sites, [system.main for system in found.systems]).values()
-        ]
-    )
+def main_by_head(sites: Sequence[HeadSite], found: AblationScores) -> HeadMap:
+    """The deciding metric of every head's ablation."""
+    values = torch.tensor([system.main for system in found.systems], dtype=torch.float64)
+    return HeadMap(dict(zip(sites, values.split([site.heads for site in sites]), strict=True)))
 
 
 def all_but_one_rows(
@@ -260,11 +245,12 @@ def all_but_one_rows(
 ) -> list[Row]:
     main = test.base.main_name
     first = np.cumsum([0, *(site.heads for site in sites)])[:-1]  # index of each site's first head
-    best_on_valid, best_on_test = best_heads(sites, valid), best_heads(sites, test)
-    on_valid, on_test = (
-        (first + best_on_valid).tolist(),
-        (first + best_on_test).tolist(),
-    )  # indices of the ablations
+    best_on_valid, best_on_test = (  # the head that alone leaves the highest score; the first of equals
+        [int(row.argmax()) for row in main_by_head(sites, found).values()] for found in (valid, test)
+    )
+    on_valid, on_test = (  # indices of the ablations
+        (first + best).tolist() for best in (best_on_valid, best_on_test)
+    )
     compared = compare_many(
         [test.systems[number] for number in on_valid + on_test], test.base, resamples=resamples
     )
@@ -274,12 +260,12 @@ def all_but_one_rows(
         flattered = compared[len(sites) + i]
         rows.append(
             {
-                **site.row(int(best_on_valid[i])),
+                **site.row(best_on_valid[i]),
                 f"valid_{main}": valid.systems[on_valid[i]].main,
                 f"valid_{main}_difference": valid.systems[on_valid[i]].main - valid.base.main,
                 **score_columns(test.systems[on_valid[i]], test.base, compared[i]),
                 "p_value_holm": adjusted[i],
-                "on_test_head": int(best_on_test[i]),
+                "on_test_head": best_on_test[i],
                 f"on_test_{main}": test.systems[on_test[i]].main,
                 f"on_test_{main}_difference": flattered[f"{main}_difference"],
                 "on_test_p_value": flattered[f"{main}_p_value"],

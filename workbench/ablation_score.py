@@ -6,7 +6,7 @@ from typing import Any
 from headgates.gates import HeadMap
 from headgates.models.progress import Report
 from headgates.workbench.ablated_stats import score_ablations
-from headgates.workbench.ablation import chosen_sites, one_head_mask, values_by_site
+from headgates.workbench.ablation import chosen_sites, main_by_head, one_head_masks
 from headgates.workbench.source import Lines, Source
 
 
@@ -26,6 +26,6 @@ def ablation_score(
     the run."""
     del model, batches
     sites = chosen_sites(source.predictor.model, kinds)
-    alone = [one_head_mask(site, head, closed=True) for site in sites for head in range(site.heads)]
+    alone = one_head_masks(sites, closed=True)
     scored = score_ablations(source, valid, alone, name=file, fresh=fresh, report=report)
-    return HeadMap(values_by_site(sites, [scored.base.main - system.main for system in scored.systems]))
+    return main_by_head(sites, scored).map(lambda row: scored.base.main - row)

@@ -184,10 +184,7 @@ def one_base(folders: list[RunFolder]) -> RunFolder:
 
 def cut(corpus: Corpus, split: str, sentences: int) -> Corpus:
     """The corpus with the split cut to its first `sentences` pairs; 0 leaves all of them."""
-    if not sentences:
-        return corpus
-    text = corpus.split(split)
-    first: Any = {split: ParallelText(text.sources[:sentences], text.targets[:sentences], text.skipped)}
+    first: Any = {split: corpus.split(split).first(sentences)}
     return replace(corpus, **first)
 
 

@@ -11,7 +11,7 @@ follow, or training
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -52,9 +52,6 @@ class Calibration:
     targets: str = "reference"
     seed: int = 1
     positions: Queries = real_positions
-    lines: tuple[list[str], list[str]] | None = field(
-        default=None, repr=False
-    )  # another text in place of the run's
 
     def __post_init__(self) -> None:
         if self.targets not in TARGETS:
@@ -65,11 +62,8 @@ class Calibration:
     @cached_property
     def text(self) -> ParallelText:
         """The sentence pairs. Raises ValueError where there are none."""
-        if self.lines is not None:
-            text = ParallelText(*self.lines)
-        else:
-            used = (self.source.config.get("text") or {}).get("train_sentences", 0)
-            text = self.source.corpus.split("train").first(used).sample(self.sentences)
+        used = (self.source.config.get("text") or {}).get("train_sentences", 0)
+        text = self.source.corpus.split("train").first(used).sample(self.sentences)
         if not any(line.strip() for line in text.sources):
             raise ValueError(
                 "the calibration text is empty; give at least one source line, better a thousand"
@@ -94,11 +88,6 @@ class Calibration:
 
     def forward(self, model: nn.Module, batch: Batch) -> None:
         self.source.task.loss(model, batch)
-
-    @property
-    def made_of(self) -> dict[str, Any]:
-        """What the calibration depends on beside the run."""
-        return {"sentences": self.sentences, "targets": self.targets}
 
 
 OF_STREAM = ("out+ffn", "out+ffn+v")  # of models whose residual stream is known

@@ -24,14 +24,12 @@ BASE_LABEL = "base"  # of the base among the runs: there all heads are open
 
 def head_scores(analysed: AnalysedModel, results: Mapping[str, AnalysisResult]) -> dict[str, HeadMap]:
     """LRP share, confidence and importance, by these names; those that are not known are left out."""
+    importance = importance_of_base(analysed)
     scores = {
         "LRP share": head_map_of(results, "lrp", "share"),
         "confidence": head_map_of(results, "confidence", "confidence"),
+        "importance": importance and importance.select(analysed.config.kinds).l2_per_layer(),
     }
-    importance = importance_of_base(analysed)
-    scores["importance"] = (
-        None if importance is None else importance.select(analysed.config.kinds).l2_per_layer()
-    )
     return {name: head_map for name, head_map in scores.items() if head_map is not None}
 
 

@@ -30,7 +30,7 @@ from headgates.workbench.closing import SENTENCES, Calibration, closed_heads
 from headgates.workbench.dense_model import DenseModel
 from headgates.workbench.scores import ScoreRequest, head_scores, kinds_suffix, ranked, step_counts
 from headgates.workbench.source import BATCH_TOKENS, prediction_settings
-from headgates.workbench.table import Row, read_table, write_table
+from headgates.workbench.table import Row, read_table, with_ends, write_table
 
 RESAMPLES = 1000
 
@@ -105,10 +105,6 @@ def split_columns(split: str, system: Scored, reference: Scored, counts: Any) ->
             row |= with_ends(f"{name}_difference", compared[f"{name}_difference_ci95"])
             row |= {f"{name}_{p}": compared[f"{name}_{p}"] for p in P_VALUES if f"{name}_{p}" in compared}
     return {f"{split}_{name}": value for name, value in row.items()}
-
-
-def with_ends(name: str, interval: Sequence[float]) -> Row:
-    return dict(zip((f"{name}_low", f"{name}_high"), interval, strict=True))
 
 
 def curve(

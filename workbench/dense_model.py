@@ -20,6 +20,7 @@ from headgates.workbench.folder import RunFolder
 from headgates.workbench.provenance import device_name, provenance
 from headgates.workbench.related import open_gate_run, siblings
 from headgates.workbench.source import Lines, Source, open_source
+from headgates.workbench.table import with_ends
 
 MOST_UNKNOWN = 0.1  # share of unknown pieces above which a text is taken to be in another language or script
 
@@ -52,10 +53,8 @@ class DenseModel:
         source = open_source(config.source, dense=True, options=config, finished=True)
         if isinstance(source.predictor, Translator):
             source.predictor.search = replace(source.predictor.search, beam=config.beam)
-        valid, test = (
-            source.lines("valid", config.valid_sentences or config.test_sentences),
-            source.lines("test", config.test_sentences),
-        )
+        valid = source.lines("valid", config.valid_sentences or config.test_sentences)
+        test = source.lines("test", config.test_sentences)
         return cls(source, valid, test, provenance(device_name(), "32", config.seed), config.test_sentences)
 
     def train_batches(self, sentences: int = 0) -> Iterator[Batch]:
@@ -79,14 +78,13 @@ class DenseModel:
             gated = open_gate_run(run)
             row, low_high = gated.row, gated.row.main.ci95 or (gated.row.main.value, gated.row.main.value)
             if evaluation.items() <= row.evaluation.items():
-                edges = dict(zip((f"{row.metric}_low", f"{row.metric}_high"), low_high, strict=True))
                 point = {
+                    "label": f"{row.system}, {gated.label}",
                     "heads_open": row.heads_open,
                     "heads_total": row.heads_total,
                     row.metric: row.main.value,
-                    **edges,
                 }
-                points.append({"label": f"{row.system}, {gated.label}", **point})
+                points.append(point | with_ends(row.metric, low_high))
         return points
 
     def encodable(self, name: str, sources: Sequence[str], references: Sequence[str]) -> Lines:

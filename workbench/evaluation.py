@@ -85,15 +85,12 @@ class Evaluation:
         xi: HeadMap | None = None,
         **facts: Any,
     ) -> ResultRow:
-        """Record the system in systems.json, make its outputs, score them, write them and return the row.
+        """Make the outputs of a system, add them as `add_scored`, and return the row.
 
         weights, xi: the checkpoint of the system and the values of its gates, None without gates. open_heads:
         those of the gated sites, numbered as before any removal; at other sites every head that was not
         removed is open. facts: further
         fields of the row."""
-        self.folder.add_system(
-            system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files
-        )
         begin = time.perf_counter()
         outputs = self.task.outputs(predictor, self.test[0])
         seconds = time.perf_counter() - begin
@@ -110,13 +107,16 @@ class Evaluation:
             evaluation=self.fingerprint,
             **facts,
         )
-        self.add_scored(row, outputs)
+        self.add_scored(row, outputs, weights, xi)
         metric = self.task.metrics[0]
         say(f"{system}: {row.heads_open} of {row.heads_total} heads, {metric.title} {row.main.value:.2f}")
         return row
 
-    def add_scored(self, row: ResultRow, outputs: Sequence[str]) -> None:
-        """Write a system's outputs, score them into its row, and add the row to the comparison."""
+    def add_scored(self, row: ResultRow, outputs: Sequence[str], weights: Path, xi: HeadMap | None) -> None:
+        """Record a system in systems.json, write its outputs, score them into its row, and add the row to the
+        comparison."""
+        gates = None if xi is None else xi.to_json()
+        self.folder.add_system(row.system, weights, gates, tokenizer=self.task.tokenizer_files)
         self.folder.write_text(
             f"hypotheses/{file_name(row.system)}.txt", "".join(line + "\n" for line in outputs)
         )
@@ -140,10 +140,7 @@ class Evaluation:
         """Add a row with the outputs of the system `other` of `folder`."""
         outputs = self.outputs(folder, other)
         row = replace(row, measures={}, reference=None, p_value_vs_base=None, **changes)
-        self.folder.add_system(
-            row.system, weights, None if xi is None else xi.to_json(), tokenizer=self.task.tokenizer_files
-        )
-        self.add_scored(row, outputs)
+        self.add_scored(row, outputs, weights, xi)
 
     def borrow(self, system: str, run: RunFolder, settings: dict[str, Any]) -> None:
         """Add the row and outputs of a base run; they are made anew if they were made with settings other

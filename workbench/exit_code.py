@@ -9,7 +9,7 @@ from types import FrameType
 
 from headgates.configs.printable import printable
 from headgates.data.ranks import has_lost_another, speaks_first, world
-from headgates.workbench.processes import hush, leave
+from headgates.workbench.processes import leave, silence_others
 
 
 def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -> int:
@@ -19,7 +19,7 @@ def exit_code(script: str, run: Callable[[], int | None], *, interrupted: str) -
     The message of the error, or `interrupted`, which says what is left after Ctrl-C, becomes one line on
     stderr; of several processes that run the script together, one says it."""
     heard: list[int] = []
-    hush()
+    silence_others()
     try:
         with kill_as_interrupt(heard):
             code = run() or 0

@@ -24,9 +24,8 @@ class ExperimentText:
         self.task = task_named(config.task)
         self.corpus = after_first(lambda: self.task.load_text(self.settings))  # it may be downloaded
         self.prefix, _ = self.task.run_words(self.settings)
-        self.test: Lines = (list(self.corpus.test.sources), list(self.corpus.test.targets))
-        if config.test_sentences:
-            self.test = (self.test[0][: config.test_sentences], self.test[1][: config.test_sentences])
+        test = self.corpus.test.first(config.test_sentences)
+        self.test: Lines = (list(test.sources), list(test.targets))
         self._data: TranslationData | None = None
         self.distilled: dict[str, TranslationData] = {}  # with translations of a base (distilled_text.py)
 
@@ -42,16 +41,13 @@ class ExperimentText:
         said once."""
         if self._data is None:
             self._data = self.task.data(folder.path, self.corpus, self.settings)
-            skipped = {
-                name: counts["skipped"] for name, counts in self._data.report.items() if counts.get("skipped")
-            }
+            skipped = [
+                f"{name}: {count} {why}"
+                for name, counts in self._data.report.items()
+                for why, count in (counts.get("skipped") or {}).items()
+            ]
             if skipped:
-                say(
-                    "skipped: "
-                    + "; ".join(
-                        f"{name}: {n} {why}" for name, why_n in skipped.items() for why, n in why_n.items()
-                    )
-                )
+                say("skipped: " + "; ".join(skipped))
         return self._data
 
     def sample(self, stage: StageConfig) -> Lines:

@@ -188,6 +188,13 @@ class RunFolder:
         """The systems of result.json, in its order; none while no stage has ended."""
         return [ResultRow.from_json(row) for row in (self.result() or {}).get("rows") or []]
 
+    def row_of(self, system: str) -> ResultRow:
+        """The row of a system. Raises ValueError where result.json has not one of it."""
+        found = [row for row in self.rows() if row.system == system]
+        if len(found) != 1:
+            raise self.foreign("result.json", f"expected one row of {system}, got {len(found)}")
+        return found[0]
+
     def own_system(self) -> str:
         """What the run was made for: its base, or its gates made exactly 0 or 1."""
         return check_name(str(self.read_json("result.json").get("system", "base")), self / "result.json")

@@ -88,11 +88,8 @@ class Point:
 
     def finish(self, run: RunFolder) -> None:
         """Take over the result of the finished run."""
-        wanted = self.system or run.own_system()
-        rows = [row for row in run.rows() if row.system == wanted]
-        if len(rows) != 1:
-            raise run.foreign("result.json", f"expected one row of {wanted}, got {len(rows)}")
-        self.status, self.error, self.run, self.row = "done", None, run.path.name, rows[0]
+        self.row = run.row_of(self.system or run.own_system())
+        self.status, self.error, self.run = "done", None, run.path.name
 
 
 class Running(NamedTuple):

@@ -20,6 +20,7 @@ from headgates.tasks.base import Predictor
 from headgates.workbench.evaluation import RESAMPLES
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.lab import Lab, Run
+from headgates.workbench.source import best_device
 from headgates.workbench.stages import train_gates
 from headgates.workbench.table import Row, write_table
 
@@ -126,7 +127,7 @@ class HeadCurve:
         predictor = self.task.load_predictor(
             self.folder.path, self.folder / f"{count}-heads.pt", self.run.text.settings
         )
-        predictor.model.to(next(self.run.load().model.parameters()).device)
+        predictor.model.to(best_device())
         return predictor
 
     def validated(self, name: str, predictor: Predictor) -> Scored:

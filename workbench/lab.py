@@ -26,7 +26,6 @@ from headgates.configs.systems import score_rows
 from headgates.data.ranks import first, is_first
 from headgates.gates import KINDS
 from headgates.lightning_modules.distilling import Distilling
-from headgates.lightning_modules.gating import Gating
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.precision import resolve_precision
 from headgates.lightning_modules.stage import (
@@ -261,34 +260,18 @@ class Run:
         )
         return result
 
-    def train_on(
-        self,
-        name: str,
-        predictor: Predictor,
-        *,
-        prefix: str = "",
-        seeded_as: str = "",
-        gating: Gating | None = None,
-        whole: bool = False,
-    ) -> StageResult:
+    def train_on(self, name: str, predictor: Predictor, *, whole: bool = False, **beside: Any) -> StageResult:
         """Train on from the base, helped alike whatever was done to the base's heads. whole: the decoder too,
-        whatever --freeze-decoder says."""
+        whatever --freeze-decoder says. beside: of `train`."""
         config = self.config
         if config.freeze_decoder and not whole:
             freeze_decoder(predictor.model)
         if config.finetune.dropout is not None:
             change_dropout(predictor.model, config.finetune.dropout)
-        distilling = Distilling(self.load().model, config.distill) if config.distill.weight else None
-        return self.train(
-            name,
-            predictor,
-            config.finetuning,
-            prefix=prefix,
-            seeded_as=seeded_as,
-            distilled=True,
-            gating=gating,
-            distilling=distilling,
+        beside["distilling"] = (
+            Distilling(self.load().model, config.distill) if config.distill.weight else None
         )
+        return self.train(name, predictor, config.finetuning, distilled=True, **beside)
 
     # ---------------------------------------------------------------- rows
 

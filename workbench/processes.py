@@ -19,7 +19,7 @@ from headgates.data.ranks import group, is_first, wait
 PATIENCE = timedelta(
     days=7
 )  # for the first rank, which may wait for another command's run; a process that ends is noticed at once
-_hushed: list[TextIO] = []  # the streams of a process that has been hushed
+_silenced: list[TextIO] = []  # the streams of a process that has been silenced
 
 
 def launched() -> tuple[int, int] | None:
@@ -35,12 +35,12 @@ def launched() -> tuple[int, int] | None:
     return of_node, ranks // of_node
 
 
-def hush() -> None:
-    """Close the mouth of a process that torchrun or the script launcher started beside the first: all of them
+def silence_others() -> None:
+    """Silence a process that torchrun or the script launcher started beside the first: all of them
     read the same flags, and say the same of them."""
     number = os.environ.get("RANK" if "TORCHELASTIC_RUN_ID" in os.environ else "LOCAL_RANK", "0")
-    if number != "0" and not _hushed:
-        _hushed.extend((sys.stdout, sys.stderr))
+    if number != "0" and not _silenced:
+        _silenced.extend((sys.stdout, sys.stderr))
         sys.stdout, sys.stderr = open(os.devnull, "w"), open(os.devnull, "w")  # noqa: SIM115  # until the process ends
 
 
@@ -59,8 +59,8 @@ def join(devices: int = 1, nodes: int = 1) -> tuple[int, int]:
             )
         devices, nodes = started
     if devices * nodes == 1:
-        if _hushed:  # by a number that something else has left in the environment
-            sys.stdout, sys.stderr = _hushed
+        if _silenced:  # by a number that something else has left in the environment
+            sys.stdout, sys.stderr = _silenced
         return 1, 1
     os.environ.setdefault(
         "TORCH_CPP_LOG_LEVEL", "ERROR"
@@ -83,8 +83,8 @@ def join(devices: int = 1, nodes: int = 1) -> tuple[int, int]:
     if not is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         warnings.showwarning = lambda *_, **__: None
-    if _hushed:
-        sys.stderr = _hushed[1]  # from now on one rank reports an error (speaks_first)
+    if _silenced:
+        sys.stderr = _silenced[1]  # from now on one rank reports an error (speaks_first)
     if started is not None or os.environ.get("LOCAL_RANK", "0") != "0":
         threading.Thread(target=end_after, args=[os.getppid()], daemon=True).start()
     return devices, nodes

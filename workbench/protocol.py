@@ -1,7 +1,5 @@
 """Which runs a configuration asks for, in their order: the base, the base trained on, what is compared."""
 
-from collections.abc import Callable
-
 from headgates.configs.schema import FitConfig
 from headgates.workbench.experiment_text import ExperimentText
 from headgates.workbench.fingerprint import SCORED
@@ -26,11 +24,7 @@ def make_runs(
         if config.gate == SCORED:
             check_heads(lab, base)
         continued = continued_run(lab, base) if "base-continued" in config.systems else None
-        make: Callable[[Lab, RunFolder, RunFolder | None], RunFolder] = gated_run
-        if config.gate == SCORED:
-            make = scored_run
-        elif config.is_curve:
-            make = curve_run
+        make = scored_run if config.gate == SCORED else curve_run if config.is_curve else gated_run
         folder = make(lab, base, continued)
         lab.tracker.complete(folder, config.job, base, lab.text.test)
         return folder

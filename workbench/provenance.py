@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,7 @@ _PACKAGES = ("torch", "pytorch-lightning", "sentencepiece", "sacrebleu", "numpy"
 def provenance(device: str, precision: str, seed: int) -> dict[str, Any]:
     """What made a number: command, commit, seed, device, versions, time. Machine names and paths are left
     out."""
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
+    versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {
         "command": "python " + " ".join(shlex.quote(_FOLDERS.sub(".../", word)) for word in words),

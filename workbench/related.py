@@ -41,14 +41,10 @@ def open_gate_run(folder: RunFolder) -> GateRun:
     if method is None:
         raise ValueError(f"{folder.path} is a base, a run without gates; give a run of fit.py with --gate")
     system = folder.own_system()
-    rows = [row for row in folder.rows() if row.system == system]
-    xi = folder.systems().get(system, {}).get("xi")
-    if not rows or xi is None:
-        lacks = "gates" if rows else "row"
-        raise ValueError(
-            f"{folder.path} is a run with gates, but has no {lacks} of {system}; repeat it with --fresh"
-        )
-    return GateRun(folder, config, method, rows[0], HeadMap.from_json(xi).map(lambda row: row > 0))
+    row, xi = folder.row_of(system), folder.systems().get(system, {}).get("xi")
+    if xi is None:
+        raise folder.foreign("systems.json", f"it has no gates of {system}")
+    return GateRun(folder, config, method, row, HeadMap.from_json(xi).map(lambda row: row > 0))
 
 
 def siblings(base: RunFolder, *, besides: Sequence[RunFolder] = (), report: Report) -> list[RunFolder]:

@@ -6,7 +6,7 @@ What this version does not know is kept as it is.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -94,11 +94,7 @@ class ResultRow:
         return self.system in ("base", "base-continued")
 
     def to_json(self) -> dict[str, Any]:
-        row: dict[str, Any] = {}
-        for name in PLAIN_FIELDS:
-            value = getattr(self, name)
-            if value is not None:
-                row[name] = value
+        row = {name: value for name in PLAIN_FIELDS if (value := getattr(self, name)) is not None}
         row |= record(self.system, (self.stage or {}).get("epochs"))
         for metric, measure in self.measures.items():
             row |= measure.columns(metric)
@@ -110,36 +106,29 @@ class ResultRow:
     def from_json(cls, row: Mapping[str, Any]) -> "ResultRow":
         """Raises ValueError where a row lacks what every row has: its system, its heads, a metric."""
         try:
-            return cls._read(row)
+            made = {"p_value_vs_reference", *record("")}  # of other fields, when written
+            rest = {name: value for name, value in row.items() if name not in made}
+            measures = {metric: read_measure(metric, rest) for metric in metric_names(row)}
+            plain_values = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
+            if not measures:
+                raise ValueError("no metric with its signature")
+            return cls(**plain_values, measures=measures, others=rest)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise ValueError(
                 f"a row of result.json is not what fit.py writes ({error}); repeat the run with --fresh"
             ) from error
 
-    @classmethod
-    def _read(cls, row: Mapping[str, Any]) -> "ResultRow":
-        made = {"p_value_vs_reference", *record("")}  # of other fields, when written
-        rest = {name: value for name, value in row.items() if name not in made}
-        measures = {}
-        for metric in metric_names(row):
-            columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
-            columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
-            measure = measures[metric] = Measure(
-                rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns
-            )
-            check_numbers(metric, [measure.value, *(measure.ci95 or ()), *(measure.difference_ci95 or ())])
-        plain_values = {name: rest.pop(name) for name in PLAIN_FIELDS if name in rest}
-        if not measures:
-            raise ValueError("no metric with its signature")
-        return cls(**plain_values, measures=measures, others=rest)
 
-
-def check_numbers(metric: str, values: Iterable[Any]) -> None:
-    """Raise ValueError at a value that is no finite number: nothing is better or worse than it, so no table
-    could order it."""
-    for value in values:
+def read_measure(metric: str, rest: dict[str, Any]) -> Measure:
+    """Take a metric's columns out of `rest`. Raises ValueError at a value that is no finite number: nothing
+    is better or worse than it, so no table could order it."""
+    columns: dict[str, Any] = {name: rest.pop(f"{metric}_{name}", None) for name in COMPARED}
+    columns |= {name: (v[0], v[1]) for name, v in columns.items() if isinstance(v, list)}
+    measure = Measure(rest.pop(metric), rest.pop(f"{metric}_signature", ""), **columns)
+    for value in (measure.value, *(measure.ci95 or ()), *(measure.difference_ci95 or ())):
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"{metric} is {value}, expected a finite number")
+    return measure
 
 
 def metric_names(row: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ machine by a lock of the system's; between machines that share a disk by a heart
 import hashlib
 import os
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,16 +36,11 @@ class RunLocks:
         except ImportError:  # Windows has none: there, do not start two at once
             return
         descriptor = open_lock(hashlib.sha256(f"{root.resolve()} {run_hash}".encode()).hexdigest()[:16])
-        said = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not said:
-                    say(f"another process is making the run {run_hash} in {root}; waiting for it")
-                    said = True
-                time.sleep(1)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process is making the run {run_hash} in {root}; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         self.descriptors.append(descriptor)
 
     def occupy(self, folder: Path, run_hash: str) -> Literal["ours", "waited", "another's"]:
@@ -110,15 +104,18 @@ def claim_run(
         occupied = locks.occupy(folder.path, wanted)
     if occupied == "waited":  # the run may be finished by now
         locks.release()
-        how: dict[str, Any] = {
-            "facts": facts,
-            "locks": locks,
-            "files": files,
-            "base": base,
-            "fresh": fresh,
-            "strict": strict,
-        }
-        return claim_run(config, settings, name, fingerprint, **how)
+        return claim_run(
+            config,
+            settings,
+            name,
+            fingerprint,
+            facts=facts,
+            locks=locks,
+            files=files,
+            base=base,
+            fresh=fresh,
+            strict=strict,
+        )
     unfinished = folder.was_begun() and not folder.finished()
     if unfinished and not config.resume and not fresh:
         raise ValueError(
@@ -140,18 +137,12 @@ def claim_run(
         for file in base.path.glob(files):
             shutil.copyfile(file, folder / file.name)
     settings = replace(settings, base=str(base.path) if base else None, name=folder.path.name)
-    settings = replace(
-        settings, resume=False, fresh=False, unique=False
-    )  # how the folder is found is not part of the run
+    # how the folder is found is not part of the run
+    settings = replace(settings, resume=False, fresh=False, unique=False)
     folder.write_text("config.yaml", to_yaml(settings, **recorded))
-    before = (
-        (folder / "command.txt").read_text(encoding="utf-8") + "\nresumed\n"
-        if (folder / "command.txt").is_file()
-        else ""
-    )
-    folder.write_text(
-        "command.txt", before + "\n".join(f"{key}: {value}" for key, value in facts.items()) + "\n"
-    )
+    command, lines = folder / "command.txt", [f"{key}: {value}\n" for key, value in facts.items()]
+    before = [command.read_text(encoding="utf-8"), "\nresumed\n"] if command.is_file() else []
+    folder.write_text(command.name, "".join([*before, *lines]))
     return folder, False
 
 

@@ -7,7 +7,6 @@ another model to begin with.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,8 @@ class FinishedRun:
         self.result = folder.read_json("result.json")
         try:
             method = method_of(self.config)
-            self.gated, self.by_lambda = (
-                method is not None,
-                method is not None and method.controlled_by == "lambda",
-            )
+            self.gated = method is not None
+            self.by_lambda = method is not None and method.controlled_by == "lambda"
             rows = folder.rows()
             self.rows = [self.row(row) for row in rows]
             self.test_sets = {row.evaluation["test_digest"] for row in rows}
@@ -196,14 +193,9 @@ def mark_front(rows: Sequence[Row], column: str, competes: Callable[[Row], bool]
 
 
 def front(points: Sequence[tuple[int, float]]) -> list[int]:
-    """Indices, in order, of the (heads, BLEU) that no other point beats. O(n log n). Numbers are finite."""
-    order = sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1]))
-    unbeaten: list[int] = []
-    best = float("-inf")  # BLEU with fewer heads
-    for _, group in groupby(order, key=lambda i: points[i][0]):
-        alike = list(group)
-        top = points[alike[0]][1]
-        if top > best:
-            unbeaten += [i for i in alike if points[i][1] == top]
-            best = top
-    return sorted(unbeaten)
+    """Indices, in order, of the (heads, BLEU) that no other point beats. Numbers are finite."""
+    return [
+        i
+        for i, (heads, bleu) in enumerate(points)
+        if not any(h <= heads and b >= bleu and (h, b) != (heads, bleu) for h, b in points)
+    ]

@@ -99,8 +99,8 @@ class Source:
 
     def lines(self, split: str, count: int = 0) -> Lines:
         """The first `count` source and reference lines of a split, all for 0."""
-        text = self.corpus.split(split)
-        return list(text.sources[: count or None]), list(text.targets[: count or None])
+        text = self.corpus.split(split).first(count)
+        return list(text.sources), list(text.targets)
 
 
 def open_source(

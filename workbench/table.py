@@ -63,6 +63,11 @@ def cached_table(
     return first(lambda: read_table(folder, f"{name}.csv"))
 
 
+def with_ends(name: str, interval: Sequence[float] | None) -> Row:
+    """The columns NAME_low and NAME_high, empty without an interval."""
+    return dict(zip((f"{name}_low", f"{name}_high"), interval or (None, None), strict=True))
+
+
 def from_cell(cell: str) -> Any:
     """A cell as an int, a float, None where it is empty, or else the text that it is."""
     if not cell:

@@ -148,7 +148,7 @@ class FollowedRun:
         """Log a file as the artifact `<run>-<file>`."""
         import wandb
 
-        kind, row = wandb_tables.FILES[name], wandb_tables.own_row(self.folder)
+        kind, row = wandb_tables.FILES[name], self.folder.row_of(self.folder.own_system())
         known = {key: self.config[key] for key in ("run_hash", "base_hash", "seed") if key in self.config}
         about = known | {"heads_open": row.heads_open, row.metric: row.main.value}
         artifact = wandb.Artifact(wandb_tables.artifact_name(self.folder, name), type=kind, metadata=about)

@@ -12,6 +12,7 @@ from headgates.gates import GateBank
 from headgates.workbench.folder import RunFolder
 from headgates.workbench.row import ResultRow
 from headgates.workbench.source import Lines
+from headgates.workbench.table import with_ends
 
 # settings that may be paths
 PATHS = ("data", "data_dir", "base", "runs", "encoder")
@@ -42,25 +43,18 @@ def last_names(value: Any) -> Any:
 def summary(folder: RunFolder) -> dict[str, Any]:
     """The numbers of the run's own system by the names of configs.metrics.SUMMARY, and
     `systems/<system>/...` for every row."""
-    numbers = numbers_of(own_row(folder))
+    numbers = numbers_of(folder.row_of(folder.own_system()))
     for row in folder.rows():
         own = {name: measure.value for name, measure in row.measures.items()} | {"heads_open": row.heads_open}
         numbers |= {f"systems/{row.system}/{name}": value for name, value in own.items()}
     return numbers
 
 
-def own_row(folder: RunFolder) -> ResultRow:
-    """The row of the run's own system: the base, or the one with learned gates."""
-    own = folder.own_system()
-    return next(row for row in folder.rows() if row.system == own)
-
-
 def numbers_of(row: ResultRow) -> dict[str, Any]:
     """A row of result.json by the names of SUMMARY."""
     main, name = row.main, row.metric
     numbers: dict[str, Any] = {f"{name}_difference": main.difference, "p_value": main.p_value}
-    for of, ends in ((name, main.ci95), (f"{name}_difference", main.difference_ci95)):
-        numbers[f"{of}_low"], numbers[f"{of}_high"] = ends or (None, None)
+    numbers |= with_ends(name, main.ci95) | with_ends(f"{name}_difference", main.difference_ci95)
     numbers |= {metric: measure.value for metric, measure in row.measures.items()}
     heads = {"heads_open": row.heads_open, "heads_closed": row.heads_total - row.heads_open}
     heads |= {f"heads_open/{kind}": row.heads_by_kind.get(kind, 0) for kind in KINDS}

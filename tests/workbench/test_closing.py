@@ -1,11 +1,14 @@
 """close_heads and closed_heads: what each way leaves, that a context leaves nothing, and the text they are
 calibrated on."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from headgates.analysis.scores.weight_norm import weight_norm
 from headgates.configs.closing import CLOSINGS
+from headgates.data.parallel import ParallelText
 from headgates.gates import HeadMap, find_sites, zero_heads
 from headgates.workbench.closing import Calibration, close_heads, closed_heads
 from headgates.workbench.curve import MaskScorer
@@ -106,8 +109,9 @@ def test_own_targets_are_the_whole_models_translations(dense):
 
 
 def test_no_text_is_refused(dense):
+    dense.source.corpus = replace(dense.source.corpus, train=ParallelText([" "], ["x"]))
     with pytest.raises(ValueError, match="the calibration text is empty; give at least one source line"):
-        close_heads(dense.source.model, some(dense), "out", Calibration(dense.source, lines=([" "], ["x"])))
+        close_heads(dense.source.model, some(dense), "out", Calibration(dense.source))
 
 
 def test_unknown_ways_and_targets_are_refused_with_the_nearest_name(dense):
