@@ -73,8 +73,8 @@ class HeadFactors:
         """Set new factors of 1 for a batch: (H,) per batch, (B, H) per sentence, (B, H, L) per token."""
         for site in self.sites:
             rows, length = queries(self.model, site, batch).shape
-            shape = (rows, site.heads, length)
-            shape = {"batch": shape[1:2], "sentence": shape[:2], "token": shape}[per]
+            every = (rows, site.heads, length)
+            shape = {"batch": every[1:2], "sentence": every[:2], "token": every}[per]
             self.factors[site] = self.like.new_ones(shape).requires_grad_(True)
 
     def gradients(self, values: Tensor, cotangents: Tensor | None = None) -> dict[Any, Tensor]:

@@ -185,19 +185,20 @@ def relevance(
                     went = torch.stack([found[name] for name in ENDS]).cpu()[:, real]
                     ends += went.sum(1)
                     error = torch.maximum(error, ((went.sum(0) - seed[real]).abs() / seed[real]).max())
-    steps, ends = int(summed(steps, ranks)), summed(ends, ranks)
-    if not steps:
+    count, ends = int(summed(steps, ranks)), summed(ends, ranks)
+    if not count:
         raise ValueError("relevance starts at target tokens, got no batch with one")
     if ranks is not None:
         error = summed(error * torch.eye(ranks.world())[ranks.rank()], ranks).max()
     means = {
         name: HeadMap(dict(zip(sites, total.split(heads), strict=True)))
-        for name, total in zip(FORMS, summed(sums, ranks) / steps, strict=True)
+        for name, total in zip(FORMS, summed(sums, ranks) / count, strict=True)
     }
     if aggregation == "sum":
         means = {name: means["signed"].map(form) for name, form in FORMS.items()}
-    ledger = None if walk is None else Ledger(*(ends / steps).tolist(), float(error))
-    return Relevance(**means, ledger=ledger, steps=steps)
+    from_source, from_target, biases, eps = (ends / count).tolist()
+    ended = Ledger(from_source, from_target, biases, eps, float(error))
+    return Relevance(**means, ledger=None if walk is None else ended, steps=count)
 
 
 def starts(real: Tensor, aggregation: Aggregation, numbers: int) -> Iterator[Tensor]:

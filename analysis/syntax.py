@@ -210,11 +210,13 @@ class Syntax:
         np.add.at(sums, sentence, np.c_[hits, arcs, np.ones(len(asked))])
         *total, n = sums.sum(0)
         best = int(np.argmax(total[heads:]))
+        low, high = bootstrap(sums, heads, samples=self.samples, seed=self.seed)
         return Relation(
             label,
             direction,
             np.divide(total[:heads], n),
-            *bootstrap(sums, heads, samples=self.samples, seed=self.seed),
+            low,
+            high,
             n=len(asked),
             sentences=len(names),
             offset=known[best],

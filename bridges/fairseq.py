@@ -235,8 +235,8 @@ def converted(checkpoint: Checkpoint, *, joint: bool) -> Transformer:
             like = ModelConfig(d_model=config.d_model, positions="tensor2tensor", first_position=FIRST)
             known = weights[name][FIRST:] if name in weights else sinusoids(like, config.max_positions)
             weights[name] = known[: config.max_positions].clone()
-    vocabs = (len(table(checkpoint, name)) for name in TABLES[:2])
-    model = Transformer(config, *vocabs, source_specials=SPECIALS, target_specials=SPECIALS)
+    source, target = (len(table(checkpoint, name)) for name in TABLES[:2])
+    model = Transformer(config, source, target, source_specials=SPECIALS, target_specials=SPECIALS)
     ours = {fairseq_name(name): name for name in model.state_dict()}
     state = {ours.get(name, name): tensor for name, tensor in weights.items()}
     return filled(model, state, checkpoint.path)

@@ -195,11 +195,11 @@ def load(
 ) -> tuple[Vocabulary, Vocabulary]:
     """The vocabularies of a run folder. about: for "source" and "target" the files, {"dictionary": ..., "bpe"
     or "sentencepiece": ...}."""
-    sides = (
+    of_source, of_target = (
         {name: folder / Path(file).name for name, file in about[side].items()}
         for side in ("source", "target")
     )
-    return fairseq_vocabs(*sides, folder / ABOUT)
+    return fairseq_vocabs(of_source, of_target, folder / ABOUT)
 
 
 def fairseq_vocabs(

@@ -220,9 +220,13 @@ def as_ours(model: Any, family: Family, source: SpecialTokens, target: SpecialTo
     """A model of transformers as our own, with the heads that are left in it."""
     state = {name: tensor.detach().float() for name, tensor in model.state_dict().items()}
     config = architecture(model.config, family, state)
-    pieces = (len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES)
+    source_vocab, target_vocab = (
+        len(state[their_name(f"{side}_embedding.weight", family)]) for side in SIDES
+    )
     heads = {site.name: site.heads for site in find_sites(model)}
-    ours = Transformer(config, *pieces, heads, source_specials=source, target_specials=target).eval()
+    ours = Transformer(
+        config, source_vocab, target_vocab, heads, source_specials=source, target_specials=target
+    ).eval()
     set_heads_left(ours, heads_left(model))
     ours.load_state_dict({name: our_tensor(name, state, family, ours) for name in ours.state_dict()})
     return ours

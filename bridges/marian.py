@@ -179,7 +179,8 @@ def table_names(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Marian's names of the tables (V, D) of a model, the one that is written first: one where the settings
     share it."""
     if config.embeddings == "tied":
-        source = target = output = ("Wemb",)
+        source: tuple[str, ...] = ("Wemb",)
+        target = output = source
     else:
         source, target = ("encoder_Wemb", "Wemb"), ("decoder_Wemb", "Wemb")
         untied = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")

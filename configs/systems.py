@@ -40,7 +40,8 @@ class ScoreRow:
         """The row of this name, None where it is no row of a score."""
         score, *words = name.split(":")
         trained = words[-1:] == [TRAINED]
-        row = cls(score, *words[: len(words) - trained][:1], trained=trained)
+        closings = words[: len(words) - trained] or [ZERO]
+        row = cls(score, closings[0], trained)
         return row if row.name == name and score in SCORES and row.closing in LASTING else None
 
 

@@ -207,7 +207,7 @@ def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:
     return DataLoader(split, sampler=sampler, batch_size=None, collate_fn=_same, pin_memory=pinned)
 
 
-def _same(batch: Batch) -> Batch:
+def _same(batch: Any) -> Any:
     return batch
 
 

@@ -251,7 +251,7 @@ class Unpacked(gzip.GzipFile):
         block, packed = super().read(size), os.fstat(self.fileno()).st_size
         if self.tell() > (most := max(SMALL, LARGEST_RATIO * packed)):
             raise DataError(
-                f"{self.fileobj.name} has {packed:,} bytes and unpacks to more than {most:,}; expected text, "
+                f"{self.name} has {packed:,} bytes and unpacks to more than {most:,}; expected text, "
                 "which grows tenfold at most; if this is right, unpack it (gunzip --keep) and give the plain "
                 "file"
             )

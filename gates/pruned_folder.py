@@ -22,7 +22,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -68,7 +68,7 @@ def save_pruned(model: nn.Module, folder: str | Path) -> Path:
             config = model.config
             try:
                 model.config = saved_config(model)
-                model.save_pretrained(partial)
+                cast(Any, model).save_pretrained(partial)
             finally:
                 model.config = config
         else:

@@ -7,7 +7,6 @@ The module stays the same object at the same path, its class a subclass of what 
 so that its site rule, `isinstance` and hooks go on.
 """
 
-from functools import cache
 from typing import Any
 
 from torch import nn
@@ -25,11 +24,15 @@ class Refitted:
         return blank, (own, forward), vars(self).copy()
 
 
-@cache
+_REFITTED: dict[Any, type[nn.Module]] = {}
+
+
 def refitted(own: type[nn.Module], forward: type[Refitted]) -> type[nn.Module]:
     """The subclass of an attention's own class that has another forward, always the same one."""
-    names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": forward.__doc__}
-    return type(own.__name__, (forward, own), names)
+    if (own, forward) not in _REFITTED:
+        names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": forward.__doc__}
+        _REFITTED[own, forward] = type(own.__name__, (forward, own), names)
+    return _REFITTED[own, forward]
 
 
 def blank(own: type[nn.Module], forward: type[Refitted]) -> nn.Module:

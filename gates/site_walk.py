@@ -158,8 +158,8 @@ class SiteWalk:
         residual stream (B, L, D) to which the outputs are added, where it is known; first axes as the model
         has them. In place of the inputs, where W_V will change, what the heads take in (B, L, H, I).
 
-        All sites before it in the pass must have been left. Unless the model is fixed there are no outputs, as
-        they are about to change."""
+        All sites before it in the pass must have been left. Unless the model is fixed there are no outputs,
+        as they are about to change."""
         self.number, self.loaded = number, {}
         found: dict[str, Any] = {}
 

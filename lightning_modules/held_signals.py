@@ -52,7 +52,7 @@ class HeldSignals(pl.Callback):
         if self.heard is not None:  # heard in the last step of an epoch, whose end may be minutes away
             self.re_raise()
 
-    def restore(self, *_: object) -> None:
+    def restore(self, *_: Any, **__: Any) -> None:
         """Bring the handlers back that were there before."""
         for signum, handler in self.before.items():
             signal.signal(signum, handler)

@@ -150,7 +150,7 @@ def run_stage(
         seconds=state.seconds,
         tokens_per_second=state.tokens / max(state.seconds, 1e-9),
         stopped=module.stopped,
-        settled=module.gating and module.gating.binarised_step,
+        settled=module.gating.binarised_step if module.gating else None,
     )
 
 

@@ -2,6 +2,7 @@
 is."""
 
 import sys
+from typing import Any
 
 import pytorch_lightning as pl
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -34,7 +35,7 @@ class StageBar(pl.Callback):
         )
         self.progress.start()
 
-    def show(self, trainer: pl.Trainer, *_: object) -> None:
+    def show(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         """Bring text and bar up to date, which is seen at the next of a few refreshes a second."""
         if self.progress is None:
             return
@@ -45,7 +46,7 @@ class StageBar(pl.Callback):
             description=f"{self.label}, epoch {trainer.current_epoch + 1} of {trainer.max_epochs}{doing}",
         )
 
-    def close(self, *_: object) -> None:
+    def close(self, *_: Any, **__: Any) -> None:
         if self.progress is not None:
             self.progress.stop()
             self.progress = None

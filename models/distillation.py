@@ -23,7 +23,11 @@ class _ByChunks(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, loss: Callable[[Tensor, Tensor, slice], Tensor]
     ) -> Tensor:
-        total, grad_h, grad_w = 0.0, torch.empty_like(hidden), torch.zeros_like(weight)
+        total, grad_h, grad_w = (
+            torch.zeros((), device=hidden.device),
+            torch.empty_like(hidden),
+            torch.zeros_like(weight),
+        )
         for begin in range(0, len(hidden), CHUNK):
             part = slice(begin, begin + CHUNK)
             with torch.enable_grad():
@@ -33,7 +37,7 @@ class _ByChunks(torch.autograd.Function):
             grad_w += grad
             total = total + one.detach()
         ctx.grads = (grad_h, grad_w)  # not inputs or outputs, so plain attributes
-        return torch.as_tensor(total, device=hidden.device)
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

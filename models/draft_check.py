@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from headgates.data.batch import pad
@@ -36,7 +36,7 @@ def traced(model: Transformer) -> Iterator[dict[str, list[Any]]]:
     "cross"."""
     found: dict[str, list[Any]] = {"encoder": [], "decoder": [], "past": [], "cross": []}
 
-    def watch(module: nn.Module, kind: str, what: Any) -> Any:
+    def watch(module: Any, kind: str, what: Any) -> Any:
         return module.register_forward_pre_hook(lambda _, inputs: found[kind].append(inputs[what]))
 
     x, keys_values = 0, slice(1, 3)  # of the arguments

@@ -7,7 +7,7 @@ T target positions, D model width, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -300,9 +300,9 @@ class Transformer(nn.Module):
 @contextmanager
 def kept_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
     """Meanwhile every attention puts its weights (B, H, L, S) into `weights`, unless that is None."""
-    sites = {} if weights is None else find_sites(model)
+    sites: Mapping[Any, Any] = {} if weights is None else find_sites(model)
     for site, attention in sites.items():
-        attention.keep = partial(weights.__setitem__, site.name)
+        attention.keep = partial(cast(Any, weights).__setitem__, site.name)
     try:
         yield
     finally:

@@ -126,7 +126,7 @@ class Compared:
     def counts_asked(self, epochs: int) -> list[int]:
         """The numbers of heads that methods had as their target, the most first."""
         asked = {group.first.asked for group in self.groups if group.epochs == epochs}
-        return sorted(asked - {None}, reverse=True)  # type: ignore[type-var, arg-type]
+        return sorted((count for count in asked if count is not None), reverse=True)
 
     def ranks(self, epochs: int) -> dict[str, float]:
         """label -> its mean rank over the numbers of heads, 1 the best; equal scores share the mean of their

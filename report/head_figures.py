@@ -148,8 +148,9 @@ def draw_columns(
                 format="{x:.2f}",
             )
         if legend:
-            short = {} if legend[0].get_edgecolor()[3] else {"handlelength": 0, "handletextpad": 0}
-            figure.legend(handles=legend, loc="outside lower center", ncols=4, **short)  # type: ignore[arg-type]
+            edge: Any = legend[0].get_edgecolor()
+            short: dict[str, Any] = {} if edge[3] else {"handlelength": 0, "handletextpad": 0}
+            figure.legend(handles=legend, loc="outside lower center", ncols=4, **short)
 
 
 def draw_map(axes: Axes, drawn: HeadColumn, kind: str, size: tuple[int, int]) -> None:
@@ -224,5 +225,5 @@ def draw_layers(runs: Sequence[GateRun], path: str | Path, *, title: str = "") -
         line = Series(f"layer {site.layer}", look, range(len(runs) + 1), [site.heads, *counts], joined=True)
         series.setdefault(site.kind, []).append(line)
     panels = [Panel(KIND_WORDS[kind], lines) for kind, lines in series.items()] or [Panel("", [])]
-    labels = dict(enumerate([BASE_LABEL, *run_labels(runs)]))
+    labels = {float(i): name for i, name in enumerate([BASE_LABEL, *run_labels(runs)])}
     draw_scatter([panels], path, title=title, xlabel="", ylabel="open heads", fewer=False, ticks=labels)

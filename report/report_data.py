@@ -15,10 +15,12 @@ command that drew the curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch, observe_attention
 from headgates.analysis.results import AnalysisResult, head_map_of
@@ -30,7 +32,7 @@ from headgates.report.page import compact, json_ready
 from headgates.workbench.analysed_model import AnalysedModel
 from headgates.workbench.analyses import importance_of_base
 from headgates.workbench.curve import main_metric
-from headgates.workbench.folder import RunFolder
+from headgates.workbench.folder import VERSION, RunFolder
 from headgates.workbench.related import GateRun
 from headgates.workbench.row import ResultRow
 from headgates.workbench.table import Row, read_table
@@ -75,7 +77,9 @@ def report_data(
 
 def write_cards(analysed: AnalysedModel, data: dict[str, Any]) -> None:
     """Write cards.json to the results folder."""
-    analysed.folder.write_text(f"{analysed.results_folder}/cards.json", compact(data) + "\n")
+    analysed.folder.write_text(
+        f"{analysed.results_folder}/cards.json", compact({"version": VERSION, **data}) + "\n"
+    )
 
 
 # ---------------------------------------------------------------- heads
@@ -278,10 +282,7 @@ def importance_states(analysed: AnalysedModel) -> list[dict[str, Any]]:
                 **point(row["heads_open"], *(row[measured + end] for end in ("", "_low", "_high"))),
                 "heads_total": row["heads_total"],
                 "beam": beam_of(settings),
-                "open": open_by_site(
-                    analysed,
-                    order.map(lambda step, closed=row["heads_closed"]: (step < 0) | (step >= closed)),
-                ),
+                "open": open_by_site(analysed, order.map(partial(stay_open, row["heads_closed"]))),
             }
             for row in rows
             if row["heads_closed"]
@@ -329,3 +330,8 @@ def system_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
             short = replace(row, stage=None, evaluation={}, heads_by_site=None)
             rows.append({"run": folder.path.resolve().name, **short.to_json()})
     return rows
+
+
+def stay_open(closed: int, step: Tensor) -> Tensor:
+    """(H,) bool from the steps at which heads close: those still open when `closed` are."""
+    return (step < 0) | (step >= closed)

@@ -61,8 +61,8 @@ class Translation(Task):
     searches = True
 
     def load_text(self, settings: Mapping[str, Any]) -> Corpus:
-        names = ("data_dir", "src", "tgt")
-        return load_corpus(settings.get("data"), **{name: settings.get(name) for name in names})
+        data, folder, src, tgt = (settings.get(name) for name in ("data", "data_dir", "src", "tgt"))
+        return load_corpus(data, data_dir=folder, src=src, tgt=tgt)
 
     def heads_by_kind(self, config: FitConfig) -> dict[str, int]:
         model = config.model

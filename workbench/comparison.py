@@ -249,9 +249,9 @@ def points(config: CompareConfig, heads: Sequence[int]) -> Iterator[Point]:
             for count in sorted(heads, reverse=True):
                 for method in config.methods:
                     if method in METHODS:
-                        made = epochs and METHODS[method].controlled_by == "heads"
+                        made = bool(epochs) and METHODS[method].controlled_by == "heads"
                     else:
-                        made = epochs or seed == config.seed or SCORES[method.split(":")[0]].seeded
+                        made = bool(epochs) or seed == config.seed or SCORES[method.split(":")[0]].seeded
                     if made:
                         yield Point(method, epochs, seed, heads=count)
             for lam in sorted(config.lambdas) if epochs else []:

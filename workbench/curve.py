@@ -12,7 +12,7 @@ Each step is on disk before the next begins, so an interrupted command continues
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,7 @@ def curve(
             check_base(seed_rows[0], scorer, folder / f"{file}.csv")
             done = seed_rows[-1]["heads_closed"]  # an unfinished step's heads reopen
             places = HeadMap.load(folder / f"{file}-order{of_seed}.json").select(kinds)
-            places = places.map(lambda row, done=done: row.masked_fill(row >= done, -1.0))
+            places = places.map(partial(reopened, done))
         for count in step_counts(scores.heads_total, config.step):
             closed = places.map(lambda row: row >= 0)
             if seed_rows and count <= closed.count():
@@ -328,3 +328,8 @@ def choose_step(rows: Sequence[Row]) -> Row:
         **{name: sum(row[name] for row in group) / len(group) for name in averaged},
         **{f"{tested}_{end}": edge(row[f"{tested}_{end}"] for row in group) for end, edge in edges.items()},
     }
+
+
+def reopened(done: int, row: torch.Tensor) -> torch.Tensor:
+    """The steps (H,) at which heads close; -1 where that is not one of the first `done`."""
+    return row.masked_fill(row >= done, -1.0)

@@ -170,7 +170,7 @@ def train_gates(
     target: how many stay open, for methods that have a number. name, prefix: of the stage, and of its files
     in the folder."""
     config, model = run.config, predictor.model
-    before = copy.copy(predictor)
+    before: Any = copy.copy(predictor)
     before.model = copy.deepcopy(model)
     start = replace(run.text.source(run.base), predictor=before)
     start.corpus = run.text.corpus  # read already

@@ -102,8 +102,8 @@ def site_statistics(
                     )
                 gradients = [probe for _, probe in seen.values()]  # 0 where there is no loss
                 if loss is not None:
-                    gradients = torch.autograd.grad(
-                        value, gradients, allow_unused=True, materialize_grads=True
+                    gradients = list(
+                        torch.autograd.grad(value, gradients, allow_unused=True, materialize_grads=True)
                     )
                 for (site, (z, _)), g in zip(seen.items(), gradients, strict=True):
                     real = queries(model, site, batch)  # (B, L)

@@ -113,5 +113,5 @@ def refit(output: Output, unpruned: Unpruned, statistics: SiteStatistics, closed
         if bias is not None:  # the means of both outputs are the same
             bias = bias.double().cpu() + (statistics.weight - W) @ statistics.mean
     output.weight.copy_(W)
-    if bias is not None:
+    if bias is not None and output.bias is not None:
         output.bias.copy_(bias)

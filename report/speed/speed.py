@@ -130,7 +130,7 @@ def prepare(
     for name in ("unpruned", "masked", "removed"):
         opened = open_source(run.path, name, device="cpu")
         translators[name] = timed(opened)
-        spec = {"run": str(run.path.resolve()), "system": name, "threads": threads}
+        spec: dict[str, Any] = {"run": str(run.path.resolve()), "system": name, "threads": threads}
         size = (run / run.systems()[name]["weights"]).stat().st_size
         weights = [p.numel() for key, p in opened.model.named_parameters() if not key.startswith(f"{BANK}.")]
         systems.append(System(name, f"{name}, PyTorch", spec, opened.model, sum(weights), size))
@@ -154,7 +154,12 @@ def prepare(
         for each, out in zip(both, folders, strict=True):
             files = [path for path in out.rglob("*") if path.is_file() and path.name != "export.json"]
             size = sum(path.stat().st_size for path in files if not path.match("vocab*"))
-            spec = {"exported": str(out.resolve()), "format": format, "options": options, "threads": threads}
+            spec = {
+                "exported": str(out.resolve()),
+                "format": format,
+                "options": options,
+                "threads": threads,
+            }
             name, words = f"{each.name}-{suffix}", f"{each.name}, {label}"
             systems.append(System(name, words, spec, each.model, each.parameters, size))
     return systems, left_out

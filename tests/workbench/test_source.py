@@ -190,5 +190,5 @@ def test_a_run_has_its_own_text(run):
 
 def test_a_task_that_this_version_lacks_is_refused(run):
     run.write_text("config.yaml", yaml.safe_dump({**run.config(), "task": "chess"}))
-    with pytest.raises(ValueError, match="unknown task 'chess'; this version has translation"):
+    with pytest.raises(ValueError, match="task: expected one of translation, classify, got 'chess'"):
         open_source(run.path)
