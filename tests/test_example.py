@@ -160,7 +160,12 @@ def test_commands_look_at_the_copy_of_the_base_and_what_they_can_make_again_is_l
     kept = [f"{base}/curves/{name}" for name in ("some.csv", "some.json")]
     made_again = [
         f"{base}/{name}"
-        for name in ("curves/some.png", "report.html", "analysis/base/cards.json", "ablation/one-outputs.json")
+        for name in (
+            "curves/some.png",
+            "report.html",
+            "analysis/base/cards.json",
+            "ablation/one-outputs.json",
+        )
     ]
     looks = []
 
