@@ -137,14 +137,14 @@ class TopHeadsOptions:
     spread: float = setting(0.1, "largest score at the start", above=0)
 
 
-METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, controlled_by="heads", words="the largest scores")
+METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, controlled_by="heads", label="the largest scores")
 """,
             None,
         )
     ],
     "configs/scores.py": [
         (
-            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", "value-norm", '
+            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", '
             "8)\n",
             None,
         )

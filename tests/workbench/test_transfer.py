@@ -67,10 +67,10 @@ def test_the_same_head_matters_on_both_test_sets_of_a_planted_model(make_dense):
 
 
 def test_rows_hold_both_tables_and_the_other_test_set_has_a_table_of_its_own(make_dense):
-    dense, kinds, name = make_dense(), ["cross", "enc-self"], "ablation/transfer-other-enc-self-cross"
+    dense, kinds, name = make_dense(), ["cross", "enc-self"], "ablation/transfer-other-enc-self+cross"
     found = transfer(dense, name="other", text=dense.valid, kinds=kinds, resamples=R, **QUIET)
     here = ablate_one(dense, kinds=kinds, resamples=R, **QUIET)
-    there = read_table(dense.folder, "ablation/one-on-other-enc-self-cross.csv")
+    there = read_table(dense.folder, "ablation/one-on-other-enc-self+cross.csv")
     dense.test = dense.valid
     assert there == ablate_one(dense, kinds=kinds, resamples=R, fresh=True, **QUIET)
     for row, ours, theirs in zip(found.rows, here, there, strict=True):
