@@ -144,8 +144,7 @@ METHODS["top"] = GateMethod("top", gate="top", options=TopHeadsOptions, controll
     ],
     "configs/scores.py": [
         (
-            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm", '
-            "8)\n",
+            'SCORES["value-norm"] = Score("headgates.analysis.scores.value_norm:value_norm")\n',
             None,
         )
     ],
