@@ -23,7 +23,7 @@ from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
 
-NO_TRAINER = SimpleNamespace(is_last_batch=False, loggers=[])  # what a step asks of it
+NO_TRAINER = SimpleNamespace(is_last_batch=False, loggers=[], world_size=1)  # what a step asks of it
 
 
 class Alone(StageModule):
@@ -39,9 +39,6 @@ class Alone(StageModule):
     @property  # type: ignore[misc]
     def trainer(self) -> Any:
         return NO_TRAINER
-
-    def scale(self) -> float:
-        return 1.0
 
     def optimizers(self, *_: Any, **__: Any) -> Any:
         return self.optimizer
