@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headgates.configs.fields import check_ranges
 from headgates.configs.schema import ModelConfig
@@ -18,6 +18,7 @@ from headgates.data.special_tokens import SpecialTokens
 from headgates.gates import HeadMap, heads_left, set_heads_left
 from headgates.models.transformer import Transformer
 
+LARGEST_SINUSOIDS = 2**28  # numbers, 1 GiB: their table is computed and in no file, so nothing else bounds it
 COPY_AGAIN = "copy it again, or repeat the run with --fresh"
 
 
@@ -96,6 +97,8 @@ def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
     try:
         config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
         check_ranges(config, "model.")
+        if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
+            raise ValueError(f"{config.max_positions} positions of width {config.d_model} fill the memory")
         sizes = description["source_vocab"], description["target_vocab"]
         with torch.device(device):
             model = Transformer(
@@ -110,6 +113,17 @@ def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
         ) from error
 
 
+def check_sizes(description: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Raise ValueError where the description says what the bytes of the weights cannot hold: more layers than
+    tensors, whose modules alone would fill the memory, or one number that stands for many."""
+    layers = sum(int(description["model"][f"{side}_layers"]) for side in ("encoder", "decoder"))
+    if layers > len(weights):
+        raise ValueError(f"{layers} layers, and {len(weights)} tensors for all of them")
+    for name, tensor in weights.items():
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"{name} says shape {tuple(tensor.shape)}, and has fewer numbers")
+
+
 def save_model(path: str | Path, model: Transformer, **extra: Any) -> None:
     """Save the weights and architecture of a model without gates (detach them first)."""
     save_file(path, {"architecture": architecture(model), "model": model.state_dict(), **extra})
@@ -122,6 +136,7 @@ def load_model(path: str | Path) -> Transformer:
     if not isinstance(description, dict) or not isinstance(weights, dict):
         raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model', each a dict")
     try:
+        check_sizes(description, weights)
         # first without memory: a foreign description may say any size
         build(description, "meta").load_state_dict(dict(weights), assign=True)
         model = build(description)

@@ -105,6 +105,8 @@ def test_weights_that_do_not_fit_the_architecture_are_one_line(make_model, tmp_p
 @pytest.mark.parametrize(
     "change",
     [
+        {"encoder_layers": 10**7},
+        {"max_positions": 10**12},
         {"d_model": 10**9},
         {"heads": 0},
         {"dropout": "much"},
@@ -120,6 +122,16 @@ def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tm
     ) as error:
         load_model(tmp_path / "best.pt")
     one_line(error)
+
+
+def test_one_number_that_stands_for_a_vocabulary_is_refused(model, tmp_path):
+    weights = dict(model.state_dict())
+    for name in ("source_embedding.weight", "target_embedding.weight", "output.weight"):
+        weights[name] = torch.zeros(1).expand(10**9, model.config.d_model)
+    sizes = {"source_vocab": 10**9, "target_vocab": 10**9}
+    save_file(tmp_path / "best.pt", {"architecture": architecture(model) | sizes, "model": weights})
+    with pytest.raises(ValueError, match="has fewer numbers"):
+        load_model(tmp_path / "best.pt")
 
 
 @pytest.mark.parametrize(
