@@ -339,11 +339,11 @@ class FitConfig:
         self._check_dynamics()
 
     def _check_gate(self) -> None:
-        told = self.gate in METHODS and METHODS[self.gate].controlled_by == "heads"
+        by_heads = self.gate in METHODS and METHODS[self.gate].controlled_by == "heads"
         if self.is_curve:
             self._check_curve()
-        elif told and self.heads is None:
-            raise ValueError(f"--gate {self.gate} is told how many heads stay open: give --heads N")
+        elif by_heads and self.heads is None:
+            raise ValueError(f"--gate {self.gate} keeps a given number of heads open: give --heads N")
         if self.gate == "scores":
             self._check_score_rows()
         elif self.gate == "none":
@@ -352,10 +352,10 @@ class FitConfig:
                     "--gate none makes a base, which closes no heads; leave --heads out, or take --gate "
                     "scores"
                 )
-        elif self.heads is not None and not told:
+        elif self.heads is not None and not by_heads:
             methods = [name for name, method in METHODS.items() if method.controlled_by == "heads"]
             raise ValueError(
-                f"--heads: --gate {self.gate} is not told how many heads stay open; take --gate "
+                f"--heads: --gate {self.gate} has no target number of heads; take --gate "
                 f"{', '.join(methods[:-1])} or {methods[-1]}"
             )
         if self.task != "translation" and (scratch := [row for row in self.systems if "-scratch" in row]):

@@ -81,7 +81,9 @@ def test_heads_without_gates_are_for_the_rows_of_scores():
     "gate", [name for name, method in METHODS.items() if method.controlled_by == "heads"]
 )
 def test_a_method_that_is_told_a_number_asks_for_one_and_takes_0(gate):
-    with pytest.raises(ConfigError, match=f"--gate {gate} is told how many heads stay open: give --heads N"):
+    with pytest.raises(
+        ConfigError, match=f"--gate {gate} keeps a given number of heads open: give --heads N"
+    ):
         read(FitConfig, ["--gate", gate])
     assert read(FitConfig, ["--gate", gate, "--heads", "0"]).target_heads == 0
 
