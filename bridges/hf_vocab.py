@@ -206,17 +206,17 @@ def vocabulary(folder: Path, model: Any, sizes: list[int], options: ForeignOptio
     )
     first = model.generation_config.forced_bos_token_id
     forced = [] if first is None else [first]
-    told = []  # the language to write, in a source of Marian's
+    prefix = []  # the language to write, in a source of Marian's
     if language:
         code = languages(tokenizer)[language["target"]]
         if name == "MarianTokenizer":
-            told = [code]
+            prefix = [code]
         else:
             tokenizer.src_lang, tokenizer.tgt_lang = language["source"], language["target"]
             # mBART-25 reads the language first, as what the decoder starts with
             start, forced = (code, []) if name == "MBartTokenizer" else (start, [code])
     before, after = template(tokenizer, "source")
-    before = told + before
+    before = prefix + before
     if not after:
         raise ValueError(
             f"the tokenizer in {folder} puts no token after a line; the model's sources need an end"
