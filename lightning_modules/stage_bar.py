@@ -46,12 +46,19 @@ class StageBar(pl.Callback):
             description=f"{self.label}, epoch {trainer.current_epoch + 1} of {trainer.max_epochs}{doing}",
         )
 
+    def show_at_once(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+        """The same, and seen, however short an epoch is."""
+        self.show(trainer)
+        if self.progress is not None:
+            self.progress.refresh()
+
     def close(self, *_: Any, **__: Any) -> None:
         if self.progress is not None:
             self.progress.stop()
             self.progress = None
 
-    on_train_epoch_start = on_train_batch_end = on_validation_start = show
+    on_train_batch_end = show
+    on_train_epoch_start = on_validation_start = show_at_once
     on_train_end = on_exception = close
 
 

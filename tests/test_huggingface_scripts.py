@@ -66,7 +66,7 @@ def test_methods_are_compared_on_a_folder_whose_base_is_evaluated_once(
 ):
     monkeypatch.chdir(tmp_path)
     source, words = f"hf:{hf_folder('marian')}", ("--data", text, "--src", "en", "--tgt", "de")
-    (tmp_path / "few.yaml").write_text("finetune: {bleu_sentences: 0}\n")
+    (tmp_path / "few.yaml").write_text("train: {bleu_sentences: 0}\n")
     few = (
         "--methods",
         "importance,random",

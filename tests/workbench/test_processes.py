@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from headgates.workbench import processes
-from headgates.workbench.processes import check_machine, hush, join, launched
+from headgates.workbench.processes import check_machine, join, launched, silence_others
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def nobody_else(monkeypatch):
         "SLURM_JOB_NAME",
     ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(processes, "_hushed", [])
+    monkeypatch.setattr(processes, "_silenced", [])
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
 
@@ -82,7 +82,7 @@ def test_no_process_waits_for_nodes_that_nobody_starts(monkeypatch):
 
 def test_a_process_beside_the_first_is_silent_until_it_has_joined(monkeypatch, capsys):
     started_by_torchrun(monkeypatch, rank=4)
-    hush()
+    silence_others()
     print("said twice")
     print("said twice", file=sys.stderr)
     assert capsys.readouterr() == ("", "")
