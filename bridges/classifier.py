@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from headgates.bridges.encoder_vocab import EncoderVocab, LabelVocab
 from headgates.bridges.hf_vocab import hub_folder, library, quiet
-from headgates.configs.fields import one_line
 from headgates.data.batch import pad
 from headgates.data.file_digest import file_digest
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import reworded
 from headgates.gates import HeadMap, find_sites, heads_left, remove
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.models.checkpoint import as_json, load_file, save_file
+from headgates.models.checkpoint import COPY_AGAIN, as_json, load_file, save_file
 from headgates.models.line_translator import length_batches
 
 CLASS = "ForSequenceClassification"  # how the names of transformers' classes end
@@ -171,21 +171,17 @@ def new_classifier(folder: Path, labels: int, specials: SpecialTokens) -> Classi
     """The encoder of a folder with an untrained head for so many labels, drawn from torch's generator.
 
     Raises ValueError where transformers cannot read it, or gates/ knows no attention in it."""
-    with quiet():
-        try:
-            net = library("transformers").AutoModelForSequenceClassification.from_pretrained(
-                str(folder),
-                num_labels=labels,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,
-                dtype=torch.float32,
-            )
-        except Exception as error:  # broken files send the library anywhere
-            raise ValueError(
-                f"--encoder {folder}: transformers cannot make a classifier of it ({one_line(error)})"
-            ) from error
+    what = f"--encoder {folder}: transformers cannot make a classifier of it"
+    with quiet(), reworded(what, "copy its folder again"):
+        net = library("transformers").AutoModelForSequenceClassification.from_pretrained(
+            str(folder),
+            num_labels=labels,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,
+        )
     model = Classifier(net, specials)
     if other := [site.name for site in find_sites(model) if site.kind != "enc-self"]:
         raise ValueError(f"--encoder {folder}: expected a model of an encoder alone, got one with {other[0]}")
@@ -217,17 +213,12 @@ def build(description: Mapping[str, Any]) -> Classifier:
     if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
         raise ValueError(f"expected a class of transformers whose name ends in {CLASS}, got {name!r}")
     known: Any = cls  # transformers may not be typed
-    try:
+    with reworded("cannot read the architecture of this checkpoint", "it was written by another version"):
         config = {name: value for name, value in description["config"].items() if name not in FOREIGN}
         model = Classifier(
             known(known.config_class.from_dict(config)), SpecialTokens(**description["specials"])
         )
-        remaining = HeadMap.from_json(description["heads_left"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"cannot read the architecture of this checkpoint ({error}); it was written by another version"
-        ) from error
-    remove(model, remaining.map(lambda row: ~row.bool()))
+        remove(model, HeadMap.from_json(description["heads_left"]).map(lambda row: ~row.bool()))
     return model
 
 
@@ -243,8 +234,6 @@ def load_classifier(path: str | Path) -> Classifier:
     if "classifier" not in content or "model" not in content:
         raise ValueError(f"{path} holds {sorted(content)}; expected 'classifier' and 'model'")
     model = build(content["classifier"])
-    try:
+    with reworded(f"the weights in {path} do not fit its architecture", COPY_AGAIN):
         model.load_state_dict(content["model"])
-    except RuntimeError as error:
-        raise ValueError(f"the weights in {path} do not fit its architecture: {one_line(error)}") from error
     return model.eval()

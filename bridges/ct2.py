@@ -39,10 +39,11 @@ from torch import Tensor, nn
 
 from headgates.bridges.foreign import STACKS, position_table, table_length
 from headgates.bridges.formats import sized_vocabs
+from headgates.data.text import reworded
 from headgates.data.vocab import Vocabulary
 from headgates.gates import find_sites
 from headgates.models.attention import MultiHeadAttention
-from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.line_translator import LineTranslator
 from headgates.models.search import Hypothesis
 from headgates.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from headgates.models.translator import Translator
@@ -211,44 +212,28 @@ class CTranslate2Model(LineTranslator):
         self.target_ids = {name: i for i, name in enumerate(self.target_names)}
         source_end = self.source_names[shape.source_specials.end]  # CTranslate2 adds the target's
         self.source_suffix = [] if source_end == self.target_names[self.end] else [source_end]
-        try:
+        with reworded(f"{folder} is not a whole CTranslate2 model", "export the run again"):
             self.translator = ctranslate2.Translator(
                 str(folder),
                 device="cpu",
                 compute_type=compute_type,
                 intra_threads=torch.get_num_threads(),
             )
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(
-                f"{folder} is not a whole CTranslate2 model ({error}); export the run again"
-            ) from error
 
-    def translate_n_best(
-        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
-    ) -> list[list[Translation]]:
-        """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the
-        model."""
-        beam, penalty = self.search_options(beam, length_penalty)
+    def search_batch(
+        self, sources: list[list[int]], beam: int, length_penalty: float
+    ) -> list[list[Hypothesis]]:
         k = min(beam, len(self.target_names) - 1)
-        ids = self.source_vocab.encode(list(lines))
-        self.check_lengths(ids, "source")
-        sources = self.source_pieces(ids)
-        lengths = [len(row) for row in ids]
-        limits = self.length_limits(lengths)
-        results: list[list[Hypothesis]] = [[] for _ in ids]
-        for chosen in self.search_batches(lengths, k):
-            found = self.run([sources[i] for i in chosen], k, penalty, max(limits[i] for i in chosen))
-            for i, n_best in zip(chosen, found, strict=True):
-                results[i] = [one for one, _ in n_best]
-                too_long = any(not ended or len(one.ids) >= limits[i] for one, ended in n_best)
-                if too_long or self.ruled_out(n_best):
-                    results[i] = self.search_again(ids[i], k, penalty, limits[i], too_long)
-        texts = iter(self.target_vocab.decode([one.ids for best in results for one in best]))
-        return [
-            [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
-            or [Translation("", 0.0, 0.0, 0)]
-            for best in results
-        ]
+        limits = self.length_limits(list(map(len, sources)))
+        found = self.run(self.source_pieces(sources), k, length_penalty, max(limits))
+        results = []
+        for ids, n_best, limit in zip(sources, found, limits, strict=True):
+            too_long = any(not ended or len(one.ids) >= limit for one, ended in n_best)
+            if too_long or self.ruled_out(n_best):
+                results.append(self.search_again(ids, k, length_penalty, limit, too_long))
+            else:
+                results.append([one for one, _ in n_best])
+        return results
 
     def run(
         self,
@@ -330,30 +315,13 @@ class CTranslate2Model(LineTranslator):
         ]
         return sorted(ended, key=lambda one: -one.score)[:k]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """As in `LineTranslator`; raises ValueError also at a line that is longer than the positions of the
-        model."""
-        source_ids, target_ids = self.encode_pairs(sources, targets)
-        self.check_lengths(source_ids, "source")
-        self.check_lengths(target_ids, "target")
-        return self.log_probs(source_ids, target_ids)
-
-    def log_probs(
-        self, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]
-    ) -> list[list[float]]:
-        """Return the log probabilities of every target's ids and its end; those of forced pieces are left
-        out."""
-        results: list[list[float]] = [[] for _ in source_ids]
-        lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
-        for chosen in self.search_batches(lengths, 1):
-            found = self.translator.score_batch(
-                self.source_pieces([source_ids[row] for row in chosen]),
-                [[self.target_names[i] for i in target_ids[row]] for row in chosen],
-                max_input_length=0,
-            )
-            for row, scored in zip(chosen, found, strict=True):
-                results[row] = list(scored.log_probs)[len(self.forced) :]
-        return results
+    def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+        found = self.translator.score_batch(
+            self.source_pieces(sources),
+            [[self.target_names[i] for i in ids] for ids in targets],
+            max_input_length=0,
+        )
+        return [list(scored.log_probs) for scored in found]
 
     @property
     def max_positions(self) -> int:
@@ -365,15 +333,6 @@ class CTranslate2Model(LineTranslator):
         within the positions."""
         limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
         return limits.clamp(len(self.forced) + 1, self.positions).tolist()
-
-    def check_lengths(self, ids: Sequence[Sequence[int]], side: str) -> None:
-        for line, row in enumerate(ids, start=1):
-            if len(row) >= self.positions:
-                raise ValueError(
-                    f"line {line}: a {side} of {len(row) + 1} tokens is longer than the {self.positions} "
-                    "positions that were exported; "
-                    "split it, or train with a larger model.max_positions"
-                )
 
     def ruled_out(self, n_best: Sequence[tuple[Hypothesis, bool]]) -> bool:
         """Whether a hypothesis holds padding or beginning, which CTranslate2 does not rule out unless asked

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from headgates.bridges.hf_vocab import library
-from headgates.configs.fields import one_line
 from headgates.data.atomic_file import atomic_file
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError, reworded
 from headgates.data.vocab import ABOUT
 
 KIND = "encoder"
@@ -29,15 +28,11 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
     Raises DataError where the folder has no tokenizer, or one that lacks a special token."""
     if not any(list(encoder.glob(name)) for name in FILES):  # the library would make an empty tokenizer
         raise DataError(f"{encoder} has no tokenizer; expected {', '.join(FILES)}")
-    try:
+    with reworded(f"{encoder} has no tokenizer that can be read", "copy its folder again"):
         tokenizer = library("transformers").AutoTokenizer.from_pretrained(
             str(encoder), local_files_only=True, trust_remote_code=False
         )
         content = tokenizer.backend_tokenizer.to_str()
-    except Exception as error:  # missing and broken files send the library anywhere
-        raise DataError(
-            f"{encoder} has no tokenizer that can be read ({one_line(error)}); copy its folder again"
-        ) from error
     ids = {
         "padding": tokenizer.pad_token_id,
         "beginning": tokenizer.cls_token_id,
@@ -63,18 +58,11 @@ def load(
     path = folder / TOKENIZER
     if not path.is_file():
         raise DataError(f"{path} is missing, the tokenizer of the run; bring it back, or repeat with --fresh")
-    try:
+    with reworded(f"{path} or {ABOUT} beside it is broken", "repeat with --fresh"):
         tokenizer = library("tokenizers").Tokenizer.from_file(str(path))
         specials = source or SpecialTokens(**about["specials"])
-        return EncoderVocab(tokenizer, path, specials, int(about["max_positions"])), LabelVocab(
-            about["labels"], folder / ABOUT
-        )
-    except DataError:
-        raise
-    except Exception as error:  # tokenizers raises Exception itself
-        raise DataError(
-            f"{path} or {ABOUT} beside it is broken ({one_line(error)}); repeat with --fresh"
-        ) from error
+        sentences = EncoderVocab(tokenizer, path, specials, int(about["max_positions"]))
+        return sentences, LabelVocab(about["labels"], folder / ABOUT)
 
 
 class EncoderVocab:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.fields import shortened
-from headgates.data.parallel import DataError, decode_line
+from headgates.data.parallel import decode_line, opened
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError, reworded
 from headgates.data.vocab import ABOUT, Vocab, Vocabulary
 
 SPECIALS = SpecialTokens(padding=1, beginning=2, end=2, unknown=3)
@@ -68,12 +69,9 @@ class Dictionary:
 def file_lines(path: Path) -> list[str]:
     """The lines of a file of UTF-8, which end at line feeds and nowhere else: pieces may be other line
     separators. Raises DataError."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
-    return [decode_line(line, number, str(path)) for number, line in enumerate(lines, start=1)]
+    with opened(path) as file:
+        raw = [line.removesuffix(b"\n") for line in file]
+    return [decode_line(line, number, str(path)) for number, line in enumerate(raw, start=1)]
 
 
 def join(pieces: Sequence[str]) -> str:
@@ -84,13 +82,9 @@ def join(pieces: Sequence[str]) -> str:
 def bpe(path: Path) -> Cut:
     """The cutting of a file of BPE codes, subword-nmt's or fastBPE's. Raises DataError where the package is
     missing or the file broken."""
-    try:
+    what = f"{path} holds BPE codes, which the package subword-nmt applies"
+    with reworded(what, "python -m pip install '.[fairseq]'", ImportError):
         from subword_nmt.apply_bpe import BPE
-    except ImportError as error:
-        raise DataError(
-            f"{path} holds BPE codes, which the package subword-nmt applies; it is not installed: "
-            "python -m pip install '.[fairseq]'"
-        ) from error
     lines = [line.strip("\r ") for line in file_lines(path)]
     version = [lines.pop(0)] if lines and lines[0].startswith("#version:") else []
     pairs = [line.split(" ") for line in lines if line]
@@ -100,10 +94,8 @@ def bpe(path: Path) -> Cut:
     if wrong is not None:
         raise DataError(f"{path} is no file of BPE codes: expected two pieces a line, got {shortened(wrong)}")
     codes = io.StringIO("\n".join([*version, *map(" ".join, pairs)]))
-    try:
+    with reworded(f"{path} is no file of BPE codes", f"{version} is no version of theirs"):
         cutter = BPE(codes, separator=MARK)
-    except ValueError as error:
-        raise DataError(f"{path} is no file of BPE codes: {version} is no version of theirs") from error
     return lambda word: cutter.segment_tokens([word])
 
 
@@ -170,21 +162,19 @@ class FairseqPieces(DictionaryVocab):
     def __init__(self, dictionary: Dictionary, path: Path, model: Path):
         super().__init__(dictionary, path)
         self.sentencepiece = Vocab.load(model, SpecialTokens())
-        processor = self.sentencepiece.processor
-        self.ids = [dictionary.index(processor.id_to_piece(i)) for i in range(processor.get_piece_size())]
-        # its unknown piece for what it does not have
-        self.back = list(map(processor.piece_to_id, dictionary.symbols))
-        if not set(self.ids) - {SPECIALS.unknown}:
+        own = self.sentencepiece.pieces(range(len(self.sentencepiece)))
+        if not set(own).intersection(dictionary.symbols[len(SYMBOLS) :]):
             raise DataError(
                 f"{dictionary.path} has none of the pieces of {model}; take the dictionary of the text "
                 "that it cut"
             )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return [[self.ids[i] for i in ids] for ids in self.sentencepiece.encode(lines)]
+        cut = self.sentencepiece.processor.encode(list(lines), out_type=str)
+        return [list(map(self.dictionary.index, pieces)) for pieces in cut]
 
     def decode(self, ids_list: Sequence[Sequence[int]]) -> list[str]:
-        return self.sentencepiece.decode([[self.back[i] for i in self.text(ids)] for ids in ids_list])
+        return self.sentencepiece.processor.decode([self.pieces(self.text(ids)) for ids in ids_list])
 
     def characters(self, text: str) -> list[list[int]]:
         return self.sentencepiece.characters(text)

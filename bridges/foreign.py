@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from headgates.configs.fields import one_line
 from headgates.configs.schema import ModelConfig
+from headgates.data.text import reworded
 from headgates.models.positions import sinusoids
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -94,11 +94,7 @@ def position_table(model: Transformer, side: str) -> Tensor:
 def filled(model: Transformer, state: Mapping[str, Tensor], origin: Path) -> Transformer:
     """The model with these weights, in evaluation mode. Raises ValueError, naming the file that they are
     from, where they do not fit."""
-    try:
+    what = f"{origin} does not hold the weights of our Transformer with its settings"
+    with reworded(what, "is it whole?", RuntimeError):
         model.load_state_dict(state)
-    except RuntimeError as error:
-        raise ValueError(
-            f"{origin} does not hold the weights of our Transformer with its settings: {one_line(error)}; is "
-            "it whole?"
-        ) from error
     return model.eval()

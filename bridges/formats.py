@@ -29,6 +29,7 @@ from headgates.configs.json_file import load_json
 from headgates.configs.schema import read_search
 from headgates.data.atomic_folder import atomic_folder
 from headgates.data.file_digest import check_digests, file_digest
+from headgates.data.text import reworded
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.data.vocab import Vocabulary, load_vocabs
 from headgates.gates import GateBank, detach, remove
@@ -139,12 +140,8 @@ def export(
     require_packages(chosen.packages)
     check_target_folder(folder, fresh)
     with ExitStack() as stack:
-        try:
+        with reworded(f"cannot write in {folder.parent}", "--out takes another folder", OSError):
             draft = stack.enter_context(atomic_folder(folder))
-        except OSError as error:
-            raise ValueError(
-                f"cannot write in {folder.parent} ({error.strerror}); --out takes another folder"
-            ) from error
         ungated = without_gates(translator)
         about: dict[str, Any] = {
             "format": format,
@@ -239,7 +236,8 @@ def check_sizes(description: dict[str, Any], folder: Path) -> None:
     """Raises ValueError where the architecture in export.json has more layers or pieces than the bytes beside
     it can be weights of."""
     there = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    try:
+    what = f"the architecture in {folder / ABOUT} is not that of the files beside it"
+    with reworded(what, CURE, KeyError, TypeError, ValueError):
         model = description["model"]
         layers = model["encoder_layers"] + model["decoder_layers"]
         pieces = max(description["source_vocab"], description["target_vocab"])
@@ -248,10 +246,6 @@ def check_sizes(description: dict[str, Any], folder: Path) -> None:
             raise ValueError(
                 f"{layers} layers, {pieces} pieces and a width of {model['d_model']} in {there:,} bytes"
             )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"the architecture in {folder / ABOUT} is not that of the files beside it ({error}); {CURE}"
-        ) from error
 
 
 def sized_vocabs(folder: Path, shape: Transformer) -> tuple[Vocabulary, Vocabulary]:

@@ -43,11 +43,12 @@ from headgates.bridges.hf_vocab import (
     vocabulary,
 )
 from headgates.bridges.hf_vocab import load as load_vocabs
-from headgates.configs.fields import one_line, shortened
+from headgates.configs.fields import shortened
 from headgates.configs.json_file import load_json
 from headgates.configs.schema import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import reworded
 from headgates.data.vocab import Vocab
 from headgates.gates import find_sites, heads_left, load_pruned, set_heads_left
 from headgates.models.attention import MultiHeadAttention
@@ -248,17 +249,12 @@ def read_model(folder: Path, family: Family, config: Mapping[str, Any]) -> Any:
             f"{folder} has an adapter; merge it into the model (peft: merge_and_unload) and save that"
         )
     plain: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
-    try:
-        with quiet():
-            if "headgates" in config:
-                return load_pruned(folder, **plain)
-            model, info = getattr(transformers, family.model).from_pretrained(
-                str(folder), **plain, local_files_only=True, output_loading_info=True
-            )
-    except Exception as error:  # broken files send the library anywhere
-        raise ValueError(
-            f"the weights and settings in {folder} do not make a {family.model} ({one_line(error)}); {CURE}"
-        ) from error
+    with reworded(f"the weights and settings in {folder} do not make a {family.model}", CURE), quiet():
+        if "headgates" in config:
+            return load_pruned(folder, **plain)
+        model, info = getattr(transformers, family.model).from_pretrained(
+            str(folder), **plain, local_files_only=True, output_loading_info=True
+        )
     wrong = "; ".join(
         f"{kind}: {shortened(', '.join(sorted(map(str, names))))}"
         for kind in ("missing", "unexpected", "mismatched")

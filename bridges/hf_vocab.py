@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.fields import one_line, shortened
+from headgates.configs.fields import shortened
 from headgates.configs.source import ForeignOptions
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError, reworded
 from headgates.data.vocab import ABOUT, spelt
 
 KIND = "huggingface"
@@ -45,15 +45,9 @@ TOKENIZERS = (
 def library(name: str = "transformers") -> Any:
     """A package of the extra `hf`. Raises DataError, naming the extra, where it or what it needs is
     missing."""
-    try:
-        with quiet():
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise DataError(
-            "models of Hugging Face need transformers, tokenizers, safetensors, sentencepiece and "
-            "sacremoses "
-            f"({' '.join(str(error).split())}): python -m pip install '.[hf]' in this checkout"
-        ) from error
+    what = "models of Hugging Face need transformers, tokenizers, safetensors, sentencepiece and sacremoses"
+    with reworded(what, "python -m pip install '.[hf]' in this checkout", ImportError), quiet():
+        return importlib.import_module(name)
 
 
 @contextmanager
@@ -77,14 +71,9 @@ def hub_folder(name: str, patterns: Sequence[str]) -> Path:
     """The folder in which the Hub's client keeps the files of a model. Raises ValueError where there are
     none."""
     hub = library("huggingface_hub")
-    try:
-        with quiet():
-            return Path(hub.snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # of the network, the hub or the name
-        raise ValueError(
-            f"{name} is neither a folder here nor a model that the Hugging Face Hub gives "
-            f"({one_line(error)}); is the name right, as in Helsinki-NLP/opus-mt-en-de?"
-        ) from error
+    what = f"{name} is neither a folder here nor a model that the Hugging Face Hub gives"
+    with reworded(what, "is the name right, as in Helsinki-NLP/opus-mt-en-de?"), quiet():
+        return Path(hub.snapshot_download(name, allow_patterns=patterns))
 
 
 def load(
@@ -128,13 +117,8 @@ def read_tokenizer(folder: Path, name: str | None = None) -> Any:
             f"expected a tokenizer of one of these classes: {', '.join(TOKENIZERS)}; got {shortened(name)}"
         )
     reader = getattr(transformers, name or "AutoTokenizer")
-    try:
-        with quiet():
-            tokenizer = reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # broken files send the library anywhere
-        raise DataError(
-            f"the tokenizer's files cannot be read ({one_line(error)}); copy the model's folder again"
-        ) from error
+    with reworded("the tokenizer's files cannot be read", "copy the model's folder again"), quiet():
+        tokenizer = reader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     found = kind(tokenizer)
     return tokenizer if found in TOKENIZERS else read_tokenizer(folder, found)
 

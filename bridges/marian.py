@@ -33,9 +33,9 @@ import yaml
 
 from headgates.bridges.foreign import STACKS, Converted, ForeignModel, filled
 from headgates.bridges.marian_vocab import MarianVocab, read_sides
-from headgates.configs.fields import one_line
 from headgates.configs.schema import ModelConfig, read_search
 from headgates.configs.source import ForeignOptions
+from headgates.data.text import reworded
 from headgates.data.vocab import load_vocabs
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
@@ -105,43 +105,41 @@ CAN_BE: dict[str, tuple[Any, ...]] = {
     "norm_eps": (1e-6,),
 }
 
-ALWAYS: dict[str, Any] = {  # settings without which some version of Marian does not begin
-    "type": "transformer",
-    "version": "v1.9.56",
-    "input-types": [],
-    "skip": False,
-    "layer-normalization": False,
-    "right-left": False,
-    "ulr": False,
-    "lemma-dim-emb": 0,
-    "output-omit-bias": False,
-    "tied-embeddings-src": False,
-    "enc-cell": "gru",
-    "enc-cell-depth": 1,
-    "enc-type": "bidirectional",
-    "dec-cell-base-depth": 2,
-    "dec-cell-high-depth": 1,
-    "dim-rnn": 1024,
-    "transformer-ffn-depth": 2,
-    "transformer-pool": False,
-    "transformer-no-projection": False,
-    "transformer-guided-alignment-layer": "last",
-    "transformer-tied-layers": [],
-    "transformer-train-position-embeddings": False,
-    "transformer-aan-activation": "swish",
-    "transformer-aan-depth": 2,
-    "transformer-aan-nogate": False,
-    "transformer-dim-aan": 2048,
-}
+# settings without which some version of Marian does not begin
+ALWAYS: dict[str, Any] = yaml.safe_load("""
+    type: transformer
+    version: v1.9.56
+    input-types: []
+    skip: false
+    layer-normalization: false
+    right-left: false
+    ulr: false
+    lemma-dim-emb: 0
+    output-omit-bias: false
+    tied-embeddings-src: false
+    enc-cell: gru
+    enc-cell-depth: 1
+    enc-type: bidirectional
+    dec-cell-base-depth: 2
+    dec-cell-high-depth: 1
+    dim-rnn: 1024
+    transformer-ffn-depth: 2
+    transformer-pool: false
+    transformer-no-projection: false
+    transformer-guided-alignment-layer: last
+    transformer-tied-layers: []
+    transformer-train-position-embeddings: false
+    transformer-aan-activation: swish
+    transformer-aan-depth: 2
+    transformer-aan-nogate: false
+    transformer-dim-aan: 2048
+""")
 
 
-def pair(ours: str, theirs: str, weight: str = "W", bias: str = "b") -> dict[str, str]:
+def pair(ours: str, theirs: str) -> dict[str, str]:
     """Marian's names of a module's weight and bias, by ours."""
+    weight, bias = ("scale", "bias") if "norm" in ours else ("W", "b")
     return {f"{ours}.weight": theirs.format(weight), f"{ours}.bias": theirs.format(bias)}
-
-
-def norm_pair(ours: str, theirs: str) -> dict[str, str]:
-    return pair(ours, theirs, "scale", "bias")
 
 
 def layer_names(config: ModelConfig, decoder_numbers: Sequence[int]) -> dict[str, str]:
@@ -153,9 +151,9 @@ def layer_names(config: ModelConfig, decoder_numbers: Sequence[int]) -> dict[str
     for (side, stack), numbers in zip(STACKS.items(), both, strict=True):
         before = "_pre" if config.norm_of(stack) == "pre" else ""
         if config.embedding_norm:
-            found |= norm_pair(f"{side}_norm", f"{stack}_emb_ln_{{}}_pre")
+            found |= pair(f"{side}_norm", f"{stack}_emb_ln_{{}}_pre")
         if config.has_final_norm(stack):
-            found |= norm_pair(f"{stack}.norm", f"{stack}_top_ln_{{}}")
+            found |= pair(f"{stack}.norm", f"{stack}_top_ln_{{}}")
         attentions = {"self": "self"} if stack == "encoder" else {"self": "self", "cross": "context"}
         for i, number in enumerate(numbers):
             ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{number}"
@@ -164,14 +162,14 @@ def layer_names(config: ModelConfig, decoder_numbers: Sequence[int]) -> dict[str
                 found[f"{ours}.self_attention.update.weight"] = f"{theirs}_rnn_W"
                 found |= pair(f"{ours}.self_attention.forget", f"{theirs}_rnn_{{}}f")
                 rnn = "rnn" if before else "rnn_ffn"
-                found |= norm_pair(f"{ours}.self_residual.norm", f"{theirs}_{rnn}_ln_{{}}{before}")
+                found |= pair(f"{ours}.self_residual.norm", f"{theirs}_{rnn}_ln_{{}}{before}")
             for name, known in attentions.items():
                 for each in ("q_proj", "k_proj", "v_proj", "out_proj"):
                     found |= pair(f"{ours}.{name}_attention.{each}", f"{theirs}_{known}_{{}}{each[0]}")
-                found |= norm_pair(f"{ours}.{name}_residual.norm", f"{theirs}_{known}_Wo_ln_{{}}{before}")
+                found |= pair(f"{ours}.{name}_residual.norm", f"{theirs}_{known}_Wo_ln_{{}}{before}")
             for each, suffix in (("inner", "1"), ("outer", "2")):
                 found |= pair(f"{ours}.feed_forward.{each}", f"{theirs}_ffn_{{}}{suffix}")
-            found |= norm_pair(f"{ours}.feed_residual.norm", f"{theirs}_ffn_ffn_ln_{{}}{before}")
+            found |= pair(f"{ours}.feed_residual.norm", f"{theirs}_ffn_ffn_ln_{{}}{before}")
     return found
 
 
@@ -407,12 +405,8 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 def read_yaml(path: Path, text: bytes) -> dict[str, Any]:
     """The mapping that a YAML text is. path: the file it is from, for errors."""
-    try:
+    with reworded(f"{path}: its settings are no YAML", "copy the file again"):
         found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: its settings are no YAML ({one_line(error)}); copy the file again"
-        ) from error
     if not isinstance(found, dict):
         raise ValueError(f"{path}: its settings are a {type(found).__name__}; expected YAML `name: value`")
     return found
@@ -426,14 +420,14 @@ def write_npz(path: Path, arrays: Arrays, settings: dict[str, Any]) -> None:
 
 
 def _npz(path: Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-            if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-                raise ValueError(f"{strange[0]} is no array")
-            return arrays
-    except Exception as error:  # strange bytes send zipfile and numpy anywhere
-        raise ValueError(f"{path} is not a whole .npz of plain arrays ({error}); copy it again") from error
+    with (
+        reworded(f"{path} is not a whole .npz of plain arrays", "copy it again"),
+        np.load(path, allow_pickle=False) as file,
+    ):
+        arrays = {name: file[name] for name in file.files}
+        if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+            raise ValueError(f"{strange[0]} is no array")
+        return arrays
 
 
 def _bin(path: Path) -> Arrays:

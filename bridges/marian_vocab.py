@@ -15,9 +15,8 @@ from typing import Any
 
 import yaml
 
-from headgates.configs.fields import one_line
-from headgates.data.parallel import DataError
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import DataError, reworded
 from headgates.data.vocab import ABOUT, Vocab
 
 NOTHING = "<pad>"  # the name of padding and beginning
@@ -138,14 +137,10 @@ def read_side(
 def read_words(path: Path) -> dict[str, int]:
     """The ids of a YAML vocabulary's words. Raises DataError at a file that is no mapping of words to
     different ids from 0 on."""
-    try:
+    with reworded(f"{path} is no vocabulary of YAML `word: id`", "copy it again"):
         # every scalar a string: `no` and `1.0` are words, and nothing is constructed
         words = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
         ids = {word: int(number) for word, number in words.items()}
-    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} is no vocabulary of YAML `word: id` ({one_line(error)}); copy it again"
-        ) from error
     numbers = set(ids.values())
     if len(numbers) < len(words) or min(numbers, default=-1) < 0:
         raise DataError(

@@ -4,9 +4,7 @@ steps.py.
 torch and onnxruntime look at the same memory through numpy, so nothing is copied on the way in or out.
 """
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from headgates.bridges.steps import Program, StepTranslator, step_translator, trace, without_warnings
-from headgates.configs.fields import one_line
+from headgates.bridges.steps import Program, step_translator, trace, without_warnings
+from headgates.data.text import reworded
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
@@ -35,7 +33,7 @@ def write(translator: Translator, folder: Path) -> None:
 
 def graph(program: Program) -> Any:
     """The torch.onnx.ONNXProgram of a traced program."""
-    with without_warnings(), errors_only("torch.onnx", "onnxscript", "onnx_ir"):
+    with without_warnings():
         found = torch.onnx.export(
             program.traced,
             dynamo=True,
@@ -50,21 +48,7 @@ def graph(program: Program) -> Any:
     return found
 
 
-@contextmanager
-def errors_only(*names: str) -> Iterator[None]:
-    """Loggers of these names let errors alone through."""
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def open(folder: Path, shape: Transformer) -> StepTranslator:
+def open(folder: Path, shape: Transformer) -> Translator:
     """The translator of such a folder. Raises ValueError at a file that is missing or broken."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -80,14 +64,8 @@ def open(folder: Path, shape: Transformer) -> StepTranslator:
 
 
 def load(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing; export the run again")
-    try:
+    with reworded(f"{path} is not a whole ONNX graph", "export the run again"):
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own classes have no other base in common
-        raise ValueError(
-            f"{path} is not a whole ONNX graph ({one_line(error)}); export the run again"
-        ) from error
 
 
 def run(session: onnxruntime.InferenceSession, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -15,6 +15,7 @@ vocabulary.
 """
 
 import copy
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -203,13 +204,15 @@ class Program:
     traced: ExportedProgram
     inputs: list[str]
     outputs: list[str]
-    dimensions: tuple[Any, ...]  # for each argument, {dimension: name}; a list of them where it is a list
+    dimensions: tuple[Any, ...]  # for each argument, {axis: Dim}; a list of them where it is a list
 
 
 def trace(model: Transformer) -> dict[str, Program]:
     """The programs `encoder` and `decoder` of a model without gates, in evaluation mode, on the CPU."""
     # any sizes from 2 on: torch.export would take a 0 or 1 for a constant
     b, k, s, length, t = 2, 3, 5, 7, 11
+    names = ("sentences", "beams", "sources", "positions", "earlier")
+    sentences, beams, sources, positions, earlier = map(Dim, names)
     layers = [(i, cast(DecoderLayer, layer)) for i, layer in enumerate(model.decoder.layers)]
     cross, past = (
         {
@@ -223,7 +226,7 @@ def trace(model: Transformer) -> dict[str, Program]:
     encoder = traced(
         EncoderProgram(model),
         (torch.full((b, s), 3),),
-        ({0: "sentences", 1: "sources"},),
+        ({0: sentences, 1: sources},),
         ["source"],
         ["bias", *cross_names],
     )
@@ -237,11 +240,11 @@ def trace(model: Transformer) -> dict[str, Program]:
             [torch.zeros(b, k, heads, t, width) for heads, width in past.values()],
         ),
         (
-            {0: "sentences", 1: "beams", 2: "positions"},
+            {0: sentences, 1: beams, 2: positions},
             {},
-            {0: "sentences", 3: "sources"},
-            [{0: "sentences", 2: "sources"} for _ in cross],
-            [{0: "sentences", 1: "beams", 3: "earlier"} for _ in past],
+            {0: sentences, 3: sources},
+            [{0: sentences, 2: sources} for _ in cross],
+            [{0: sentences, 1: beams, 3: earlier} for _ in past],
         ),
         ["ids", "length", "bias", *cross_names, *past_names],
         ["logits", *past],
@@ -260,32 +263,30 @@ def past_sizes(mixer: MultiHeadAttention | SSRU) -> dict[str, tuple[int, int]]:
 def traced(
     module: nn.Module,
     arguments: tuple[Any, ...],
-    names: tuple[Any, ...],
+    dimensions: tuple[Any, ...],
     inputs: list[str],
     outputs: list[str],
 ) -> Program:
-    """Trace a module over example arguments.   names: as `Program.dimensions`; inputs, outputs: as there."""
-    named: dict[str, Dim] = {}
-
-    def dims(tree: Any) -> Any:
-        """Return the tree with a `Dim` in the place of each name, the same one for the same name."""
-        if isinstance(tree, dict):
-            return {axis: named.setdefault(name, Dim(name)) for axis, name in tree.items()}
-        return type(tree)(dims(branch) for branch in tree)
-
+    """Trace a module over example arguments.   dimensions, inputs, outputs: as in `Program`."""
     with without_warnings():
-        program = torch.export.export(module, arguments, dynamic_shapes=dims(names))
+        program = torch.export.export(module, arguments, dynamic_shapes=dimensions)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names files of the machine that exported
-    return Program(program, inputs, outputs, names)
+    return Program(program, inputs, outputs, dimensions)
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Hide the warnings of exporters, which their users cannot act on; errors are still raised."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Hide the warnings of exporters, those of their loggers too, which their users cannot act on; errors are
+    still raised."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 @dataclass
@@ -297,14 +298,12 @@ class State:
     cross: list[Tensor]  # (B, H, S, K)
     past: list[Tensor]  # (N, H, length, K)
     sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
-    row_sentences: Tensor  # (N,) the same for each row
     length: int = 0
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others
         are dropped."""
         self.past = [tensor.index_select(0, rows) for tensor in self.past]
-        self.row_sentences = self.row_sentences[rows]
         if sentences is not None:
             self.cross = [tensor[sentences] for tensor in self.cross]
             self.bias, self.sentences = self.bias[sentences], self.sentences[sentences]
@@ -323,39 +322,23 @@ class StepModel(nn.Module):
         self.encode, self.decode = encode, decode
         self.eval()
 
-    def check_length(self, side: str, length: int) -> None:
-        """Raises ValueError where learned positions end."""
-        most = self.config.max_positions
-        if self.config.positions == "learned" and length > most:
-            raise ValueError(
-                f"a {side} of {length} tokens is longer than the {most} learned positions of the exported "
-                "model; split it"
-            )
-
     def empty_past(self, rows: int) -> list[Tensor]:
         """The keys and values (rows, H, 0, K) before the first position."""
         return [torch.empty(rows, heads, 0, width) for heads, width in self.past_sizes]
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits (B, T, V) of whole target inputs (B, T)."""
-        self.check_length("source", source.shape[1])
-        self.check_length("target", target_in.shape[1])
         bias, *cross = self.encode(source)
         past = [tensor[:, None] for tensor in self.empty_past(len(source))]
         return self.decode(target_in[:, None], 0, bias, cross, past)[0][:, 0]
 
     def start(self, source: Tensor, beam: int = 1) -> State:
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
-        self.check_length("source", source.shape[1])
         bias, *cross = self.encode(source)
-        sentences = torch.arange(len(source))
-        return State(
-            bias, cross, self.empty_past(len(source) * beam), sentences, sentences.repeat_interleave(beam)
-        )
+        return State(bias, cross, self.empty_past(len(source) * beam), torch.arange(len(source)))
 
     def step(self, ids: Tensor, state: State) -> Tensor:
         """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
-        self.check_length("target", state.length + 1)
         shape = len(state.sentences), len(ids) // len(state.sentences)  # B, k
         past = [tensor.unflatten(0, shape) for tensor in state.past]
         logits, *grown = self.decode(ids.view(*shape, 1), state.length, state.bias, state.cross, past)
@@ -364,15 +347,7 @@ class StepModel(nn.Module):
         return logits.view(len(ids), -1)
 
 
-class StepTranslator(Translator):
-    """`Translator` over the programs of an exported folder: the same batches, the same search."""
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
-
-
-def step_translator(folder: Path, shape: Transformer, encode: Encode, decode: Decode) -> StepTranslator:
+def step_translator(folder: Path, shape: Transformer, encode: Encode, decode: Decode) -> Translator:
     """The translator of an exported folder. Raises ValueError if a vocabulary is missing or broken."""
     model = cast(Transformer, StepModel(shape, encode, decode))
-    return StepTranslator(model, *sized_vocabs(folder, shape))
+    return Translator(model, *sized_vocabs(folder, shape))

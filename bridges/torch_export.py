@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headgates.bridges.steps import StepTranslator, step_translator, trace, without_warnings
+from headgates.bridges.steps import step_translator, trace, without_warnings
 from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
@@ -28,7 +28,7 @@ def write(translator: Translator, folder: Path) -> None:
             ) from error
 
 
-def open(folder: Path, shape: Transformer) -> StepTranslator:
+def open(folder: Path, shape: Transformer) -> Translator:
     """The translator of the folder that `write` has just written, for the parity check alone: loading a
     program can run code, so no folder is opened later."""
     encoder, decoder = load(folder / "encoder.pt2"), load(folder / "decoder.pt2")

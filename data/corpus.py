@@ -145,19 +145,15 @@ class TranslationData(pl.LightningDataModule):
             self._splits[name] = self._encode(self.corpus.split(name), name, skip_long=False)
         return self._splits[name]
 
-    def sampler(self, *, world: int = 1, rank: int = 0) -> TokenBatches:
-        """The training batches' sampler; its `steps` is the number of optimiser steps in an epoch."""
+    def sampler(self, **ranks: int) -> TokenBatches:
+        """The training batches' sampler; its `steps` is the number of optimiser steps in an epoch. ranks:
+        `world` and `rank`, those of one process unless given."""
         return self.split("train").sampler(
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            accumulate=self.accumulate,
-            world=world,
-            rank=rank,
+            max_tokens=self.max_tokens, seed=self.seed, accumulate=self.accumulate, **ranks
         )
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        world, rank = self._world()
-        sampler = self.sampler(world=world, rank=rank)
+        sampler = self.sampler(**self._ranks())
         if self.trainer is not None:
             sampler.set_epoch(self.trainer.current_epoch)
             if (loop := self.trainer.fit_loop).restarting:  # in the middle of this epoch
@@ -167,20 +163,15 @@ class TranslationData(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader[Batch]:
         """All validation pairs once over all ranks, longest first; step_tokens are the target tokens of the
         ranks' batches together."""
-        world, rank = self._world()
         split = self.split("valid")
-        return _loader(
-            split,
-            split.sampler(max_tokens=self.max_tokens, seed=self.seed, world=world, rank=rank, shuffle=False),
-        )
+        sampler = split.sampler(max_tokens=self.max_tokens, seed=self.seed, shuffle=False, **self._ranks())
+        return _loader(split, sampler)
 
     def batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
         """Every pair of a split once, longest first, always in the same order; step_tokens are the batch's
         own target tokens."""
-        encoded = self.split(split)
-        return (
-            encoded[item] for item in encoded.sampler(max_tokens=max_tokens, seed=self.seed, shuffle=False)
-        )
+        pairs = self.split(split)
+        return map(pairs.__getitem__, pairs.sampler(max_tokens=max_tokens, seed=self.seed, shuffle=False))
 
     def _encode(self, text: ParallelText, name: str, *, skip_long: bool) -> EncodedSplit:
         pairs, skipped = encoded(text, self.source_vocab, self.target_vocab), dict(text.skipped)
@@ -196,19 +187,15 @@ class TranslationData(pl.LightningDataModule):
                 pairs = pairs.only(np.flatnonzero(short))
         return self.split_class(pairs, skipped, self.source_vocab.specials, self.target_vocab.specials)
 
-    def _world(self) -> tuple[int, int]:
-        return (self.trainer.world_size, self.trainer.global_rank) if self.trainer is not None else (1, 0)
+    def _ranks(self) -> dict[str, int]:
+        trainer = self.trainer
+        return {} if trainer is None else {"world": trainer.world_size, "rank": trainer.global_rank}
 
 
 def _loader(split: EncodedSplit, sampler: TokenBatches) -> DataLoader[Batch]:
     # The sampler's item is a whole batch (batch_size=None), and as the DataLoader's `sampler` it is told each
     # epoch by Lightning. No worker processes: padding a batch takes well under a millisecond.
-    pinned = torch.cuda.is_available()
-    return DataLoader(split, sampler=sampler, batch_size=None, collate_fn=_same, pin_memory=pinned)
-
-
-def _same(batch: Any) -> Any:
-    return batch
+    return DataLoader(split, sampler=sampler, batch_size=None, pin_memory=torch.cuda.is_available())
 
 
 def _count(split: EncodedSplit) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from headgates.configs.fields import shortened
 from headgates.data.parallel import SPLIT_NAMES, Corpus, gathered, json_lines, named_split
-from headgates.data.text import DataError
+from headgates.data.text import DataError, reworded
 
 HUB = "hf:"  # before the name of a data set, and after it maybe :CONFIG
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".jsonl.gz")
@@ -70,16 +70,10 @@ def cached_parts(name: str, config: str) -> dict[str, list[Path]]:
 def load_hub(name: str, config: str) -> Mapping[str, Any]:
     """Split -> data set. Raises DataError where the package `datasets` is not installed or cannot read it."""
     whole = f"{HUB}{name}{':' * bool(config)}{config}"
-    try:
+    with reworded(f"{whole} needs the package datasets", "pip install datasets; or give a folder of files"):
         import datasets
-    except ImportError:
-        raise DataError(
-            f"{whole} needs the package datasets: pip install datasets; or give a folder of files"
-        ) from None
-    try:
+    with reworded(f"{whole} cannot be read", "is the name right, or is the network down?"):
         splits: Mapping[str, Any] = datasets.load_dataset(name, config or None)
-    except Exception as error:  # of the network, the hub or the files
-        raise DataError(f"{whole} cannot be read: {' '.join(str(error).split())[:200]}") from error
     return splits
 
 
@@ -109,7 +103,7 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with reworded(f"{path} cannot be read", "copy or download it again", OSError, ValueError):
         parquet = path.suffix == ".parquet"
         batches = (
             pq.ParquetFile(path).iter_batches(2**14)
@@ -117,6 +111,3 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             else pa.ipc.open_stream(pa.memory_map(str(path)))
         )
         yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} cannot be read ({reason}); copy or download it again") from error

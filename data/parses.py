@@ -14,7 +14,7 @@ from typing import Any
 from headgates.configs.did_you_mean import did_you_mean
 from headgates.configs.fields import shortened
 from headgates.data.conllu import Tree, read_conllu
-from headgates.data.parallel import DataError
+from headgates.data.text import DataError, reworded
 
 NOT_FOR_PARSING = ("ner", "lemmatizer", "entity_linker", "entity_ruler", "textcat", "textcat_multilabel")
 
@@ -91,26 +91,13 @@ def parse(model: str, lines: Sequence[str]) -> list[Tree]:
 def load_pipeline(model: str) -> Any:
     """Return the spaCy pipeline of this name or path. Raises DataError, one line that says what to install,
     instead of spaCy's errors."""
-    try:
+    with reworded(f"parses from spacy:{model} need spaCy", 'pip install "spacy>=3.8"', ImportError):
         spacy = importlib.import_module("spacy")
-    except ImportError as error:
-        raise DataError(
-            f'parses from spacy:{model} need spaCy ({error}): pip install "spacy>=3.8"'
-        ) from error
     folder = Path(model).expanduser()
-    try:
+    named = f"python -m spacy download {model}"
+    cure = named if model.isidentifier() else "check the path; it is the folder that has config.cfg"
+    with reworded(f"spaCy cannot load the pipeline {model!r}", cure):
         return spacy.load(folder if folder.is_dir() else model, exclude=NOT_FOR_PARSING)
-    except (
-        OSError,
-        ImportError,
-        ValueError,
-    ) as error:  # not there, or built of parts that this machine lacks
-        cure = "check the path; it is the folder that has config.cfg"
-        if model.isidentifier():
-            cure = f"python -m spacy download {model}"
-        raise DataError(
-            f"spaCy cannot load the pipeline {model!r} ({_plain(str(error))[:160]}): {cure}"
-        ) from error
 
 
 def _documents(nlp: Any, lines: Sequence[str]) -> Iterator[Any]:

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
 from multiprocessing.connection import wait
@@ -32,7 +32,7 @@ from headgates.data.cache import cache_folder, locked
 from headgates.data.encoded import SIDES, EncodedPairs, ids_type, record_batch
 from headgates.data.file_digest import file_digest
 from headgates.data.ranks import processor_cores
-from headgates.data.text import DataError, ParallelText, without_empty
+from headgates.data.text import DataError, ParallelText, reworded, without_empty
 from headgates.data.vocab import ABOUT as VOCAB_ABOUT
 from headgates.data.vocab import Vocabulary
 
@@ -72,13 +72,12 @@ def made_once(path: Path, opened: Callable[[Path], T | None], make: Callable[[],
             found = opened(path)  # made by another process in the meantime
             if found is None:
                 print(f"{doing} into {path}, once", file=sys.stderr, flush=True)
-                try:
+                cure = (
+                    "large text needs room for a copy and for its pieces: free some space, or set "
+                    "HEADGATES_CACHE to another folder"
+                )
+                with reworded(f"cannot write {path}", cure, OSError):
                     make()
-                except OSError as error:
-                    raise DataError(
-                        f"cannot write {path}: {error.strerror or error}; large text needs room for a copy "
-                        "and for its pieces: free some space, or set HEADGATES_CACHE to another folder"
-                    ) from error
                 found = opened(path)
     if found is None:
         raise DataError(
@@ -187,29 +186,18 @@ def write_ids(path: Path, text: Path, source_vocab: Vocabulary, target_vocab: Vo
     count = len(mapped(text) or ())
     ids = ids_type(max(len(source_vocab), len(target_vocab)) - 1)
     work = (str(text), source_vocab, target_vocab, ids)
-    try:
-        with ExitStack() as stack:
-            file = stack.enter_context(atomic_file(path))
-            writer = stack.enter_context(pa.ipc.new_file(file, record_batch([], [], ids).schema))
-            if count > FEW:
-                workers = stack.enter_context(pool(min(processor_cores(), PROCESSES, count), work))
-                batches: Iterable[pa.RecordBatch] = workers.map(encode_batch, range(count))
-            else:
-                start(*work)
-                batches = map(encode_batch, range(count))
-            for batch in batches:
-                writer.write_batch(batch)
-    except BrokenExecutor as error:
-        raise DataError(
-            f"a process that tokenised {text} was killed; was there too little memory? repeat the command"
-        ) from error
-
-
-def pool(processes: int, work: tuple[Any, ...]) -> Executor:
-    """Processes of their own, not forks: torch's threads do not outlive a fork."""
-    return ProcessPoolExecutor(
-        processes, mp_context=multiprocessing.get_context("spawn"), initializer=start, initargs=work
-    )
+    cure = "was there too little memory? repeat the command"
+    with reworded(f"a process that tokenised {text} was killed", cure, BrokenExecutor), ExitStack() as stack:
+        file = stack.enter_context(atomic_file(path))
+        writer = stack.enter_context(pa.ipc.new_file(file, record_batch([], [], ids).schema))
+        run: Callable[..., Iterable[pa.RecordBatch]] = map
+        if count > FEW:  # processes of their own, not forks: torch's threads do not outlive a fork
+            processes, spawn = min(processor_cores(), PROCESSES, count), multiprocessing.get_context("spawn")
+            run = stack.enter_context(ProcessPoolExecutor(processes, spawn, start, work)).map
+        else:
+            start(*work)
+        for batch in run(encode_batch, range(count)):
+            writer.write_batch(batch)
 
 
 # of a process that tokenises: the record batches of text, both vocabularies, the type of ids

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
+
+from headgates.configs.fields import one_line
 
 SAMPLE_SEED = 1  # the same for every method and every seed
 
 
 class DataError(ValueError):
     """The user's text has a fault; the message says what was expected, what came, and what to do."""
+
+
+@contextmanager
+def reworded(what: str, cure: str, *errors: type[Exception]) -> Iterator[None]:
+    """Raise an error of the block as a DataError, `WHAT (REASON); CURE`.
+
+    errors: the classes that are meant. Unless given, all but DataError, whose words say enough: broken files
+    send most libraries anywhere."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, errors) if errors else isinstance(error, DataError):
+            raise
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise DataError(f"{what} ({reason}); {cure}") from error
 
 
 def line_error(path: str | Path, number: int, message: str) -> DataError:

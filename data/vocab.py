@@ -20,7 +20,7 @@ from headgates.configs.fields import shortened
 from headgates.configs.registry import imported
 from headgates.data.atomic_file import atomic_file
 from headgates.data.special_tokens import SpecialTokens
-from headgates.data.text import DataError
+from headgates.data.text import DataError, reworded
 
 NORMALIZATION = "nmt_nfkc"
 SPACE = "\u2581"  # what SentencePiece writes for a space, and before the first word
@@ -85,28 +85,24 @@ class Vocab:
         if not kept:
             raise DataError("no text to train a vocabulary on: expected at least one line that is not empty")
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with atomic_file(path) as file:
-                sentencepiece.SentencePieceTrainer.train(
-                    sentence_iterator=iter(kept),
-                    model_writer=file,
-                    model_type="bpe",
-                    vocab_size=size,
-                    hard_vocab_limit=False,  # a small text gives a smaller vocabulary, not an error
-                    character_coverage=1.0,
-                    normalization_rule_name=NORMALIZATION,
-                    pad_id=specials.padding,
-                    bos_id=specials.beginning,
-                    eos_id=specials.end,
-                    unk_id=specials.unknown,
-                    num_threads=1,  # the model file differs with the number of threads
-                    minloglevel=2,
-                )
-        except RuntimeError as error:
-            raise DataError(
-                f"SentencePiece could not train a vocabulary of {size} pieces on this text: {error}; where "
-                "it names required_chars, use a size of at least the second number, better some thousands"
-            ) from error
+        what = f"SentencePiece could not train a vocabulary of {size} pieces on this text"
+        cure = "where it names required_chars, use at least the second number, better some thousands"
+        with reworded(what, cure, RuntimeError), atomic_file(path) as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(kept),
+                model_writer=file,
+                model_type="bpe",
+                vocab_size=size,
+                hard_vocab_limit=False,  # a small text gives a smaller vocabulary, not an error
+                character_coverage=1.0,
+                normalization_rule_name=NORMALIZATION,
+                pad_id=specials.padding,
+                bos_id=specials.beginning,
+                eos_id=specials.end,
+                unk_id=specials.unknown,
+                num_threads=1,  # the model file differs with the number of threads
+                minloglevel=2,
+            )
         vocab = cls.load(path)
         if len(vocab) < size:
             warnings.warn(
@@ -129,12 +125,8 @@ class Vocab:
                 "with --fresh"
             )
         processor = sentencepiece.SentencePieceProcessor()
-        try:
+        with reworded(f"{path} is not a SentencePiece model", "train it again or copy it again"):
             processor.LoadFromSerializedProto(path.read_bytes())
-        except RuntimeError as error:
-            raise DataError(
-                f"{path} is not a SentencePiece model ({str(error).strip()}); train it again or copy it again"
-            ) from error
         found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         if specials is None and min(found) < 0:
             raise DataError(
@@ -195,16 +187,12 @@ def load_vocabs(
     do. Raises DataError where files are missing or broken."""
     if (folder / ABOUT).is_file():
         about = read_about(folder / ABOUT)
-        try:
+        with reworded(
+            f"{folder / ABOUT} does not describe the vocabularies beside it", "make the run again"
+        ):
             both: tuple[Vocabulary, Vocabulary] = imported(VOCABULARIES[about["kind"]])(
                 folder, about, source_specials, target_specials
             )
-        except DataError:
-            raise
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise DataError(
-                f"{folder / ABOUT} does not describe the vocabularies beside it ({error}); make the run again"
-            ) from error
         return both
     if (folder / "vocab.model").is_file():
         vocab = Vocab.load(folder / "vocab.model", target_specials)
@@ -216,12 +204,8 @@ def load_vocabs(
 
 def read_about(path: Path) -> dict[str, Any]:
     """The content of a vocab.json. Raises DataError unless it names a known kind."""
-    try:
+    with reworded(f"{path} is broken", "bring it back, or make the run again from its source"):
         about = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} is broken ({error}); bring it back, or make the run again from its source"
-        ) from error
     if not isinstance(about, dict) or str(about.get("kind")) not in VOCABULARIES:
         kind = about.get("kind") if isinstance(about, dict) else type(about).__name__
         raise DataError(

@@ -13,16 +13,16 @@ all decoder heads.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadMap, HeadSite, attach, detach
+from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.decode_on import DecodingStart, decode_on
 from headgates.models.draft_check import Drafts, farthest_distances
-from headgates.models.search import greedy_search
+from headgates.models.search import length_limits
 from headgates.models.translator import Translator
 
 BATCH_TOKENS = {
@@ -64,17 +64,21 @@ def ablated_translations(
     beam 1: greedy search by drafts, exact in fp32. Wider beams search one mask after the other. Raises
     ValueError if the model already has gates, or a mask has a site that the model lacks."""
     model = translator.model
-    was_training = model.training
     bank = attach(model, gate="mask")
-    model.eval()
     try:
         check_sites(bank, ablations)
-        if beam > 1:
-            return translate_by_beam(translator, bank, lines, ablations, beam)
-        return translate_by_drafts(translator, bank, lines, ablations)
+        with evaluation_mode(model):
+            if beam == 1:
+                return translate_by_drafts(translator, bank, lines, ablations)
+            drafts = translator.translate(lines, beam=beam)
+            changed = []
+            for closed in ablations:
+                bank.assign({site: xi_of_masks(site, [closed])[0] for site in bank.sites})
+                both = zip(translator.translate(lines, beam=beam), drafts, strict=True)
+                changed.append({i: text for i, (text, draft) in enumerate(both) if text != draft})
+            return Ablated(drafts, changed, len(ablations) * len(lines))
     finally:
         detach(model)
-        model.train(was_training)
 
 
 def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
@@ -88,50 +92,34 @@ def check_sites(bank: GateBank, ablations: Iterable[HeadMap]) -> None:
             )
 
 
-def translate_by_beam(
-    translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap], beam: int
-) -> Ablated:
-    drafts = translator.translate(lines, beam=beam)
-    changed = []
-    for closed in ablations:
-        bank.assign({site: xi_of_masks(site, [closed])[0] for site in bank.sites})
-        hypotheses = translator.translate(lines, beam=beam)
-        changed.append(
-            {i: text for i, (text, draft) in enumerate(zip(hypotheses, drafts, strict=True)) if text != draft}
-        )
-    return Ablated(drafts, changed, len(ablations) * len(lines))
-
-
 @torch.inference_mode()
 def translate_by_drafts(
     translator: Translator, bank: GateBank, lines: Sequence[str], ablations: Sequence[HeadMap]
 ) -> Ablated:
-    model, device = translator.model, translator.device
-    options: dict[str, Any] = {
-        "max_ratio": translator.search.max_ratio,
-        "max_extra": translator.search.max_extra,
-    }
+    model, device, search = translator.model, translator.device, translator.search
     sources = translator.encode(lines)
-    drafts: list[list[int]] = [[] for _ in lines]
-    for chosen in translator.search_batches([len(ids) for ids in sources], 1):
-        found = greedy_search(
-            model, pad([sources[i] for i in chosen], model.source_specials, end=True).to(device), **options
-        )
-        for i, hypothesis in zip(chosen, found, strict=True):
-            drafts[i] = hypothesis.ids
+    drafts = [best[0].ids if best else [] for best in translator.n_best(sources, 1, search.length_penalty)]
     farthest = farthest_distances(model, drafts)
     xi = {site: xi_of_masks(site, ablations).to(device) for site in bank.sites}  # (A, H)
     groups = group_by_first_layer(ablations)
-    redone: list[dict[int, list[int]]] = [
-        {} for _ in ablations
-    ]  # for every ablation: line -> translation, where the draft was rejected
+    waiting: list[tuple[int, int]] = []  # (ablation, line) of every rejected row that is not decoded yet
+    starts: list[DecodingStart] = []  # where they continue
+    redone: dict[tuple[int, int], list[int]] = {}  # (ablation, line) -> translation
+
+    def decode_waiting() -> None:
+        """Decode all waiting rows together from where their drafts were rejected."""
+        if waiting:
+            numbers = torch.tensor([ablation for ablation, _ in waiting], device=device)
+            bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
+            redone.update(zip(waiting, decode_on(model, starts), strict=True))
+            waiting.clear()
+            starts.clear()
+
     for chosen in check_batches(sources, drafts, BATCH_TOKENS[device.type]):
         bank.assign({site: torch.ones(site.heads) for site in bank.sites})
         source = pad([sources[i] for i in chosen], model.source_specials, end=True).to(device)
-        batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, **options)
-        waiting: list[
-            tuple[list[tuple[int, int]], DecodingStart]
-        ] = []  # (ablation, line) of every rejected row, and where to continue
+        limits = length_limits(model, source, search.max_ratio, search.max_extra)
+        batch_drafts = Drafts(model, source, [drafts[i] for i in chosen], farthest, limits)
         size = max(1, ROW_TOKENS[device.type] // batch_drafts.target.numel())
         for (stack, layer), members in groups.items():
             for begin in range(0, len(members), size):
@@ -139,37 +127,18 @@ def translate_by_drafts(
                 closing = {site: row[numbers] for site, row in xi.items() if (row[numbers] == 0).any()}
                 rows, started = batch_drafts.rejected(bank, stack, layer, closing)
                 if started is not None:
-                    row_keys = [
-                        (int(numbers[row // len(chosen)]), chosen[row % len(chosen)]) for row in rows.tolist()
-                    ]
-                    waiting.append((row_keys, started))
-                if sum(len(each) for each, _ in waiting) >= WAITING:
-                    decode_waiting(translator, bank, xi, waiting, redone)
-        decode_waiting(translator, bank, xi, waiting, redone)
-    texts = iter(translator.target_vocab.decode([*drafts, *(ids for row in redone for ids in row.values())]))
-    draft_texts = [next(texts) for _ in drafts]
-    redone_texts = [{i: next(texts) for i in row} for row in redone]
-    changed = [{i: text for i, text in row.items() if text != draft_texts[i]} for row in redone_texts]
-    return Ablated(draft_texts, changed, sum(map(len, redone)))
-
-
-def decode_waiting(
-    translator: Translator,
-    bank: GateBank,
-    xi: dict[HeadSite, Tensor],
-    waiting: list[tuple[list[tuple[int, int]], DecodingStart]],
-    redone: list[dict[int, list[int]]],
-) -> None:
-    """Decode all waiting rows together from where their drafts were rejected, and empty the list."""
-    if not waiting:
-        return
-    row_keys = [pair for pairs, _ in waiting for pair in pairs]
-    numbers = torch.tensor([ablation for ablation, _ in row_keys], device=translator.device)
-    bank.assign({site: row[numbers] for site, row in xi.items()})  # (R, H)
-    decoded = decode_on(translator.model, [each for _, each in waiting])
-    for (ablation, line), ids in zip(row_keys, decoded, strict=True):
-        redone[ablation][line] = ids
-    waiting.clear()
+                    places = (divmod(row, len(chosen)) for row in rows.tolist())
+                    waiting += [(int(numbers[number]), chosen[i]) for number, i in places]
+                    starts.append(started)
+                if len(waiting) >= WAITING:
+                    decode_waiting()
+        decode_waiting()
+    texts = translator.target_vocab.decode([*drafts, *redone.values()])
+    changed: list[dict[int, str]] = [{} for _ in ablations]
+    for (ablation, line), text in zip(redone, texts[len(drafts) :], strict=True):
+        if text != texts[line]:
+            changed[ablation][line] = text
+    return Ablated(texts[: len(drafts)], changed, len(redone))
 
 
 def check_batches(sources: Sequence[list[int]], drafts: Sequence[list[int]], tokens: int) -> list[list[int]]:

@@ -15,6 +15,7 @@ from headgates.configs.schema import ModelConfig
 from headgates.data.atomic_file import atomic_file
 from headgates.data.ranks import is_first
 from headgates.data.special_tokens import SpecialTokens
+from headgates.data.text import reworded
 from headgates.gates import HeadMap, heads_left, set_heads_left
 from headgates.models.transformer import Transformer
 
@@ -56,14 +57,12 @@ def load_file(path: str | Path) -> dict[str, Any]:
 def check_bytes(path: str | Path) -> None:
     """Raise ValueError unless every byte of a checkpoint is the one that was written, by the checksums in the
     file: torch's own reader does not look at them."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            damaged = file.testzip()
-            wrong = damaged and f"the checksum of {damaged} differs"
-    except Exception as error:  # as for `load_file`
-        wrong = str(error) or type(error).__name__
-    if wrong:
-        raise ValueError(f"{path} is not a whole checkpoint of plain tensors ({wrong}); {COPY_AGAIN}")
+    with (
+        reworded(f"{path} is not a whole checkpoint of plain tensors", COPY_AGAIN),
+        zipfile.ZipFile(path) as file,
+    ):
+        if damaged := file.testzip():
+            raise ValueError(f"the checksum of {damaged} differs")
 
 
 def architecture(model: Transformer) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialT
 def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
     """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it
     lacks something, or describes no model."""
-    try:
+    with reworded("cannot read the architecture of this checkpoint", "it was written by another version"):
         config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
         check_ranges(config, "model.")
         if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
@@ -106,11 +105,6 @@ def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
             )
         set_heads_left(model, HeadMap.from_json(description.get("heads_left", {})))
         return model
-    except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"cannot read the architecture of this checkpoint ({reason}); it was written by another version"
-        ) from error
 
 
 def check_sizes(description: dict[str, Any], weights: dict[str, Tensor]) -> None:
@@ -135,17 +129,13 @@ def load_model(path: str | Path) -> Transformer:
     description, weights = content.get("architecture"), content.get("model")
     if not isinstance(description, dict) or not isinstance(weights, dict):
         raise ValueError(f"{path} holds {sorted(content)}; expected 'architecture' and 'model', each a dict")
-    try:
+    what, broken = f"the weights in {path} do not fit its architecture", (RuntimeError, AttributeError)
+    with reworded(what, "repeat the run with --fresh", ValueError, KeyError, TypeError, *broken):
         check_sizes(description, weights)
         # first without memory: a foreign description may say any size
         build(description, "meta").load_state_dict(dict(weights), assign=True)
         model = build(description)
         model.load_state_dict(weights)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"the weights in {path} do not fit its architecture: {reason}; repeat the run with --fresh"
-        ) from error
     return model.eval()
 
 

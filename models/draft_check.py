@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from headgates.data.batch import pad
 from headgates.gates import GateBank, HeadSite
 from headgates.models.decode_on import DecodingStart
-from headgates.models.search import length_limits, rule_out
+from headgates.models.search import rule_out
 from headgates.models.transformer import Transformer, padding_bias
 
 # nats between the two best tokens; below it, one pass and step-by-step decoding may round differently
@@ -72,7 +72,7 @@ class Drafts:
     """One batch of sources (B, S) with their drafts and the unpruned model's states on them. The bank's gates
     must be open.
 
-    farthest: (V,) the `farthest_distances` of all drafts."""
+    farthest: (V,) the `farthest_distances` of all drafts. limits: (B,) the `length_limits` of the sources."""
 
     def __init__(
         self,
@@ -80,15 +80,12 @@ class Drafts:
         source: Tensor,
         drafts: list[list[int]],
         farthest: Tensor,
-        *,
-        max_ratio: float,
-        max_extra: int,
+        limits: Tensor,
     ):
-        self.model, self.specials = model, model.target_specials
+        self.model, self.specials, self.limits = model, model.target_specials, limits
         self.target_in = pad(drafts, self.specials, begin=True).to(source.device)  # (B, T)
         self.target = pad(drafts, self.specials, end=True).to(source.device)  # (B, T)
         self.bias = padding_bias(source, model.source_specials.padding)
-        self.limits = length_limits(model, source, max_ratio, max_extra)  # (B,)
         with traced(model) as self.trace:
             memory = model.encoder(model.embed(source, "source"), self.bias)
             self.hidden = model.decoder(model.embed(self.target_in, "target"), memory, self.bias)  # (B, T, D)

@@ -3,11 +3,12 @@ exported folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # so that a stream of lines needs neither torch nor a tokenizer before its first line
     from headgates.configs.schema import SearchConfig
     from headgates.data.vocab import Vocabulary
+    from headgates.models.search import Hypothesis
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Translation:
     tokens: int
 
 
-class LineTranslator(Protocol):
-    """A model with its vocabularies and search settings, whatever runs it."""
+class LineTranslator:
+    """A model with its vocabularies and search settings, whatever runs it: a subclass says how one batch is
+    searched and scored."""
 
     search: "SearchConfig"
     source_vocab: "Vocabulary"
@@ -40,40 +42,78 @@ class LineTranslator(Protocol):
     def translate_n_best(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[list[Translation]]:
-        """Return the `beam` best translations of every line, best first. Raises ValueError at a beam below
-        1."""
-        raise NotImplementedError
-
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        """Return the natural-log probabilities of every target's pieces and its end. Raises ValueError if the
-        numbers of lines differ."""
-        raise NotImplementedError
-
-    def search_options(self, beam: int | None, length_penalty: float | None) -> tuple[int, float]:
-        """Return the beam width and length penalty, as `search` says where they are None. Raises ValueError
-        at a beam below 1."""
+        """Return the `beam` best translations of every line, best first. Raises ValueError at a beam below 1
+        and at a line that is longer than the model's positions."""
         beam = self.search.beam if beam is None else beam
         if beam < 1:
             raise ValueError(f"expected a beam of at least 1, got {beam}")
-        return beam, self.search.length_penalty if length_penalty is None else length_penalty
+        penalty = self.search.length_penalty if length_penalty is None else length_penalty
+        found = self.n_best(self.source_vocab.encode(list(lines)), beam, penalty)
+        texts = iter(self.target_vocab.decode([one.ids for best in found for one in best]))
+        return [
+            [Translation(next(texts), one.log_prob, one.score, len(one.ids) + 1) for one in best]
+            or [Translation("", 0.0, 0.0, 0)]
+            for best in found
+        ]
 
-    def encode_pairs(
-        self, sources: Sequence[str], targets: Sequence[str]
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the ids of sources and targets, without special tokens. Raises ValueError if the numbers of
-        lines differ."""
+    def n_best(
+        self, sources: Sequence[list[int]], beam: int, length_penalty: float
+    ) -> "list[list[Hypothesis]]":
+        """Return the best hypotheses of every source, ids without special tokens; none of an empty one."""
+        self.check_lengths("source", sources)
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for chosen in length_batches(list(map(len, sources)), self.search.batch_tokens // beam):
+            batch = self.search_batch([sources[i] for i in chosen], beam, length_penalty)
+            for i, best in zip(chosen, batch, strict=True):
+                found[i] = best
+        return found
+
+    def search_batch(
+        self, sources: list[list[int]], beam: int, length_penalty: float
+    ) -> "list[list[Hypothesis]]":
+        """`n_best` of one batch, of which none is empty."""
+        raise NotImplementedError
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
+        """Return the natural-log probabilities of every target's pieces and its end, without those of forced
+        pieces. Raises ValueError if the numbers of lines differ."""
         if len(sources) != len(targets):
             raise ValueError(
                 f"expected as many targets as sources, got {len(sources)} sources and {len(targets)} targets"
             )
-        return self.source_vocab.encode(sources), self.target_vocab.encode(targets)
+        return self.log_probs(self.source_vocab.encode(sources), self.target_vocab.encode(targets))
 
-    def search_batches(self, lengths: Sequence[int], beam: int) -> list[list[int]]:
-        """Return the numbers of the lines that are not empty, longest first, in batches of
-        `search.batch_tokens` padded pieces times beam.
+    def log_probs(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+        """`score` of ids without special tokens."""
+        self.check_lengths("source", sources)
+        self.check_lengths("target", targets)
+        found: list[list[float]] = [[] for _ in sources]
+        forced = len(self.target_vocab.specials.forced)
+        lengths = [max(map(len, pair)) + 1 for pair in zip(sources, targets, strict=True)]
+        for chosen in length_batches(lengths, self.search.batch_tokens):
+            batch = self.score_batch([sources[i] for i in chosen], [targets[i] for i in chosen])
+            for i, row in zip(chosen, batch, strict=True):
+                found[i] = row[forced : len(targets[i]) + 1]
+        return found
 
-        lengths: pieces of each line. Every batch has a line at least."""
-        return length_batches(lengths, self.search.batch_tokens // beam)
+    @property
+    def max_positions(self) -> int | None:
+        """The most tokens that a line may have, the end counted; None where positions have no end."""
+        raise NotImplementedError
+
+    def check_lengths(self, side: str, ids_list: Sequence[list[int]]) -> None:
+        """Raises ValueError at a line that is longer than the positions of the model."""
+        most = self.max_positions
+        for line, ids in enumerate(ids_list, start=1):
+            if most is not None and len(ids) >= most:
+                raise ValueError(
+                    f"line {line}: a {side} of {len(ids) + 1} tokens is longer than the {most} positions of "
+                    "the model; split it, or train with a larger model.max_positions"
+                )
+
+    def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+        """The log probabilities of one batch, those of forced pieces before and any of padding after them."""
+        raise NotImplementedError
 
 
 def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:

@@ -6,44 +6,14 @@ sentences still open, k beam, N = B * k rows, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from headgates.configs.schema import ModelConfig
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.cpu_kernels import top
-
-
-class State(Protocol):
-    """What a model remembers of the rows that are decoded, as search sees it."""
-
-    sentences: Tensor  # (B,) number of each remaining sentence in the batch that was started
-
-    @property
-    def length(self) -> int:
-        """Positions decoded so far."""
-
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Row n becomes what row rows[n] was; with `sentences` (indices into the remaining ones) the others
-        are dropped."""
-
-
-class StepModel(Protocol):
-    """What search asks of a model: the Transformer, or an exported one."""
-
-    config: ModelConfig
-    target_vocab: int
-    source_specials: SpecialTokens
-    target_specials: SpecialTokens
-
-    def start(self, source: Tensor, beam: int = 1) -> State:
-        """Encode (B, S) sources and prepare B * beam rows for `step`."""
-
-    def step(self, ids: Tensor, state: Any) -> Tensor:
-        """Logits (N, V) after the last token ids (N,) of every row; the state, one that `start` gave, grows
-        by one position."""
+from headgates.models.decoder_state import DecoderState
+from headgates.models.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -56,7 +26,7 @@ class Hypothesis:
     score: float
 
 
-def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
+def length_limits(model: Transformer, source: Tensor, max_ratio: float, max_extra: int) -> Tensor:
     """Return the longest target (B,) of each source, end included: max_ratio * its pieces + max_extra, within
     learned positions.
 
@@ -68,7 +38,7 @@ def length_limits(model: StepModel, source: Tensor, max_ratio: float, max_extra:
 
 @torch.inference_mode()
 def greedy_search(
-    model: StepModel,
+    model: Transformer,
     source: Tensor,
     *,
     length_penalty: float = 1.0,
@@ -103,7 +73,7 @@ def greedy_search(
 
 @torch.inference_mode()
 def beam_search(
-    model: StepModel,
+    model: Transformer,
     source: Tensor,
     *,
     beam: int,
@@ -171,7 +141,7 @@ def beam_search(
     return [sorted(done, key=lambda hypothesis: -hypothesis.score)[:k] for done in finished]
 
 
-def next_log_probs(model: StepModel, ids: Tensor, state: State) -> Tensor:
+def next_log_probs(model: Transformer, ids: Tensor, state: DecoderState) -> Tensor:
     """Return the log probabilities (N, V) of the next token, in nats and fp32; those of padding and beginning
     are -inf.
 

@@ -15,7 +15,7 @@ from headgates.data.batch import pad
 from headgates.data.vocab import Vocabulary
 from headgates.gates import HeadSite, find_sites
 from headgates.gates.evaluation_mode import evaluation_mode
-from headgates.models.line_translator import LineTranslator, Translation
+from headgates.models.line_translator import LineTranslator
 from headgates.models.search import Hypothesis, beam_search, greedy_search
 from headgates.models.transformer import Transformer
 
@@ -48,7 +48,7 @@ class Translator(LineTranslator):
 
     @property
     def device(self) -> torch.device:
-        return self.model.output.weight.device
+        return next(self.model.parameters(), torch.empty(0)).device  # an exported program has none
 
     @property
     def max_positions(self) -> int | None:
@@ -64,50 +64,26 @@ class Translator(LineTranslator):
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self.source_vocab.encode(list(lines))
 
-    def translate_n_best(
-        self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
-    ) -> list[list[Translation]]:
-        beam, penalty = self.search_options(beam, length_penalty)
-        ids = self.encode(lines)
-        results: list[list[Translation]] = [[Translation("", 0.0, 0.0, 0)] for _ in ids]
+    def search_batch(
+        self, sources: list[list[int]], beam: int, length_penalty: float
+    ) -> list[list[Hypothesis]]:
+        source = pad(sources, self.model.source_specials, end=True).to(self.device)
         options: dict[str, Any] = {
-            "length_penalty": penalty,
+            "length_penalty": length_penalty,
             "max_ratio": self.search.max_ratio,
             "max_extra": self.search.max_extra,
         }
         with evaluation_mode(self.model):
-            for chosen in self.search_batches([len(sentence) for sentence in ids], beam):
-                source = pad([ids[i] for i in chosen], self.model.source_specials, end=True).to(self.device)
-                if beam == 1:
-                    n_best: list[list[Hypothesis]] = [
-                        [hypothesis] for hypothesis in greedy_search(self.model, source, **options)
-                    ]
-                else:
-                    n_best = beam_search(self.model, source, beam=beam, **options)
-                texts = iter(
-                    self.target_vocab.decode([hypothesis.ids for best in n_best for hypothesis in best])
-                )
-                for i, best in zip(chosen, n_best, strict=True):
-                    results[i] = [Translation(next(texts), h.log_prob, h.score, len(h.ids) + 1) for h in best]
-        return results
+            if beam == 1:
+                return [[one] for one in greedy_search(self.model, source, **options)]
+            return beam_search(self.model, source, beam=beam, **options)
 
     @torch.inference_mode()
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-        source_ids, target_ids = self.encode_pairs(sources, targets)
-        results: list[list[float]] = [[] for _ in sources]
-        lengths = [max(len(s), len(t)) + 1 for s, t in zip(source_ids, target_ids, strict=True)]
+    def score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+        source = pad(sources, self.model.source_specials, end=True).to(self.device)
+        target = pad(targets, self.model.target_specials, begin=True, end=True).to(self.device)
         with evaluation_mode(self.model):
-            for chosen in self.search_batches(lengths, 1):
-                source = pad([source_ids[i] for i in chosen], self.model.source_specials, end=True).to(
-                    self.device
-                )
-                target = pad(
-                    [target_ids[i] for i in chosen], self.model.target_specials, begin=True, end=True
-                ).to(self.device)
-                log_p = token_log_probs(self.model, source, target)
-                for i, row in zip(chosen, log_p.tolist(), strict=True):
-                    results[i] = row[len(self.model.target_specials.forced) : len(target_ids[i]) + 1]
-        return results
+            return token_log_probs(self.model, source, target).tolist()
 
 
 def check_size(side: str, pieces: int, vocab: Vocabulary) -> None:

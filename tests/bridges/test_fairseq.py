@@ -208,7 +208,7 @@ def test_dictionaries_may_lie_elsewhere(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     for language in ("en", "de"):
         (tmp_path / f"dict.{language}.txt").rename(tmp_path / f"elsewhere/dict.{language}.txt")
-    with pytest.raises(ValueError, match=r"cannot read .*dict\.en\.txt: No such file"):
+    with pytest.raises(ValueError, match=r"no file .*dict\.en\.txt"):
         opened(tmp_path / "model.pt")
     assert len(opened(tmp_path / "model.pt", dictionaries=str(tmp_path / "elsewhere")).source_vocab) == 15
 

@@ -6,7 +6,7 @@ import pytest
 
 from headgates.bridges import parity as parity_module
 from headgates.bridges.parity import NEAR_TIE, TOLERANCE, parity
-from headgates.models.translator import Translation
+from headgates.models.line_translator import Translation
 
 
 class Echo:

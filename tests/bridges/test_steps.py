@@ -4,7 +4,7 @@ architecture."""
 import pytest
 import torch
 
-from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel
 from headgates.models.translator import Translator
 from tests.worlds.small_model import LIBRARIES
 
@@ -20,7 +20,7 @@ ARCHITECTURES = {  # what is closed, and in which architecture
 }
 
 
-def in_steps(translator: Translator) -> StepTranslator:
+def in_steps(translator: Translator) -> Translator:
     """The translator over the programs as plain modules."""
     encoder, decoder = EncoderProgram(translator.model), DecoderProgram(translator.model)
     model = StepModel(
@@ -28,7 +28,7 @@ def in_steps(translator: Translator) -> StepTranslator:
         lambda source: encoder(source),
         lambda ids, length, bias, cross, past: decoder(ids, torch.tensor(length), bias, cross, past),
     )
-    return StepTranslator(model, translator.source_vocab, translator.target_vocab, translator.search)
+    return Translator(model, translator.source_vocab, translator.target_vocab, translator.search)
 
 
 @pytest.mark.parametrize(("closed", "settings"), ARCHITECTURES.values(), ids=ARCHITECTURES)
@@ -58,6 +58,6 @@ def test_a_line_longer_than_learned_positions_is_one_clear_error(make_translator
     steps = in_steps(make_translator(positions="learned", max_positions=23))
     with pytest.raises(
         ValueError,
-        match=rf"a {side} of \d+ tokens is longer than the 23 learned positions of the exported model; split",
+        match=rf"a {side} of \d+ tokens is longer than the 23 positions of the model; split",
     ):
         steps.score(*lines)

@@ -144,5 +144,5 @@ def test_a_data_set_of_the_package_datasets_is_read_by_its_names(monkeypatch):
 
 def test_without_the_package_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="needs the package datasets: pip install datasets"):
+    with pytest.raises(DataError, match=r"needs the package datasets .*; pip install datasets"):
         labelled_corpus("hf:glue")

@@ -109,16 +109,16 @@ def test_a_root_of_white_space_leaves_roots():
 @pytest.mark.parametrize(
     ("model", "error", "words"),
     [
-        ("en_core_web_sm", OSError("[E050] Can't find"), r".*: python -m spacy download en_core_web_sm$"),
+        ("en_core_web_sm", OSError("[E050] Can't find"), r".*; python -m spacy download en_core_web_sm$"),
         (
             "../no/such",
             OSError("[E050] Can't find"),
-            ".*: check the path; it is the folder that has config.cfg$",
+            ".*; check the path; it is the folder that has config.cfg$",
         ),
         (
             "xx_trf",
             ValueError("[E002] no\n\nfactory"),
-            r"spaCy cannot load .* 'xx_trf' \(\[E002\] no factory\): ",
+            r"spaCy cannot load .* 'xx_trf' \(\[E002\] no factory\); ",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_pipeline_that_cannot_be_loaded_is_one_line(monkeypatch, model, error,
 def test_missing_spacy_gives_the_line_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(
-        DataError, match=r'^parses from spacy:en_core_web_sm need spaCy \(.*\): pip install "spacy>=3.8"$'
+        DataError, match=r'^parses from spacy:en_core_web_sm need spaCy \(.*\); pip install "spacy>=3.8"$'
     ):
         parses("spacy:en_core_web_sm", ["A dog."])
 

@@ -118,7 +118,7 @@ def test_an_architecture_of_any_size_is_refused_before_memory_is_taken(model, tm
     description["model"] |= change
     save_file(tmp_path / "best.pt", {"architecture": description, "model": model.state_dict()})
     with pytest.raises(
-        ValueError, match=r"best\.pt do not fit its architecture: .*; repeat the run with --fresh"
+        ValueError, match=r"best\.pt do not fit its architecture .*; repeat the run with --fresh"
     ) as error:
         load_model(tmp_path / "best.pt")
     one_line(error)

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel, StepTranslator
+from headgates.bridges.steps import DecoderProgram, EncoderProgram, StepModel
 from headgates.data.special_tokens import SpecialTokens
 from headgates.models.checkpoint import architecture, build, load_model, save_model
 from headgates.models.loss import linear_cross_entropy
@@ -98,7 +98,7 @@ def test_the_programs_of_an_exported_model_translate_and_score_the_same(specials
         encoder.forward,
         lambda ids, length, *rest: decoder(ids, torch.tensor(length), *rest),
     )
-    steps = StepTranslator(model, theirs.source_vocab, theirs.target_vocab, theirs.search)
+    steps = Translator(model, theirs.source_vocab, theirs.target_vocab, theirs.search)
     for beam in (1, 3):
         assert_same_translations(ours, steps, beam)
     for expected, found in zip(ours.score(LINES[:5], TARGETS), steps.score(LINES[:5], TARGETS), strict=True):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from headgates.data.special_tokens import SpecialTokens
+from headgates.models.line_translator import length_batches
 from headgates.models.translator import Translator
 from headgates.tasks.translation import Translation
 from tests.worlds.runs import write_run
@@ -91,9 +92,9 @@ def test_translating_and_scoring_leave_the_model_s_mode_and_use_no_dropout(trans
     translator.model.eval()
 
 
-def test_batches_hold_every_line_that_is_not_empty_once_longest_first_within_their_tokens(translator):
+def test_batches_hold_every_line_that_is_not_empty_once_longest_first_within_their_tokens():
     lengths = [3, 0, 11, 5, 100, 0, 1, 4, 9]
-    batches = translator.search_batches(lengths, beam=2)
+    batches = length_batches(lengths, SEARCH.batch_tokens // 2)
     assert [i for batch in batches for i in batch] == [4, 2, 8, 3, 7, 0, 6]
     for batch in batches:
         assert len(batch) == 1 or (max(lengths[i] for i in batch) + 1) * len(batch) * 2 <= SEARCH.batch_tokens

@@ -14,9 +14,9 @@ from headgates.configs.schema import ModelConfig
 from headgates.data.vocab import Vocab
 from headgates.gates import HeadMap, find_sites, heads_left, remove
 from headgates.models.checkpoint import save_model
+from headgates.models.line_translator import Translation
 from headgates.models.multiply_adds import decoding
 from headgates.models.transformer import Transformer
-from headgates.models.translator import Translation
 from headgates.report.speed import speed
 from headgates.report.speed.speed import (
     Setting,
