@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 # A thread that waits for others looks again for a moment, and then sleeps. GNU's OpenMP, which torch has on
-# Linux, looks for milliseconds by default, LLVM's and Intel's for 200, and beside a busy process they take the
-# core that the others need. To sleep at once costs half of the speed of small products (LOG.md). The variables
-# are read when torch is imported; the user's own stay.
+# Linux, looks for milliseconds by default, LLVM's and Intel's for 200, and beside a busy process they take
+# the core that the others need. To sleep at once costs half of the speed of small products (LOG.md). The
+# variables are read when torch is imported; the user's own stay.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # some 20 microseconds
 os.environ.setdefault("KMP_BLOCKTIME", "1")  # milliseconds
