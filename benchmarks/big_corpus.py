@@ -5,8 +5,8 @@ seconds, and training on it at most 5% slower than on text in memory.
 The corpus is made of toy pairs, drawn with repetition, as plain files. Each start is a process of its own,
 from the interpreter's start to the end of some training steps of fit.py's default model: the first reads and
 tokenises, the second finds that done. Private memory is what no file backs (Pss_Anon of /proc), summed over
-the process and those that it starts, sampled twice a second; pages of mapped stores, which the kernel takes
-back when it needs them, are listed beside it. The model's own memory is that of a start on a few pairs.
+the process and those that it starts, sampled twice a second. The model's own memory is that of a start on a
+few pairs.
 
 About 10 million pairs: 3 GB in --folder, which is emptied afterwards unless it is given.
 """
@@ -14,25 +14,23 @@ About 10 million pairs: 3 GB in --folder, which is emptied afterwards unless it 
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
+from benchmarks.costs import SEED, opened, untrained
 from headgates.report.speed.measure import alternate, interval_text, ratio_by_round
 
-POOL, SEED, FEW = (
-    20_000,
-    1,
-    2_000,
-)  # different pairs; seed; pairs of the start that shows the model's own memory
+POOL = 20_000  # different pairs
+FEW = 2_000  # pairs of the start that shows the model's own memory
 AIMS = {"private_mb": 500, "second_start_s": 10, "slower": 1.05}
 
 
@@ -50,161 +48,105 @@ def make_corpus(folder: Path, pairs: int) -> None:
                 target.write("".join(f"{side}\n" for _, side in some))
 
 
-def open_data(folder: Path, seconds: dict[str, float]) -> Any:
-    """The batches of a corpus as fit.py has them; its vocabulary lies beside it. seconds: is told how long
-    each part takes."""
+def open_data(folder: Path) -> Any:
+    """The batches of a corpus as fit.py has them; its vocabulary lies beside it."""
     from headgates.configs.schema import FitConfig
     from headgates.data import load_corpus
-    from headgates.data.corpus import TranslationData, make_vocabs
 
-    text = FitConfig().text
-
-    @contextmanager
-    def timed(part: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        seconds[part] = time.perf_counter() - begin
-
-    with timed("read"):
-        corpus = load_corpus(folder, src="en", tgt="de")
-    with timed("digest"):
-        corpus.digest()
-    with timed("vocabulary"):
-        vocabs = make_vocabs(
-            corpus, folder / "vocabulary", size=text.vocab_size, joint=True, pairs=text.vocab_pairs
-        )
-    with timed("tokenise"):
-        how: Any = {"max_tokens": text.max_tokens, "max_length": text.max_length, "seed": SEED}
-        data = TranslationData(corpus=corpus, source_vocab=vocabs[0], target_vocab=vocabs[1], **how)
-    with timed("report"):
-        _ = data.report
+    data = opened(load_corpus(folder, src="en", tgt="de"), FitConfig().text, folder / "vocabulary")
+    _ = data.report
     return data
 
 
 def trainer(data: Any) -> Any:
     """A function that trains fit.py's default model on a batch."""
-    import torch
-
     from benchmarks.product_step import product_step
     from headgates.configs.schema import FitConfig
-    from headgates.models.transformer import Transformer
-    from headgates.workbench.source import best_device
 
-    torch.manual_seed(SEED)
-    device, config = best_device(), FitConfig()
-    step = product_step(
-        Transformer(config.model, len(data.source_vocab), len(data.target_vocab)).to(device),
-        config.train,
-        "32",
-    )
-    return lambda batch: step(batch.to(device))
+    model = untrained(FitConfig(), data)
+    step = product_step(model, FitConfig().train, "32")
+    return lambda batch: step(batch.to(model.output.weight.device))
 
 
-def start(options: argparse.Namespace) -> None:
-    """In a process of its own: open the corpus, train some steps, and print the seconds of each part."""
-    seconds: dict[str, float] = {}
-    data = open_data(Path(options.worker), seconds)
+def start(options: argparse.Namespace) -> dict[str, Any]:
+    """In a process of its own: open the corpus and train some steps."""
+    data = open_data(Path(options.worker))
     batches = iter(data.train_dataloader())
     first = next(batches)
-    seconds["first_batch"] = time.time() - options.began
+    seconds = time.time() - options.began
     step = trainer(data)
     for batch in [first, *islice(batches, options.steps)]:
         step(batch)
-    print(json.dumps({"pairs": len(data.train_pairs), "seconds": seconds}))
+    return {"pairs": len(data.train_pairs), "seconds_to_first_batch": seconds}
 
 
-def compare_paths(options: argparse.Namespace) -> None:
+def compare_paths(options: argparse.Namespace) -> dict[str, Any]:
     """In a process of its own: seconds of the same training steps on stored text and on text in memory."""
     import headgates.data.parallel
 
-    opened: dict[str, Any] = {}
+    texts: dict[str, Any] = {}
     for path, largest in (("stored", 0), ("in memory", sys.maxsize)):
         headgates.data.parallel.IN_MEMORY = largest
-        opened[path] = open_data(Path(options.worker), {})
-    step = trainer(opened["stored"])
+        texts[path] = open_data(Path(options.worker))
+    step = trainer(texts["stored"])
 
-    def block(path: str) -> None:
-        for batch in islice(opened[path].train_dataloader(), options.steps):
+    def block(data: Any) -> None:
+        for batch in islice(data.train_dataloader(), options.steps):
             step(batch)
 
-    seconds = alternate({path: lambda path=path: block(path) for path in opened}, rounds=options.rounds)  # type: ignore[misc]
-    print(
-        json.dumps(
-            {"slower": ratio_by_round(seconds["stored"], seconds["in memory"]), "steps": options.steps}
-        )
-    )
+    seconds = alternate({path: partial(block, data) for path, data in texts.items()}, rounds=options.rounds)
+    return {"slower": ratio_by_round(seconds["stored"], seconds["in memory"]), "steps": options.steps}
 
 
-def measured(folder: Path, options: argparse.Namespace, what: str) -> dict[str, Any]:
-    """Run a process on the corpus of a folder; what it printed, and the largest memory of it and its
-    children. Raises ValueError where it fails."""
+WORK = {"start": start, "paths": compare_paths}
+
+
+def measured(folder: Path, what: str) -> dict[str, Any]:
+    """Run an entry of WORK in a process on the corpus of a folder; what it printed, and its largest private
+    memory. Raises ValueError where it fails."""
     import os
 
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.big_corpus",
-        "--worker",
-        str(folder),
-        "--what",
-        what,
-        "--began",
-        str(time.time()),
-    ]
-    command += [
-        "--steps",
-        str(options.steps),
-        "--rounds",
-        str(options.rounds),
-        "--threads",
-        str(options.threads),
-    ]
-    cache = {"HEADGATES_CACHE": str(folder / "cache")}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | cache, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    peaks = {"private_mb": 0.0, "mapped_mb": 0.0}
-    watcher = threading.Thread(target=watch, args=(process, peaks), daemon=True)
-    watcher.start()
-    out, error = process.communicate()
-    watcher.join()
-    if process.returncode:
-        raise ValueError(f"a process of {what} failed: {error.strip()[-500:]}")
-    return {**json.loads(out.splitlines()[-1]), **peaks}
-
-
-def watch(process: subprocess.Popen[str], peaks: dict[str, float]) -> None:
-    """Raise the peaks to the memory of the process and its children until it ends."""
     import psutil  # type: ignore[import-untyped, unused-ignore]
 
-    own = psutil.Process(process.pid)
+    command = [sys.executable, "-m", "benchmarks.big_corpus", *sys.argv[1:], f"--worker={folder}"]
+    process = subprocess.Popen(
+        [*command, f"--what={what}", f"--began={time.time()}"],
+        cwd=ROOT,
+        env=os.environ | {"HEADGATES_CACHE": str(folder / "cache")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    own, peak = psutil.Process(process.pid), 0.0
     while process.poll() is None:
-        now = dict.fromkeys(peaks, 0.0)
-        for pid in (own.pid, *(child.pid for child in own.children(recursive=True))):
-            try:
-                fields = dict(
-                    line.split(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-                )
-            except OSError:  # it has ended
-                continue
-            now["private_mb"] += float(fields["Pss_Anon"].split()[0]) / 1e3
-            now["mapped_mb"] += float(fields["Pss_File"].split()[0]) / 1e3
-        peaks |= {name: max(peaks[name], now[name]) for name in peaks}
+        pids = [own.pid, *(child.pid for child in own.children(recursive=True))]
+        peak = max(peak, sum(map(private_mb, pids)))
         time.sleep(0.5)
+    printed, _ = process.communicate()
+    if process.returncode:
+        raise ValueError(f"a process of {what} failed with {process.returncode}; its message is above")
+    return {**json.loads(printed.splitlines()[-1]), "private_mb": peak}
+
+
+def private_mb(pid: int) -> float:
+    """What no file backs of a process' memory; 0 once it has ended."""
+    with suppress(OSError):
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return sum(int(kilobytes) for kilobytes in re.findall(r"Pss_Anon: +(\d+)", rollup)) / 1e3
+    return 0.0
 
 
 def answer(options: argparse.Namespace) -> Answer | None:
     if options.worker:
-        {"start": start, "paths": compare_paths}[options.what](options)
+        print(json.dumps(WORK[options.what](options)))
         return None
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(options.folder or scratch)
         for name, pairs in (("few", FEW), ("small", options.small), ("big", options.pairs)):
             if not (folder / name).is_dir():
                 make_corpus(folder / name, pairs)
-        model = measured(folder / "few", options, "start")
-        first, second = (measured(folder / "big", options, "start") for _ in range(2))
-        paths = measured(folder / "small", options, "paths")
+        model = measured(folder / "few", "start")
+        first, second = (measured(folder / "big", "start") for _ in range(2))
+        paths = measured(folder / "small", "paths")
         stored = sum(path.stat().st_size for path in (folder / "big" / "cache").rglob("*.arrow")) / 1e6
     above = {
         name: run["private_mb"] - model["private_mb"] for name, run in (("first", first), ("second", second))
@@ -216,16 +158,13 @@ def answer(options: argparse.Namespace) -> Answer | None:
         "first": first,
         "second": second,
         "private_mb_above_model": above,
-        "pairs_per_second_tokenised": first["pairs"] / first["seconds"]["tokenise"],
         "store_mb": stored,
         "throughput": paths | {"pairs": options.small},
     }
+    starts = [run["seconds_to_first_batch"] for run in (first, second)]
     rows = [
-        [
-            "private memory above the model's, MB: first, second start",
-            *(f"{mb:.0f}" for mb in above.values()),
-        ],
-        ["seconds to the first batch", *(f"{run['seconds']['first_batch']:.1f}" for run in (first, second))],
+        ["private memory above the model's, MB: first, second start", *map(round, above.values())],
+        ["seconds to the first batch", *(f"{seconds:.1f}" for seconds in starts)],
         ["steps on stored text over text in memory", interval_text(paths["slower"]), ""],
     ]
     title = f"{options.pairs:,} pairs; stores of {stored:,.0f} MB; throughput on {options.small:,} pairs"
@@ -241,10 +180,7 @@ main = Benchmark(
         count_flag("--small", 200_000, "training pairs of the comparison with text in memory"),
         count_flag("--steps", 60, "training steps of a start and of a timed block"),
         count_flag("--rounds", 5, "timed blocks of each"),
-        (
-            "--folder",
-            {"help": "where the corpora are made and kept (default: a temporary folder)"},
-        ),
+        ("--folder", {"help": "where the corpora are made and kept (default: a temporary folder)"}),
         ("--worker", {"help": argparse.SUPPRESS}),
         ("--what", {"help": argparse.SUPPRESS}),
         ("--began", {"type": float, "help": argparse.SUPPRESS}),

@@ -14,13 +14,15 @@ import copy
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
 from headgates.report.speed.measure import alternate, interval_text, ratio_by_round
 
 if TYPE_CHECKING:
-    from headgates.configs.schema import FitConfig
+    from headgates.configs.schema import FitConfig, TextConfig
+    from headgates.data import Corpus
     from headgates.data.batch import Batch
     from headgates.data.corpus import TranslationData
     from headgates.models.transformer import Transformer
@@ -30,37 +32,37 @@ PLAIN = "plain"
 Blocks = dict[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
 
 
-def untrained(
-    size: str, data_dir: str | None, *, sentences: int = 0
-) -> "tuple[FitConfig, TranslationData, Transformer]":
-    """The settings, the first `sentences` training pairs (0: all), and a model in evaluation mode."""
-    import torch
-
-    from headgates.configs.cli import from_dict
-    from headgates.configs.schema import FitConfig
-    from headgates.configs.yaml_file import load_yaml
-    from headgates.data import load_corpus
+def opened(
+    corpus: "Corpus", text: "TextConfig", folder: str | Path, *, sentences: int = 0
+) -> "TranslationData":
+    """The batches of the first `sentences` training pairs (0: all); their vocabulary is made in the
+    folder."""
     from headgates.data.corpus import TranslationData, make_vocabs
-    from headgates.models.transformer import Transformer
-    from headgates.workbench.source import best_device
 
-    settings = {} if size == "toy" else load_yaml(str(ROOT / f"configs/{size}.yaml"))
-    config = from_dict(FitConfig, settings)
-    corpus, text = load_corpus(config.data, data_dir=data_dir, src=config.src, tgt=config.tgt), config.text
-    with tempfile.TemporaryDirectory() as folder:
-        vocabs = make_vocabs(corpus, folder, size=text.vocab_size, joint=text.joint)
-    data = TranslationData(
+    source_vocab, target_vocab = make_vocabs(
+        corpus, folder, size=text.vocab_size, joint=text.joint, pairs=text.vocab_pairs
+    )
+    return TranslationData(
         corpus=corpus,
-        source_vocab=vocabs[0],
-        target_vocab=vocabs[1],
+        source_vocab=source_vocab,
+        target_vocab=target_vocab,
         max_tokens=text.max_tokens,
         max_length=text.max_length,
         train_sentences=sentences,
         seed=SEED,
     )
+
+
+def untrained(config: "FitConfig", data: "TranslationData") -> "Transformer":
+    """The model of the settings, in evaluation mode, on the best device."""
+    import torch
+
+    from headgates.models.transformer import Transformer
+    from headgates.workbench.source import best_device
+
     torch.manual_seed(SEED)
-    model = Transformer(config.model, len(vocabs[0]), len(vocabs[1])).to(best_device())
-    return config, data, model.eval()
+    model = Transformer(config.model, len(data.source_vocab), len(data.target_vocab))
+    return model.to(best_device()).eval()
 
 
 def gates(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
@@ -138,7 +140,16 @@ WHAT = {"gates": gates, "importance": importance, "relevance": relevances, "refi
 
 def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of each block's seconds to the plain pass's, round by round."""
-    config, data, model = untrained(size, options.data_dir, sentences=options.sentences)
+    from headgates.configs.cli import from_dict
+    from headgates.configs.schema import FitConfig
+    from headgates.configs.yaml_file import load_yaml
+    from headgates.data import load_corpus
+
+    config = from_dict(FitConfig, {} if size == "toy" else load_yaml(ROOT / f"configs/{size}.yaml"))
+    corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
+    with tempfile.TemporaryDirectory() as folder:
+        data = opened(corpus, config.text, folder, sentences=options.sentences)
+    model = untrained(config, data)
     batches = [batch.to(model.output.weight.device) for batch in data.batches("train", options.max_tokens)]
     seconds = alternate(WHAT[what](config, model, batches), rounds=options.rounds)
     plain = seconds.pop(PLAIN)

@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from headgates.workbench.table import markdown_table
@@ -22,7 +23,8 @@ RESULTS = ROOT / "results"
 VALUES = "compare-multi30k-en-de-values"
 PAGES = ("README.md", "results/README.md", "docs/measured.md")
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-Cells = list[list[str]]
+COUNTS = (36, 18, 9)  # heads of Multi30k's 72
+Table = tuple[list[str], list[list[str]]]  # head and rows
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
@@ -37,7 +39,7 @@ def difference(row: dict[str, str], prefix: str = "") -> str:
     return "reference" if value == low == high == 0 else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-def systems(name: str, wanted: Sequence[str]) -> Cells:
+def systems(name: str, wanted: Sequence[str]) -> Table:
     """The wanted systems of a table of fit.py; of several lambdas that keep the same heads, the first."""
     found = []
     for row in read_rows(name):
@@ -47,53 +49,59 @@ def systems(name: str, wanted: Sequence[str]) -> Cells:
             heads = f"{row['heads_open']}/{row['heads_total']}"
             scores = [f"{float(row[metric]):.2f}" for metric in ("bleu", "chrf")]
             found.append([row["system"], row["lambda"], heads, *kinds, *scores, difference(row)])
-    return found
+    head = ["system", "λ", "heads", "enc-self", "dec-self", "cross", "BLEU", "chrF", "BLEU difference, 95%"]
+    return head, found
 
 
-def points(folder: str, trained: bool) -> dict[tuple[str, int], list[dict[str, str]]]:
+Points = dict[tuple[str, int], list[dict[str, str]]]
+
+
+def points(folder: str, trained: bool) -> Points:
     """(method, open heads) -> the rows of a comparison, one for each seed."""
     found = defaultdict(list)
     for row in read_rows(f"{folder}/compare.csv"):
         if (row["epochs"] != "0") == trained and not row["method"].startswith("base"):
-            found[
-                ":".join(filter(None, (row["method"], row["reconstruct"]))), round(float(row["heads_asked"]))
-            ].append(row)
+            method = ":".join(filter(None, (row["method"], row["reconstruct"])))
+            found[method, round(float(row["heads_asked"]))].append(row)
     return found
 
 
-def trained(folder: str) -> Cells:
-    """method, then for each number of heads BLEU (lowest to highest seed) and chrF."""
+def trained(
+    folder: str, cells: Callable[[list[dict[str, str]]], list[str]], total: int, counts: Sequence[int]
+) -> Table:
+    """A line for each method: two cells of its rows at each number of heads."""
     found = points(folder, trained=True)
-    counts = sorted({heads for _, heads in found}, reverse=True)
-    cells = []
-    for method in dict.fromkeys(method for method, _ in found):
-        line = [method]
-        for heads in counts:
-            rows = found[method, heads]
-            bleu = [float(row["bleu"]) for row in rows]
-            seeds = f" ({min(bleu):.2f} to {max(bleu):.2f})" if len(rows) > 1 else ""
-            line += [f"{mean(rows, 'bleu'):.2f}{seeds}", f"{mean(rows, 'chrf'):.2f}"]
-        cells.append(line)
-    return cells
-
-
-def untrained(folder: str) -> Cells:
-    """order, then BLEU for each number of heads and refit."""
-    found = points(folder, trained=False)
-    orders = dict.fromkeys(method for method, _ in found if (f"{method}:out+ffn", 36) in found)
-    refits = ("", ":out+ffn", ":out+ffn+v")
-    return [
-        [order]
-        + [
-            f"{float(found[order + refit, heads][0]['bleu']):.2f}"
-            for heads in (36, 18, 9)
-            for refit in refits
-        ]
-        for order in orders
+    head = ["method", *(f"{count} of {total}{end}" for count in counts for end in ("", " chrF"))]
+    methods = dict.fromkeys(method for method, _ in found)
+    return head, [
+        [method, *(cell for heads in counts for cell in cells(found[method, heads]))] for method in methods
     ]
 
 
-def first() -> Cells:
+def bleu_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
+    """BLEU (lowest to highest seed) and chrF."""
+    bleu = [float(row["bleu"]) for row in rows]
+    seeds = f" ({min(bleu):.2f} to {max(bleu):.2f})" if len(rows) > 1 else ""
+    return [mean(rows) + seeds, mean(rows, "chrf")]
+
+
+def difference_and_chrf(rows: Sequence[dict[str, str]]) -> list[str]:
+    return [difference(rows[0]), mean(rows, "chrf")]
+
+
+def untrained() -> Table:
+    """order, then BLEU for each number of heads and refit."""
+    found = points("compare-multi30k-en-de", trained=False)
+    orders = dict.fromkeys(method for method, _ in found if (f"{method}:out+ffn", 36) in found)
+    places = [(heads, refit) for heads in COUNTS for refit in ("zero", "out+ffn", "out+ffn+v")]
+    rows = [
+        [order, *(mean(found[f"{order}:{refit}".removesuffix(":zero"), heads]) for heads, refit in places)]
+        for order in orders
+    ]
+    return ["order", *(f"{heads}: {refit}" for heads, refit in places)], rows
+
+
+def first() -> Table:
     """What is done to the model, then BLEU for each number of heads: README's first table."""
     closed, refitted = points("compare-multi30k-en-de", trained=False), points(VALUES, trained=True)
     wanted = [
@@ -103,43 +111,26 @@ def first() -> Cells:
         ("importance, refitted, then three epochs", refitted, "importance:out+ffn+v"),
         ("learned gates, three epochs", refitted, "l0-target"),
     ]
-    return [
-        [text, *(f"{mean(found[method, heads], 'bleu'):.2f}" for heads in (36, 18, 9))]
-        for text, found, method in wanted
-    ]
+    rows = [[text, *(mean(found[method, heads]) for heads in COUNTS)] for text, found, method in wanted]
+    return ["what you do", "36 of 72 heads", "18", "9"], rows
 
 
-def mean(rows: Sequence[dict[str, str]], metric: str) -> float:
-    return sum(float(row[metric]) for row in rows) / len(rows)
+def mean(rows: Sequence[dict[str, str]], metric: str = "bleu") -> str:
+    return f"{fmean(float(row[metric]) for row in rows):.2f}"
 
 
-def encoder() -> Cells:
-    found = points("compare-encoder-only", trained=True)
-    counts = sorted({heads for _, heads in found}, reverse=True)
-    return [
-        [method]
-        + [
-            cell
-            for heads in counts
-            for row in found[method, heads]
-            for cell in (difference(row), f"{float(row['chrf']):.2f}")
-        ]
-        for method in dict.fromkeys(method for method, _ in found)
-    ]
-
-
-def student() -> Cells:
-    rows = read_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")[1:]
-    return [
+def student() -> Table:
+    found = [
         [
             f"{row['heads_closed']} of 48",
             f"{float(row['test_bleu']):.2f}",
             difference(row, "test_bleu_"),
             f"{float(row['test_bleu_p_value']):.3f}",
         ]
-        for row in rows
-        if int(row["heads_closed"]) < 48
+        for row in read_rows("marian-enpt/curves/importance-step0.25-enc-self.csv")
+        if 0 < int(row["heads_closed"]) < 48
     ]
+    return ["encoder heads closed", "test BLEU", "difference, 95%", "p"], found
 
 
 def lines_of(name: str) -> list[dict[str, Any]]:
@@ -147,7 +138,7 @@ def lines_of(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def measured() -> Cells:
+def measured() -> Table:
     """question, against, answer, file of each benchmark: its newest line, for costs each pass's newest."""
     newest: dict[str, Any] = {}
     for record in lines_of("costs"):
@@ -160,22 +151,12 @@ def measured() -> Cells:
         [question, against, answer(lines_of(name)[-1]), f"[{name}](../results/{name}.jsonl)"]
         for name, question, against, answer in QUESTIONS
     ]
-    return [*answers, *([*row, "[costs](../results/costs.jsonl)"] for row in rows)]
+    head = ["question", "against", "median (lowest to highest)", "file"]
+    return head, [*answers, *([*row, "[costs](../results/costs.jsonl)"] for row in rows)]
 
 
 def spread(ratio: dict[str, Any]) -> str:
     return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
-
-
-def each(rows: Sequence[dict[str, Any]], key: str, *path: str) -> str:
-    """The ratio below `path` in each row, after the row's name."""
-    texts = []
-    for row in rows:
-        ratio: Any = row
-        for name in path:
-            ratio = ratio[name]
-        texts.append(f"{row[key]}: {spread(ratio)}")
-    return "; ".join(texts)
 
 
 def decoding(record: dict[str, Any]) -> str:
@@ -196,7 +177,7 @@ COSTS = {
 MEMORY = ("bounded", "as torch leaves it")
 QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
     ("training_peers", "training: times as fast", "Hugging Face's Marian in bf16, same weights and batches",
-     lambda record: each(record["measurements"], "d_model", "ratio")),
+     lambda record: "; ".join(f"{row['d_model']}: {spread(row['ratio'])}" for row in record["measurements"])),
     ("decoding_peers", "search in fp32 on one thread: times as fast, medians of 12 settings",
      "Hugging Face's generate, CTranslate2, CTranslate2 in int8", decoding),
     ("memory", "training in bf16 on a CPU: CPU time of bounded memory", "memory as torch leaves it",
@@ -209,32 +190,19 @@ QUESTIONS: list[tuple[str, str, str, Callable[[dict[str, Any]], str]]] = [
      lambda record: "; ".join(f"{name}: {count:,}" for name, count in record["all"].items())),
 ]  # fmt: skip
 
-HEADS3 = [f"{count} of 72 {what}".strip() for count in (36, 18, 9) for what in ("", "chrF")]
-SYSTEMS = ["system", "λ", "heads", "enc-self", "dec-self", "cross", "BLEU", "chrF", "BLEU difference, 95%"]
 MADE = ("base", "base-continued", "l0", "importance", "importance:trained")
 TOY = ("base", "base-continued", "l0-target", "importance", "importance:out+ffn+v:trained")
-TABLES: dict[str, tuple[list[str], Callable[[], Cells], int]] = {
-    "first": (["what you do", "36 of 72 heads", "18", "9"], first, 1),
-    "toy": (SYSTEMS, lambda: systems("toy-en-de.csv", TOY), 1),
-    "multi30k": (SYSTEMS, lambda: systems("multi30k-en-de.csv", MADE), 1),
-    "untrained": (
-        [
-            "order",
-            *(f"{count}: {refit}" for count in (36, 18, 9) for refit in ("zero", "out+ffn", "out+ffn+v")),
-        ],
-        lambda: untrained("compare-multi30k-en-de"),
-        1,
-    ),
-    "trained": (["method", *HEADS3], lambda: trained("compare-multi30k-en-de-trained"), 1),
-    "trained-values": (["method", *HEADS3], lambda: trained(VALUES), 1),
-    "trained-tatoeba": (["method", *HEADS3], lambda: trained("compare-tatoeba-en-fr"), 1),
-    "encoder": (
-        ["method", *(f"{count} of 24 {what}".strip() for count in (12, 5, 2) for what in ("", "chrF"))],
-        encoder,
-        1,
-    ),
-    "student": (["encoder heads closed", "test BLEU", "difference, 95%", "p"], student, 1),
-    "measured": (["question", "against", "median (lowest to highest)", "file"], measured, 4),
+TABLES: dict[str, Callable[[], Table]] = {
+    "first": first,
+    "toy": lambda: systems("toy-en-de.csv", TOY),
+    "multi30k": lambda: systems("multi30k-en-de.csv", MADE),
+    "untrained": untrained,
+    "trained": lambda: trained("compare-multi30k-en-de-trained", bleu_and_chrf, 72, COUNTS),
+    "trained-values": lambda: trained(VALUES, bleu_and_chrf, 72, COUNTS),
+    "trained-tatoeba": lambda: trained("compare-tatoeba-en-fr", bleu_and_chrf, 72, COUNTS),
+    "encoder": lambda: trained("compare-encoder-only", difference_and_chrf, 24, (12, 5, 2)),
+    "student": student,
+    "measured": measured,
 }
 
 
@@ -244,8 +212,8 @@ def filled(page: str) -> str:
     def fill(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
             raise ValueError(f"no table {match[2]!r}; add it to TABLES in benchmarks/records.py")
-        head, make, left = TABLES[match[2]]
-        return match[1] + "\n".join(markdown_table(head, make(), left)) + match[3]
+        left = 4 if match[2] == "measured" else 1  # columns of words
+        return match[1] + "\n".join(markdown_table(*TABLES[match[2]](), left)) + match[3]
 
     return MARKED.sub(fill, page)
 
