@@ -2,26 +2,21 @@
 
 A query of a target token agrees with the gold alignment where its largest weight is on an aligned source
 token. The end of sentence is no key, and target tokens without an alignment are not counted, nor is the query
-that produces the end of sentence. A query is judged by the token that it produces; `token="read"` judges it
-by the token that it reads, one step later, which heads of low layers often align instead (Chen et al. 2020,
-arXiv:2004.14837). The baseline is the best fixed offset (source minus query position) on the same tokens.
-The entropy of the weights needs no gold alignments.   Letters: B pairs, T target (query), S source (key), N
-counted queries.
-"""
+that produces the end of sentence. A query is judged by the token that it produces. The baseline is the best
+fixed offset (source minus query position) on the same tokens. The entropy of the weights needs no gold
+alignments.   Letters: B pairs, T target (query), S source (key), N counted queries."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from headgates.analysis.attention_pass import AttentionBatch, HeadMeans
 from headgates.gates import HeadMap
-from headgates.gates.site_rule import check_name
 
 Links = Sequence[tuple[int, int]]  # (source, target), 0-based
-Token = Literal["produced", "read"]
 
 
 def piece_links(
@@ -51,12 +46,9 @@ class Alignment:
     """Counts how often each cross head agrees with the gold alignments; other kinds of attention are passed
     over.
 
-    gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`). Raises
-    ValueError for an unknown `token`."""
+    gold: the links between the pieces of each pair, by the pair's number in the split (`Batch.index`)."""
 
-    def __init__(self, gold: Mapping[int, Links] | Sequence[Links], *, token: Token = "produced"):
-        check_name("token", token, get_args(Token))
-        self.token = token
+    def __init__(self, gold: Mapping[int, Links] | Sequence[Links]):
         self._gold = dict(gold if isinstance(gold, Mapping) else enumerate(gold))
         self._hits = HeadMeans("alignment")
         self._offsets: Counter[int] = Counter()  # offset -> aligned tokens that have a link there
@@ -99,8 +91,7 @@ class Alignment:
                             f"has {length[row]} pieces; pieces count from 0 and are those of this model's "
                             "vocabulary"
                         )
-                # a query reads, after the beginning, what the one before produced
-                aligned[row, link[1] + (self.token == "read"), link[0]] = True
+                aligned[row, link[1], link[0]] = True
         return aligned
 
     def agreement(self) -> HeadMap:

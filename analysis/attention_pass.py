@@ -2,9 +2,8 @@
 every head.
 
 What the papers leave open is decided here for all observers. The end of sentence is "not a real token" (Voita
-et al. 2019), so by default it counts neither as a query nor as a key; `exclude` gives the other readings
-("query", "key", "none"). Weights are never renormalised over the remaining keys. Queries and keys stand for
-these tokens:
+et al. 2019), so it counts neither as a query nor as a key where an analysis does not say otherwise. Weights
+are never renormalised over the remaining keys. Queries and keys stand for these tokens:
 
     enc-self    both are source tokens; the special token is the end of sentence
     dec-self    both are the decoder's input tokens; the special token is the beginning, whose own row has one
@@ -64,7 +63,7 @@ class AttentionBatch:
     target_specials: Specials
     _strongest: dict[tuple[HeadSite, str], Strongest] = field(default_factory=dict, init=False, repr=False)
 
-    def visible(self, kind: str, exclude: Exclude) -> Tensor:
+    def visible(self, kind: str, exclude: Exclude = "both") -> Tensor:
         """(B, L, S) bool: query and key both count, and the query may see the key."""
         query_text, key_text = TEXTS[kind]
         queries = self._counted(query_text, exclude in ("both", "query"))
@@ -80,7 +79,7 @@ class AttentionBatch:
         # the decoder's input is padding where its output is: the beginning may have the padding's id
         return (self.batch.source if text == "source" else self.batch.target_out) != specials.padding
 
-    def strongest(self, site: HeadSite, exclude: Exclude) -> Strongest:
+    def strongest(self, site: HeadSite, exclude: Exclude = "both") -> Strongest:
         """The largest weight, and its key, of every counted query that sees a counted key. Kept, since
         several analyses need it."""
         if (site, exclude) not in self._strongest:

@@ -3,36 +3,26 @@ section 4.
 
 "Average of its maximum attention weight excluding the end of sentence symbol, where average is taken over
 tokens." The paper does not say whether that symbol is left out as a query, as a key or as both. Here it is
-both, so a head that rests on it is not confident, and nothing is renormalised; `exclude` has the other
-readings. All tokens weigh the same, whatever the length of their sentence. The paper looks at the
-encoder alone; attention_pass.py says how queries and keys of the decoder count.   Letters: H heads, N counted
-query positions.
-"""
+both, so a head that rests on it is not confident, and nothing is renormalised. All tokens weigh the same,
+whatever the length of their sentence. The paper looks at the encoder alone; attention_pass.py says how
+queries and keys of the decoder count.   Letters: H heads, N counted query positions."""
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
-from headgates.analysis.attention_pass import (
-    AttentionBatch,
-    Exclude,
-    HeadMeans,
-    observe_attention,
-)
+from headgates.analysis.attention_pass import AttentionBatch, HeadMeans, observe_attention
 from headgates.gates import HeadMap
-from headgates.gates.site_rule import check_name
 
 
 class Confidence:
-    """Collects the largest weights of every head. Raises ValueError for an unknown `exclude`."""
+    """Collects the largest weights of every head."""
 
-    def __init__(self, exclude: Exclude = "both"):
-        check_name("exclude", exclude, get_args(Exclude))
-        self.exclude = exclude
+    def __init__(self) -> None:
         self._largest = HeadMeans("confidence")
 
     def add(self, attention: AttentionBatch) -> None:
         for site in attention.weights:
-            self._largest.add(site, attention.strongest(site, self.exclude).weight)
+            self._largest.add(site, attention.strongest(site).weight)
 
     def head_map(self) -> HeadMap:
         """Mean largest weight, in [0, 1]. Raises ValueError where no token was counted."""

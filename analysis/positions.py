@@ -4,9 +4,9 @@ is at one offset at least 90% of the time (in practice -1 or +1).
 
 The offset is key minus query: -1 is the previous token. For cross attention it is the source position minus
 the position of the target token that is produced. The paper does not say how the first token counts, which
-has no previous one. `edges` decides: "inside" (the default) divides by the queries that have a key at the
-offset, so a pure previous-token head has share 1 in sentences of any length; "all" divides by all queries, so
-such a head has at most 1 - 1 / (mean length) and fails the threshold in short sentences. The best offset is
+has no previous one. Here a share is of the queries that have a key at the offset, so a pure previous-token
+head has share 1 in sentences of any length; of all queries it would have at most 1 - 1 / (mean length), and
+fail the threshold in short sentences. The best offset is
 the one looked at most often (of equal ones that with the larger share, then the nearer, then the earlier),
 not the one with the largest share, which may be an offset that only one long sentence has.
 
@@ -14,16 +14,14 @@ Letters: H heads, L query, S key, N counted query positions, W window, O = 2 W +
 """
 
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, Exclude
+from headgates.analysis.attention_pass import AttentionBatch
 from headgates.gates import HeadMap, HeadSite
-from headgates.gates.site_rule import check_name
 
-Edges = Literal["inside", "all"]
 THRESHOLD = 0.9
 
 
@@ -36,19 +34,15 @@ class BestOffset(NamedTuple):
 
 class Positions:
     """Counts the offsets of the largest weights, from -window to +window; those further away count as queries
-    alone.
+    alone. Raises ValueError for a window below 1."""
 
-    Raises ValueError for an unknown `exclude` or `edges`, or a window below 1."""
-
-    def __init__(self, window: int = 10, *, exclude: Exclude = "both", edges: Edges = "inside"):
+    def __init__(self, window: int = 10):
         if window < 1:
             raise ValueError(
                 "the window is the largest offset that is counted on its own: expected at least 1, got "
                 f"{window}"
             )
-        check_name("edges", edges, get_args(Edges))
-        check_name("exclude", exclude, get_args(Exclude))
-        self.window, self.edges, self.exclude = window, edges, exclude
+        self.window = window
         self._looks: dict[HeadSite, Tensor] = {}  # (H, O) largest weights at each offset
         self._inside: dict[HeadSite, Tensor] = {}  # (O,) queries with a key at each offset
         self._queries: dict[HeadSite, int] = {}  # all queries
@@ -57,10 +51,10 @@ class Positions:
         """Count one batch."""
         offsets = torch.arange(-self.window, self.window + 1)
         for site in attention.weights:
-            strongest = attention.strongest(site, self.exclude)
+            strongest = attention.strongest(site)
             offset = strongest.key - strongest.query[:, None]  # (N, H)
             looks = (offset[..., None] == offsets).sum(0)
-            visible = attention.visible(site.kind, self.exclude).sum(0).cpu()
+            visible = attention.visible(site.kind).sum(0).cpu()
             inside = torch.stack([visible.diagonal(int(offset)).sum() for offset in offsets])
             self._looks[site] = self._looks.get(site, 0) + looks
             self._inside[site] = self._inside.get(site, 0) + inside
@@ -68,8 +62,8 @@ class Positions:
 
     def offsets(self) -> list[dict[str, Any]]:
         """Return a row for every head and every offset that some query has: site, kind, layer, head, offset,
-        share (of the queries that `edges` names), looks (how often), inside (queries with a key there) and
-        queries. Raises ValueError where no token was counted."""
+        share, looks (how often), inside (queries with a key there) and queries. Raises ValueError where no
+        token was counted."""
         return [
             {
                 **site.row(head),
@@ -105,9 +99,8 @@ class Positions:
                 "positions have nothing to count: no sentence with a word in it was observed for this kind "
                 "of attention"
             )
-        queries = self._inside if self.edges == "inside" else self._queries
         # where no query has the offset, no head looks there
         return {
-            site: self._looks[site].double() / torch.as_tensor(queries[site]).clamp_min(1)
+            site: self._looks[site].double() / self._inside[site].clamp_min(1)
             for site in sorted(self._looks)
         }

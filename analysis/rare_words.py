@@ -7,22 +7,20 @@ What the paper leaves open: frequencies are those of pieces in the training text
 `rank` most frequent where at least `rank` pieces are more frequent, so pieces with equal counts are on the
 same side. The least frequent token is every position with the lowest count, the two least are every position
 whose count is at most the second lowest (a rare piece that occurs twice is both). All queries of all
-sentences weigh the same; the end of sentence is neither a query nor a key (`exclude` in attention_pass.py has
-the other readings). Sentences of one token are left out: their one key is the rarest whatever the head does.
-Unknown pieces count as pieces.
+sentences weigh the same; the end of sentence is neither a query nor a key. Sentences of one token are left
+out: their one key is the rarest whatever the head does. Unknown pieces count as pieces.
 
 Letters: V vocabulary, B pairs, S source positions, H heads, N counted query positions.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from headgates.analysis.attention_pass import AttentionBatch, Exclude, HeadMeans
+from headgates.analysis.attention_pass import AttentionBatch, HeadMeans
 from headgates.gates import HeadMap
-from headgates.gates.site_rule import check_name
 
 NEVER_RARE = torch.iinfo(torch.int64).max  # the count of what is no word
 
@@ -40,16 +38,15 @@ class RareWords:
     """Counts how often each head of the encoder looks at rare words; other kinds of attention are passed
     over.
 
-    counts (V,): how often each source piece occurs in the training text. Raises ValueError for an unknown
-    `exclude` or a rank below 1."""
+    counts (V,): how often each source piece occurs in the training text. Raises ValueError for a rank
+    below 1."""
 
-    def __init__(self, counts: Tensor | Sequence[int], rank: int = 500, *, exclude: Exclude = "both"):
+    def __init__(self, counts: Tensor | Sequence[int], rank: int = 500):
         if rank < 1:
             raise ValueError(
                 f"rank is the number of pieces that are not rare: expected at least 1, got {rank}"
             )
-        check_name("exclude", exclude, get_args(Exclude))
-        self.rank, self.exclude = rank, exclude
+        self.rank = rank
         self.counts = torch.as_tensor(counts, dtype=torch.int64).cpu()
         self._different = 0  # pieces that occur in the training text
         self.sentences = self.sentences_seen = self.queries = 0  # the second: also those that do not count
@@ -78,12 +75,12 @@ class RareWords:
         self.sentences += int(chosen.sum())
         self.sentences_seen += len(source)
         for site in sites:
-            _, key, pair, query = attention.strongest(site, self.exclude)
+            _, key, pair, query = attention.strongest(site)
             counted = chosen[pair]  # the same queries at every site
             key, pair, query = key[counted], pair[counted], query[counted]  # (N, H), (N,)
             for hits, mask in zip(self._hits, masks, strict=True):
                 hits.add(site, mask[pair[:, None], key])
-        keys = attention.visible("enc-self", self.exclude).sum(2).cpu()[pair, query]  # (N,)
+        keys = attention.visible("enc-self").sum(2).cpu()[pair, query]  # (N,)
         self.queries += len(pair)
         self._chance += torch.stack([(mask.sum(1)[pair] / keys.double()).sum() for mask in masks])
 

@@ -27,17 +27,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgates.configs.did_you_mean import did_you_mean
-from headgates.configs.fields import SPELT, Setting, all_settings, shortened, to_dict
+from headgates.configs.fields import SPELT, About, Setting, all_settings, shortened, to_dict
 from headgates.configs.printable import printable
 from headgates.configs.yaml_file import ConfigError, dump_yaml, load_yaml, scalar
 
 C = TypeVar("C")
 ROOT = Path(__file__).resolve().parents[1]
 
-RECORDED = {
-    "base_hash",
-    "run_hash",
-}  # keys that a run folder's config.yaml has beside the settings; skipped when it is read again
+# keys that a run folder's config.yaml has beside the settings; skipped when it is read again
+RECORDED = {"base_hash", "run_hash"}
+CONFIG = Setting("config", str, about=About("the path of a YAML file"))  # of every command, and no setting
 
 
 def parse(config_class: type[C], argv: Sequence[str] | None = None, *, prog: str, description: str = "") -> C:
@@ -64,19 +63,18 @@ def read(config_class: type[C], argv: Sequence[str]) -> C:
     """The configuration of a command line; raises ConfigError (ValueError) where `parse` exits."""
     settings = {setting.name: setting for setting in all_settings(config_class)}
     words = list(argv)
-    flagged = {name: setting for name, setting in settings.items() if setting.help}  # or `--set`
-    flags = _positionals(words, flagged) + _flags(words, flagged)
+    flagged = {name: each for name, each in settings.items() if each.about.help}  # or `--set`
+    flags = _positionals(words, flagged) + _flags(words, flagged | {"config": CONFIG})
     given = {name for name, _ in flags}
-    for name in sorted(given):
-        if (other := settings[name].instead_of if name in settings else None) in given:
-            raise ConfigError(f"{settings[name].flag} and --{other} both say the same; give one of them")
     values: dict[str, Any] = {}
     for path in (text for name, text in flags if name == "config"):
         values |= _flat(load_yaml(path), settings, origin=f"{path}: ")
-    for one, other in ((name, each.instead_of) for name, each in settings.items() if each.instead_of):
-        for flag, in_file in ((one, other), (other, one)):
-            if flag in given:  # a flag beats a file's way to say the same
-                values.pop(in_file, None)
+    for one, other in ((name, each.about.instead_of) for name, each in settings.items()):
+        if other and {one, other} <= given:
+            raise ConfigError(f"{settings[one].flag} and --{other} both say the same; give one of them")
+        if other and given & {one, other}:  # a flag beats a file's way to say the same
+            for name in (one, other):
+                values.pop(name, None)
     return _build(config_class, values | {name: value for name, value in flags if name != "config"}, settings)
 
 
@@ -92,11 +90,7 @@ def from_dict(config_class: type[C], mapping: Mapping[str, Any], *, origin: str 
 def to_yaml(config: Any, **recorded: Any) -> str:
     """The whole configuration as YAML that `--config` reads again.   `recorded` (names in RECORDED:
     base_hash) is kept with it."""
-    if unknown := sorted(set(recorded) - RECORDED):
-        raise ValueError(
-            f"{', '.join(unknown)}: not in RECORDED of configs/cli.py, so --config would refuse the file; "
-            f"add it there"
-        )
+    assert set(recorded) <= RECORDED  # or --config would refuse the file
     return dump_yaml(to_dict(config) | recorded)
 
 
@@ -136,69 +130,61 @@ def completion(config_class: type, shell: str, *, prog: str) -> str:
         raise ConfigError("--completion needs shtab: pip install shtab") from None
     if shell not in shtab.SUPPORTED_SHELLS:
         raise ConfigError(f"--completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}, got {shell!r}")
-    return str(
-        shtab.complete(
-            _parser([each for each in all_settings(config_class) if each.has_flag], prog=prog), shell
-        )
-    )
+    settings = [each for each in all_settings(config_class) if each.has_flag]
+    headings = {each.group: each.group for each in settings}
+    return str(shtab.complete(_parser(settings, headings, prog=prog), shell))
+
+
+OF_ALL = (
+    "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; lists take "
+    "commas or spaces."
+)
 
 
 def help_text(config_class: type, *, prog: str, description: str = "", everything: bool = True) -> str:
     """Examples, and every flag with its help, type and default; the flags of groups such as `--train.lr` by
     name alone unless `everything`. The examples are the lines of the class's docstring that call the
     script."""
-    about = textwrap.fill(description or (config_class.__doc__ or "").strip().split("\n")[0], 110)
-    examples = [line for line in (config_class.__doc__ or "").splitlines() if "python " in line]
-    about += "\n\n" + "".join(f"{line}\n" for line in [*examples, ""][bool(not examples) :])
-    about += (
-        "--config FILE reads settings from YAML; flags beat it. A true/false flag alone means true; "
-        "lists take commas or spaces."
-    )
-    described = [setting for setting in all_settings(config_class) if setting.help]
+    doc = (config_class.__doc__ or "").strip()
+    examples = [line for line in doc.splitlines() if "python " in line]
+    about = [textwrap.fill(description or doc.split("\n")[0], 110), "\n".join(examples), OF_ALL]
+    described = [setting for setting in all_settings(config_class) if setting.about.help]
     settings = [setting for setting in described if setting.has_flag]
-    named = "".join(f"{_usage(setting)} " for setting in settings if setting.positional)
-    usage = f"python {prog} {named}[--config FILE] [--flag VALUE ...]"
-    listed = [setting for setting in settings if not setting.positional and (everything or not setting.group)]
-    parser = _parser(listed, prog=prog, usage=usage, description=about)
-    for setting in settings:
-        if setting.positional:  # `read` takes these words itself; here they are only listed
-            parser.add_argument(setting.name, metavar=setting.display_name, help=setting.help)
-    headings = {
-        f.name: h.__doc__ for f in dataclasses.fields(config_class) if dataclasses.is_dataclass(h := f.type)
-    }  # by group
-    for group in parser._action_groups:
-        if heading := headings.get(group.title or ""):
-            group.title = f"{group.title}: {heading.strip().splitlines()[0].rstrip('.')}"
-    text = parser.format_help().rstrip()
+    positional = [setting for setting in settings if setting.about.positional]
+    usage = f"python {prog} {''.join(map(_usage, positional))}[--config FILE] [--flag VALUE ...]"
+    fields = [field for field in dataclasses.fields(config_class) if dataclasses.is_dataclass(field.type)]
+    headings = {each.name: (each.type.__doc__ or "").strip().splitlines()[0].rstrip(".") for each in fields}
+    listed = [each for each in settings if not each.about.positional and (everything or not each.group)]
+    parser = _parser(listed, headings, prog=prog, usage=usage, description="\n\n".join(filter(None, about)))
+    for setting in positional:  # `read` takes these words itself; here they are only listed
+        parser.add_argument(setting.name, metavar=setting.display_name, help=setting.about.help)
+    title, entries = "", []
     if everything:
-        rare = [setting for setting in described if setting.rare]
-        text += "\n\nin a --config file or by --set NAME=VALUE alone:\n" if rare else ""
-        for setting in rare:
-            about = f"{setting.name}: {setting.help} (default: {json.dumps(setting.default)})"
-            text += textwrap.fill(about, 110, initial_indent="  ", subsequent_indent="      ") + "\n"
-        return text.rstrip()
-    if not headings:
-        return text
-    text += "\n\nin groups, explained by --help-all:\n"
-    for name, heading in headings.items():
-        members = ", ".join(
-            setting.name.removeprefix(f"{name}.") for setting in settings if setting.group == name
-        )
-        about = f"--{name}.*  {(heading or '').strip().splitlines()[0].rstrip('.')}: {members}"
-        text += textwrap.fill(about, 110, initial_indent="  ", subsequent_indent="      ") + "\n"
-    return text.rstrip()
+        title = "in a --config file or by --set NAME=VALUE alone:"
+        for setting in (setting for setting in described if setting.about.rare):
+            default = json.dumps(setting.default)
+            entries.append(f"{setting.name}: {setting.about.help} (default: {default})")
+    else:
+        title = "in groups, explained by --help-all:"
+        for name, heading in headings.items():
+            members = (each.name.removeprefix(f"{name}.") for each in settings if each.group == name)
+            entries.append(f"--{name}.*  {heading}: {', '.join(members)}")
+    indented = [textwrap.fill(each, 110, initial_indent="  ", subsequent_indent="      ") for each in entries]
+    return parser.format_help().rstrip() + "\n".join(["\n", title, *indented] if entries else [])
 
 
-def _parser(settings: Iterable[Setting], **options: Any) -> argparse.ArgumentParser:
-    """For help and completion; `read` reads the words itself."""
+def _parser(
+    settings: Iterable[Setting], headings: Mapping[str, str], **options: Any
+) -> argparse.ArgumentParser:
+    """For help and completion; `read` reads the words itself. headings: of the groups."""
     parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
     groups: dict[str, Any] = {"": parser}
     for setting in settings:
-        if setting.group not in groups:
-            groups[setting.group] = parser.add_argument_group(setting.group)
+        if (group := setting.group) not in groups:
+            groups[group] = parser.add_argument_group(f"{group}: {headings[group]}")
         shown = "A,B" if setting.is_list else setting.name.rpartition(".")[2].upper()
-        about = f"{setting.help} ({setting.expected()}; default: {json.dumps(setting.default)})"
-        groups[setting.group].add_argument(setting.flag, metavar=shown, help=about.replace("%", "%%"))
+        about = f"{setting.about.help} ({setting.expected()}; default: {json.dumps(setting.default)})"
+        groups[group].add_argument(setting.flag, metavar=shown, help=about.replace("%", "%%"))
     return parser
 
 
@@ -206,14 +192,14 @@ def _usage(setting: Setting) -> str:
     words = (
         f"{setting.display_name} [{setting.display_name} ...]" if setting.is_list else setting.display_name
     )
-    return words if setting.required else f"[{words}]"
+    return f"{words} " if setting.required else f"[{words}] "
 
 
 def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, Any]]:
     """(name, value) of the positional settings, whose words, those before the first flag, are taken out of
     `words`."""
     found = []
-    for setting in (setting for setting in settings.values() if setting.positional):
+    for setting in (setting for setting in settings.values() if setting.about.positional):
         taken: list[str] = []
         while words and not words[0].startswith("-") and (setting.is_list or not taken):
             taken.append(words.pop(0))
@@ -225,7 +211,7 @@ def _positionals(words: list[str], settings: Mapping[str, Setting]) -> list[tupl
 def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str, Any]]:
     """(name, value) of every flag, names spelt as in YAML."""
     flags: list[tuple[str, Any]] = []
-    first = " and ".join(setting.display_name for setting in settings.values() if setting.positional)
+    first = " and ".join(setting.display_name for setting in settings.values() if setting.about.positional)
     while words:
         word = words.pop(0)
         if not word.startswith("-"):
@@ -242,15 +228,12 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
                 raise ConfigError(f"--set: expected NAME=VALUE of a setting, got {given}{near}")
             if words and re.match(r"[\w.]+=", words[0]):  # --set A=1 B=2
                 words.insert(0, "--set")
-        elif name in settings and settings[name].rare:
+        elif name in settings and settings[name].about.rare:
             raise ConfigError(f"{option} is no flag: give it in a --config file, or by --set {name}=VALUE")
-        if name == "config":
-            setting = Setting("config", str, None, "", "")
-        elif option.startswith("--") and name in settings:
-            setting = settings[name]
-        else:
+        if not option.startswith("--") or name not in settings:
             flagged = [each.name for each in settings.values() if each.has_flag]
-            raise ConfigError(f"unknown flag {option}{_nearest(name, [*flagged, 'config'], flags=True)}")
+            raise ConfigError(f"unknown flag {option}{_nearest(name, flagged, flags=True)}")
+        setting = settings[name]
         follow = [text] if equals else []
         while not equals and words and not words[0].startswith("--") and (setting.is_list or not follow):
             if setting.hint is bool and words[0].lower() not in ("true", "false"):
@@ -261,10 +244,8 @@ def _flags(words: list[str], settings: Mapping[str, Setting]) -> list[tuple[str,
         if not follow and setting.hint is bool:
             follow = ["true"]
         if not follow:
-            raise ConfigError(
-                f"{setting.flag} needs a value: "
-                f"{'the path of a YAML file' if name == 'config' else setting.expected()}"
-            )
+            takes = setting.about.help if setting is CONFIG else setting.expected()
+            raise ConfigError(f"{setting.flag} needs a value: {takes}")
         value = ",".join(follow) if setting.is_list or setting.item is str else scalar(follow[0])
         flags.append((name, _taken(setting, value, setting.display_name, follow[0])))
     return flags
@@ -350,8 +331,8 @@ def _build(config_class: type[C], given: Mapping[str, Any], settings: Mapping[st
     """The instance; raises ConfigError where a required setting is missing or __post_init__ refuses."""
     values = {name: setting.default for name, setting in settings.items()} | dict(given)
     if missing := [setting for setting in settings.values() if setting.required and not values[setting.name]]:
-        place = "before the first flag, " if missing[0].positional else ""
-        raise ConfigError(f"{missing[0].display_name} is missing: give, {place}{missing[0].help}")
+        place = "before the first flag, " if missing[0].about.positional else ""
+        raise ConfigError(f"{missing[0].display_name} is missing: give, {place}{missing[0].about.help}")
     try:
         return _instance(config_class, values, "")
     except ValueError as error:  # of __post_init__: out of range, or at odds with another setting

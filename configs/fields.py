@@ -21,31 +21,30 @@ LIMITS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le,
 REQUIRED = dataclasses.MISSING  # for `setting`: a default that is none
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    items: Iterable[str] | None = None,
-    choices: Iterable[str] | None = None,
-    positional: bool = False,
-    rare: bool = False,
-    instead_of: str | None = None,
-) -> Any:
-    """A dataclass field with its text for `--help`, the range of a number, the known `items` of a list or
-    `choices` of a name.
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What a field says of itself: its text for `--help`, the range of a number, the known `items` of a list
+    or `choices` of a name.
 
-    Mutable defaults are copied for every instance. positional: the words before the first flag, one or, for a
-    list, any number; with REQUIRED as default they must be given. rare: no flag of
-    its own; a file or `--set NAME=VALUE` gives it. instead_of: another setting, whose flag may
-    not stand beside this one's."""
-    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    limits = {words: limit for words, limit in limits.items() if limit is not None}
-    metadata = {"help": help, "limits": limits, "items": items, "choices": choices, "positional": positional}
-    metadata |= {"instead_of": instead_of, "rare": rare}
+    positional: the words before the first flag, one or, for a list, any number; with REQUIRED as default they
+    must be given. rare: no flag of its own; a file or `--set NAME=VALUE` gives it. instead_of: another
+    setting, whose flag may not stand beside this one's."""
+
+    help: str = ""
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    items: Iterable[str] | None = None
+    choices: Iterable[str] | None = None
+    positional: bool = False
+    rare: bool = False
+    instead_of: str | None = None
+
+
+def setting(default: Any, help: str, **options: Any) -> Any:
+    """A dataclass field; options: those of `About`. Mutable defaults are copied for every instance."""
+    metadata = {"about": About(help, **options)}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (list, dict)):
@@ -56,34 +55,24 @@ def setting(
 def check_ranges(config: Any, prefix: str = "--") -> None:
     """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds
     an unknown or repeated item."""
-    for field in dataclasses.fields(config):
-        value, limits, items = (
-            getattr(config, field.name),
-            field.metadata.get("limits", {}),
-            field.metadata.get("items"),
-        )
-        flag = prefix + SPELT.get(field.name, field.name).replace("_", "-")
-        if field.metadata.get("rare"):
-            flag = flag.removeprefix("--").replace("-", "_")
-        if dataclasses.is_dataclass(value):
-            check_ranges(value, f"{flag}.")
-            continue
+    for each in all_settings(type(config)):
+        value, about = operator.attrgetter(each.attribute)(config), each.about
+        flag = prefix.removeprefix("--") + each.name if about.rare else prefix + each.flag.removeprefix("--")
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{flag}: expected a finite number, got {value}")
-        for words, limit in ({} if value is None else limits).items():
-            if not LIMITS[words](value, limit):
-                expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
-                raise ValueError(f"{flag}: expected a number {expected}, got {value:.15g}")
-        choices = field.metadata.get("choices")
-        if choices is not None and value is not None and value not in choices:
+        named = zip(LIMITS, (about.at_least, about.above, about.at_most, about.below), strict=True)
+        limits = {words: limit for words, limit in named if None not in (limit, value)}
+        if not all(LIMITS[words](value, limit) for words, limit in limits.items()):
+            expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
+            raise ValueError(f"{flag}: expected a number {expected}, got {value:.15g}")
+        if about.choices is not None and value is not None and value not in about.choices:
             raise ValueError(
-                f"{flag}: expected one of {', '.join(choices)}, got "
-                f"{value!r}{did_you_mean(str(value), choices)}"
+                f"{flag}: expected one of {', '.join(about.choices)}, got "
+                f"{value!r}{did_you_mean(str(value), about.choices)}"
             )
-        if items is not None:
+        if (items := about.items) is not None:
             unknown = [item for item in value if item not in items]
-            may_be_empty = field.default_factory is not dataclasses.MISSING and not field.default_factory()
-            if unknown or not (value or may_be_empty) or len(set(value)) < len(value):
+            if unknown or not (value or not each.default) or len(set(value)) < len(value):
                 hint = did_you_mean(unknown[0], items) if unknown else ""
                 expected = f"expected some of {', '.join(items)}, each once and separated by commas"
                 raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{hint}")
@@ -102,14 +91,11 @@ class Setting:
 
     name: str
     hint: Any
-    default: Any
-    help: str
-    group: str  # heading in --help; "" for the top level
-    positional: bool = False  # given by the words before the first flag
+    default: Any = None
+    about: About = About()
+    group: str = ""  # heading in --help; "" for the top level
+    attribute: str = ""  # of the configuration: lam, gates.lr
     required: bool = False
-    known: tuple[str, ...] = ()  # names of a table that the setting takes
-    instead_of: str | None = None
-    rare: bool = False
 
     @property
     def flag(self) -> str:
@@ -117,7 +103,7 @@ class Setting:
 
     @property
     def has_flag(self) -> bool:
-        return bool(self.help) and not self.rare
+        return bool(self.about.help) and not self.about.rare
 
     @property
     def is_list(self) -> bool:
@@ -126,7 +112,9 @@ class Setting:
     @property
     def display_name(self) -> str:
         """As it is called in the terminal: --train.lr, or SOURCE for words before the flags."""
-        return self.name if self.rare else self.name.upper() if self.positional else self.flag
+        if self.about.rare:
+            return self.name
+        return self.name.upper() if self.about.positional else self.flag
 
     @property
     def may_be_none(self) -> bool:
@@ -145,7 +133,9 @@ class Setting:
     @property
     def choices(self) -> tuple[str, ...]:
         """What a Literal takes, or the names of a table; none for any other type."""
-        return self.known or (typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ())
+        if self.about.choices is not None:
+            return tuple(self.about.choices)
+        return typing.get_args(self.inner) if typing.get_origin(self.inner) is Literal else ()
 
     @property
     def item(self) -> Any:
@@ -176,35 +166,21 @@ class Setting:
         return text + (" or null" if self.may_be_none else "")
 
 
-def all_settings(config_class: type, prefix: str = "", group: str = "") -> Iterator[Setting]:
-    """Yield all leaves of a configuration class and the dataclasses nested in it, in the order of the
-    source."""
-    hints = typing.get_type_hints(config_class)
-    for field in sorted(
-        dataclasses.fields(config_class), key=lambda field: bool(field.kw_only)
-    ):  # those of all scripts come last
+def all_settings(config_class: type, group: str = "") -> Iterator[Setting]:
+    """Yield all leaves of a configuration class and the dataclasses nested in it, in the order of the source,
+    those of all scripts last."""
+    hints, prefix = typing.get_type_hints(config_class), f"{group}." if group else ""
+    for field in sorted(dataclasses.fields(config_class), key=lambda field: bool(field.kw_only)):
         hint, name = hints[field.name], prefix + SPELT.get(field.name, field.name)
         if dataclasses.is_dataclass(hint):
-            yield from all_settings(typing.cast(type, hint), f"{name}.", name)
+            yield from all_settings(typing.cast(type, hint), name)
             continue
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         required = default is dataclasses.MISSING
         if required:  # what stands there until it is given, of the right type
             default = [] if typing.get_origin(hint) is list else ""
-        positional, instead_of = field.metadata.get("positional", False), field.metadata.get("instead_of")
-        known = tuple(field.metadata.get("choices") or ())
-        yield Setting(
-            name,
-            hint,
-            default,
-            field.metadata.get("help", ""),
-            group,
-            positional,
-            required,
-            known,
-            instead_of,
-            field.metadata.get("rare", False),
-        )
+        about = field.metadata.get("about", About())
+        yield Setting(name, hint, default, about, group, prefix + field.name, required)
 
 
 def check_types(config_class: type, mapping: Mapping[str, Any]) -> None:

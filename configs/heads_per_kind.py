@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from headgates.configs.did_you_mean import did_you_mean
 
+FLAG = "--heads-per-kind"
 KINDS = ["enc-self", "dec-self", "cross"]
 # the setting's help
 ABOUT = "heads kept open of each kind, such as enc-self=4,dec-self=8,cross=12; kinds not named stay whole"
 
 
-def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dict[str, int]:
+def parse_budget(items: Sequence[str]) -> dict[str, int]:
     """Kind -> heads to keep open, in the house's order of kinds; empty for no item.
 
     Raises ValueError where an item is not KIND=HEADS, a kind is unknown or comes twice, or a number is not
@@ -25,23 +26,21 @@ def parse_budget(items: Sequence[str], *, flag: str = "--heads-per-kind") -> dic
     for item in items:
         kind, equals, heads = (part.strip() for part in item.partition("="))
         if not equals:
-            raise ValueError(f"{flag}: expected KIND=HEADS such as cross=12, got {item!r}")
+            raise ValueError(f"{FLAG}: expected KIND=HEADS such as cross=12, got {item!r}")
         if kind not in KINDS:
             raise ValueError(
-                f"{flag}: unknown kind of attention {kind!r}{did_you_mean(kind, KINDS)}; expected "
+                f"{FLAG}: unknown kind of attention {kind!r}{did_you_mean(kind, KINDS)}; expected "
                 f"{', '.join(KINDS)}"
             )
         if kind in budget:
-            raise ValueError(f"{flag}: {kind} is given twice, as {budget[kind]} and {heads}; keep one")
+            raise ValueError(f"{FLAG}: {kind} is given twice, as {budget[kind]} and {heads}; keep one")
         if not re.fullmatch(r"[0-9]+", heads):
-            raise ValueError(f"{flag}: {kind}: expected a whole number of heads, at least 0, got {heads!r}")
+            raise ValueError(f"{FLAG}: {kind}: expected a whole number of heads, at least 0, got {heads!r}")
         budget[kind] = int(heads)
     return {kind: budget[kind] for kind in KINDS if kind in budget}
 
 
-def check_budget(
-    budget: Mapping[str, int], totals: Mapping[str, int], *, flag: str = "--heads-per-kind"
-) -> None:
+def check_budget(budget: Mapping[str, int], totals: Mapping[str, int]) -> None:
     """Raises ValueError where the budget names a kind without heads to choose from, or keeps fewer than 0 or
     more than there are.
 
@@ -50,10 +49,10 @@ def check_budget(
         there_are = ", ".join(f"{name} {totals[name]}" for name in KINDS if totals.get(name)) or "none"
         if not totals.get(kind):
             raise ValueError(
-                f"{flag}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each "
+                f"{FLAG}: there are no {kind!r} heads here{did_you_mean(kind, totals)}; heads of each "
                 f"kind: {there_are}"
             )
         if not 0 <= keep <= totals[kind]:
             raise ValueError(
-                f"{flag}: cannot keep {keep} of {totals[kind]} {kind} heads; heads of each kind: {there_are}"
+                f"{FLAG}: cannot keep {keep} of {totals[kind]} {kind} heads; heads of each kind: {there_are}"
             )

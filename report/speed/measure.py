@@ -30,33 +30,21 @@ def wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def seconds_of(block: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Run the block and return its seconds by the clock."""
-    wait_for_gpu()
-    begin = clock()
-    block()
-    wait_for_gpu()
-    return clock() - begin
-
-
 def alternate(
-    blocks: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int,
-    warmup: int = 1,
-    clock: Callable[[], float] = time.perf_counter,
+    blocks: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int = 1
 ) -> dict[str, list[float]]:
     """Seconds of each block in each round. A round runs every block once, in the opposite order of the round
-    before (A B, B A, ...), so that neither always comes after the other; `warmup` rounds are not timed.
-    clock: time.process_time counts the processor's seconds of all threads, which other processes change
-    less."""
+    before (A B, B A, ...), so that neither always comes after the other; `warmup` rounds are not timed."""
     order = list(blocks)
     seconds: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(warmup + rounds):
         for name in order if turn % 2 == 0 else order[::-1]:
-            elapsed = seconds_of(blocks[name], clock)
+            wait_for_gpu()
+            begin = time.perf_counter()
+            blocks[name]()
+            wait_for_gpu()
             if turn >= warmup:
-                seconds[name].append(elapsed)
+                seconds[name].append(time.perf_counter() - begin)
     return seconds
 
 

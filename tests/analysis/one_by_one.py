@@ -4,7 +4,6 @@ query after the other."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pytest
 import torch
 
 from headgates.configs.schema import ModelConfig
@@ -100,10 +99,6 @@ def mean_map(values: dict[tuple[str, int], list[float]]) -> HeadMap:
     for site, head in sorted(values):
         rows.setdefault(site, []).append(sum(values[site, head]) / len(values[site, head]))
     return HeadMap({HeadSite.parse(site, len(row)): row for site, row in rows.items()})
-
-
-# every reading of `exclude`, with batches of one size or another
-readings = pytest.mark.parametrize(("exclude", "size"), [("both", 1), ("query", 3), ("key", 8), ("none", 3)])
 
 
 def assert_equal(ours: HeadMap, loop: HeadMap) -> None:

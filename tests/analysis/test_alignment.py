@@ -13,29 +13,27 @@ from tests.analysis.one_by_one import assert_equal, in_batches, looks, mean_map,
 PAIRS = random_pairs()
 
 
-def aligned(gold, pairs=PAIRS, size=3, **options) -> Alignment:
-    alignment = Alignment(gold, **options)
+def aligned(gold, pairs=PAIRS, size=3) -> Alignment:
+    alignment = Alignment(gold)
     observe_attention(random_model(), in_batches(pairs, size), [alignment])  # other kinds are passed over
     return alignment
 
 
-@pytest.mark.parametrize(
-    ("token", "size", "make"), [("produced", 1, list), ("read", 3, list), ("read", 8, dict)]
-)
-def test_agreement_and_baseline_are_those_of_a_slow_count(token, size, make):
+@pytest.mark.parametrize(("size", "make"), [(1, list), (8, dict)])
+def test_agreement_and_baseline_are_those_of_a_slow_count(size, make):
     torch.manual_seed(0)  # several links to a token and none to others
     gold = [(torch.rand(len(s), len(t)) < 0.3).nonzero().tolist() for s, t in PAIRS]
     gold[4] = []
     hits, offsets, tokens = defaultdict(list), Counter(), set()
     for look in looks(random_model(), PAIRS, "key"):
-        links = {s for s, t in gold[look.pair] if t == look.query - (token == "read")}
+        links = {s for s, t in gold[look.pair] if t == look.query}
         if "cross" in look.site and links:
             hits[look.site, look.head].append(look.argmax in links)
             if (look.pair, look.query) not in tokens:
                 tokens.add((look.pair, look.query))
                 offsets.update(s - look.query for s in links)
     best = min(offsets, key=lambda offset: (-offsets[offset], abs(offset), offset))
-    alignment = aligned(make(enumerate(gold)) if make is dict else gold, size=size, token=token)
+    alignment = aligned(make(enumerate(gold)) if make is dict else gold, size=size)
     assert_equal(alignment.agreement(), mean_map(hits))
     assert alignment.baseline() == (best, pytest.approx(offsets[best] / len(tokens)))
     assert alignment.tokens == len(tokens)
@@ -64,10 +62,6 @@ def test_every_piece_of_a_word_has_its_links_and_pieces_of_no_word_none():
 def test_links_that_do_not_fit_and_pairs_without_links_are_refused(gold, message):
     with pytest.raises(ValueError, match=message):
         aligned(gold, [([5, 6, 7], [8, 9])])
-    for token in ("produced", "read"):
-        aligned([[(2, 1)]], [([5, 6, 7], [8, 9])], token=token)
-    with pytest.raises(ValueError, match="unknown token 'written'; known: produced, read"):
-        Alignment([], token="written")
 
 
 def test_without_a_token_there_is_nothing_to_count():

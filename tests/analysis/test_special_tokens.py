@@ -23,11 +23,11 @@ def test_what_heads_do_and_are_worth_is_the_same(specials):
         counts = torch.zeros(SOURCE_VOCAB, dtype=torch.int64)
         counts[translator.source_vocab.ids] = torch.arange(100, 100 + SOURCE_VOCAB)
         rare, alignment, entropy = RareWords(counts, 11), Alignment(links), Entropy()
-        positions = [Positions(exclude=exclude) for exclude in ("both", "query", "key", "none")]
-        observe_attention(model, data, [rare, alignment, entropy, *positions])
+        positions = Positions()
+        observe_attention(model, data, [rare, alignment, entropy, positions])
         shares = [relevance(model, data, walk=walk) for walk in (None, RatioWalk)]
         maps = [rare.two_rarest(), alignment.agreement(), entropy.nats(), *(each.share for each in shares)]
-        maps += [each.best().share for each in positions]
+        maps += [positions.best().share]
         maps += [importance(model, data, absolute=form) for form in ("sentence", "token", "batch")]
         numbers = rare.sentences, rare.queries, *rare.chance(), *(each.steps for each in shares)
         found.append((numbers, torch.cat([each.flat() for each in maps])))

@@ -123,11 +123,6 @@ def test_merged_yaml_is_read_back_as_the_same_configuration(tmp_path):
     assert read(FitConfig, ["--config", write(tmp_path / "config.yaml", text)]) == config
 
 
-def test_unknown_recorded_keys_are_refused_when_written():
-    with pytest.raises(ValueError, match="RECORDED"):
-        to_yaml(FitConfig(), commit="abc")
-
-
 def test_the_hash_sees_values_but_not_the_order_of_keys():
     mapping = to_dict(FitConfig())
     backwards = dict(reversed(mapping.items()))

@@ -42,7 +42,7 @@ def test_the_options_of_a_method_are_flags_with_its_defaults(name):
     flags = {setting.name: setting for setting in all_settings(FitConfig)}
     for option in fields(METHODS[name].options):
         assert flags[f"gates.{option.name}"].default == option.default
-        assert flags[f"gates.{option.name}"].help
+        assert flags[f"gates.{option.name}"].about.help
 
 
 def test_no_two_methods_have_an_option_of_the_same_name():
