@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headgates.report.speed.measure import load_average, set_threads
+from headgates.report.table import show
+from headgates.workbench.provenance import device_name, provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 Flag = tuple[str, dict[str, Any]]  # name and options of ArgumentParser.add_argument
@@ -37,7 +39,6 @@ THREADS: Flag = (
 class Answer:
     """numbers: the entries of the JSON line; header, rows: the printed table, with `title` above it; seed: of
     random weights and batches."""
-
     numbers: Mapping[str, Any]
     header: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -54,7 +55,6 @@ class Benchmark:
     about: the text of --help; flags: those beside --out and --threads; peers: packages whose versions are
     recorded too; answer: takes the parsed flags, and returns None in a worker process, which has nothing to
     record."""
-
     name: str
     question: str
     about: str
@@ -63,8 +63,7 @@ class Benchmark:
     peers: Sequence[str] = ()
 
     def main(self) -> int:
-        """Measure, print and record; 1 after a ValueError. --help and a mistyped flag answer before anything
-        heavy is imported."""
+        """Measure, print and record; 1 after a ValueError."""
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}",
             description=self.about.strip(),
@@ -87,7 +86,6 @@ class Benchmark:
             return 1
         sys.argv[:] = command  # which the record names: a measurement may have called scripts
         if answer is not None:
-            from headgates.report.table import show
 
             show(answer.title or self.question, answer.header, [list(map(str, row)) for row in answer.rows])
             self.append_record(options.out, answer, load)
@@ -96,7 +94,6 @@ class Benchmark:
     def append_record(self, out: str, answer: Answer, load: float | None) -> None:
         """Append one line to `out`: question, numbers, command, commit, seed, device, threads, versions and
         date."""
-        from headgates.workbench.provenance import device_name, provenance
 
         made_by = provenance(device_name(), answer.precision, answer.seed)
         made_by["command"] = made_by["command"].replace(

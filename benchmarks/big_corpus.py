@@ -13,6 +13,7 @@ About 10 million pairs: 3 GB in --folder, which is emptied afterwards unless it 
 
 import argparse
 import json
+import os
 import random
 import re
 import subprocess
@@ -25,8 +26,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped, unused-ignore]
+
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
 from benchmarks.costs import SEED, opened, untrained
+from benchmarks.product_step import product_step
+from headgates.configs.schema import FitConfig
+from headgates.data import load_corpus, parallel
+from headgates.data.toy import generate
 from headgates.report.speed.measure import alternate, interval_text, ratio_by_round
 
 POOL = 20_000  # different pairs
@@ -36,8 +43,6 @@ AIMS = {"private_mb": 500, "second_start_s": 10, "slower": 1.05}
 
 def make_corpus(folder: Path, pairs: int) -> None:
     """Write so many training pairs, and some of validation and test."""
-    from headgates.data.toy import generate
-
     pool, rng = [f"{pair.source}\t{pair.target}" for pair in generate(POOL, SEED)], random.Random(SEED)
     folder.mkdir(parents=True)
     for split, count in (("train", pairs), ("valid", 500), ("test", 500)):
@@ -50,9 +55,6 @@ def make_corpus(folder: Path, pairs: int) -> None:
 
 def open_data(folder: Path) -> Any:
     """The batches of a corpus as fit.py has them; its vocabulary lies beside it."""
-    from headgates.configs.schema import FitConfig
-    from headgates.data import load_corpus
-
     data = opened(load_corpus(folder, src="en", tgt="de"), FitConfig().text, folder / "vocabulary")
     _ = data.report
     return data
@@ -60,9 +62,6 @@ def open_data(folder: Path) -> Any:
 
 def trainer(data: Any) -> Any:
     """A function that trains fit.py's default model on a batch."""
-    from benchmarks.product_step import product_step
-    from headgates.configs.schema import FitConfig
-
     model = untrained(FitConfig(), data)
     step = product_step(model, FitConfig().train, "32")
     return lambda batch: step(batch.to(model.output.weight.device))
@@ -82,11 +81,9 @@ def start(options: argparse.Namespace) -> dict[str, Any]:
 
 def compare_paths(options: argparse.Namespace) -> dict[str, Any]:
     """In a process of its own: seconds of the same training steps on stored text and on text in memory."""
-    import headgates.data.parallel
-
     texts: dict[str, Any] = {}
     for path, largest in (("stored", 0), ("in memory", sys.maxsize)):
-        headgates.data.parallel.IN_MEMORY = largest
+        parallel.IN_MEMORY = largest
         texts[path] = open_data(Path(options.worker))
     step = trainer(texts["stored"])
 
@@ -104,10 +101,6 @@ WORK = {"start": start, "paths": compare_paths}
 def measured(folder: Path, what: str) -> dict[str, Any]:
     """Run an entry of WORK in a process on the corpus of a folder; what it printed, and its largest private
     memory. Raises ValueError where it fails."""
-    import os
-
-    import psutil  # type: ignore[import-untyped, unused-ignore]
-
     command = [sys.executable, "-m", "benchmarks.big_corpus", *sys.argv[1:], f"--worker={folder}"]
     process = subprocess.Popen(
         [*command, f"--what={what}", f"--began={time.time()}"],

@@ -14,18 +14,30 @@ import copy
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
+from benchmarks.product_step import gated_step, product_step
+from headgates.analysis.batches import batch_loss
+from headgates.analysis.lrp import relevance
+from headgates.analysis.ratio_walk import RatioWalk
+from headgates.analysis.scores.importance import importance
+from headgates.configs.cli import from_dict
+from headgates.configs.schema import FitConfig, TextConfig
+from headgates.configs.yaml_file import load_yaml
+from headgates.data import Corpus, load_corpus
+from headgates.data.batch import Batch
+from headgates.data.corpus import TranslationData, make_vocabs
+from headgates.gates import HeadMap, find_sites
+from headgates.lightning_modules.precision import resolve_precision
+from headgates.models.transformer import Transformer
 from headgates.report.speed.measure import alternate, interval_text, ratio_by_round
-
-if TYPE_CHECKING:
-    from headgates.configs.schema import FitConfig, TextConfig
-    from headgates.data import Corpus
-    from headgates.data.batch import Batch
-    from headgates.data.corpus import TranslationData
-    from headgates.models.transformer import Transformer
+from headgates.workbench.closing import HOW, real_positions
+from headgates.workbench.source import best_device
 
 SEED = 1
 PLAIN = "plain"
@@ -33,12 +45,10 @@ Blocks = dict[str, Callable[[], object]]  # what is timed by its name, PLAIN amo
 
 
 def opened(
-    corpus: "Corpus", text: "TextConfig", folder: str | Path, *, sentences: int = 0
-) -> "TranslationData":
+    corpus: Corpus, text: TextConfig, folder: str | Path, *, sentences: int = 0
+) -> TranslationData:
     """The batches of the first `sentences` training pairs (0: all); their vocabulary is made in the
     folder."""
-    from headgates.data.corpus import TranslationData, make_vocabs
-
     source_vocab, target_vocab = make_vocabs(
         corpus, folder, size=text.vocab_size, joint=text.joint, pairs=text.vocab_pairs
     )
@@ -53,22 +63,14 @@ def opened(
     )
 
 
-def untrained(config: "FitConfig", data: "TranslationData") -> "Transformer":
+def untrained(config: FitConfig, data: TranslationData) -> Transformer:
     """The model of the settings, in evaluation mode, on the best device."""
-    import torch
-
-    from headgates.models.transformer import Transformer
-    from headgates.workbench.source import best_device
-
     torch.manual_seed(SEED)
     model = Transformer(config.model, len(data.source_vocab), len(data.target_vocab))
     return model.to(best_device()).eval()
 
 
-def gates(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
-    from benchmarks.product_step import gated_step, product_step
-    from headgates.lightning_modules.precision import resolve_precision
-
+def gates(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     precision = resolve_precision("auto")
     plain = product_step(copy.deepcopy(model), config.finetuning, precision)
     gated = gated_step(
@@ -77,12 +79,7 @@ def gates(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"])
     return {PLAIN: lambda: plain.block(batches), "with gates": lambda: gated.block(batches)}
 
 
-def importance(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
-    import torch
-
-    from headgates.analysis.batches import batch_loss
-    from headgates.analysis.scores.importance import importance
-
+def importances(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     def plain() -> None:
         for batch in batches:
             torch.autograd.grad(batch_loss(model, batch), list(model.parameters()))
@@ -95,11 +92,7 @@ def importance(config: "FitConfig", model: "Transformer", batches: Sequence["Bat
     }
 
 
-def relevances(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
-    from benchmarks.product_step import product_step
-    from headgates.analysis.lrp import relevance
-    from headgates.analysis.ratio_walk import RatioWalk
-
+def relevances(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     plain = product_step(copy.deepcopy(model), config.train, "32")
     return {
         PLAIN: lambda: plain.block(batches),
@@ -108,16 +101,11 @@ def relevances(config: "FitConfig", model: "Transformer", batches: Sequence["Bat
     }
 
 
-def refits(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]) -> Blocks:
-    import torch
-
-    from headgates.gates import HeadMap, find_sites
-    from headgates.workbench.closing import HOW, real_positions
-
+def refits(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> Blocks:
     closed = HeadMap({site: torch.arange(site.heads) % 2 == 1 for site in find_sites(model)})
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
-    def forward(model: "Transformer", batch: "Batch") -> object:
+    def forward(model: Transformer, batch: Batch) -> object:
         return model(batch.source, batch.target_in)
 
     def plain() -> None:
@@ -129,22 +117,14 @@ def refits(config: "FitConfig", model: "Transformer", batches: Sequence["Batch"]
         HOW[how](model, closed, batches, forward, positions=real_positions)
         model.load_state_dict(before)
 
-    blocks: Blocks = {PLAIN: plain}
-    for how in ("out", "out+ffn", "out+ffn+v"):
-        blocks[how] = lambda how=how: refit(how)  # type: ignore[misc]
-    return blocks
+    return {PLAIN: plain} | {how: partial(refit, how) for how in ("out", "out+ffn", "out+ffn+v")}
 
 
-WHAT = {"gates": gates, "importance": importance, "relevance": relevances, "refit": refits}
+WHAT = {"gates": gates, "importance": importances, "relevance": relevances, "refit": refits}
 
 
 def measure(what: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     """The ratio of each block's seconds to the plain pass's, round by round."""
-    from headgates.configs.cli import from_dict
-    from headgates.configs.schema import FitConfig
-    from headgates.configs.yaml_file import load_yaml
-    from headgates.data import load_corpus
-
     config = from_dict(FitConfig, {} if size == "toy" else load_yaml(ROOT / f"configs/{size}.yaml"))
     corpus = load_corpus(config.data, data_dir=options.data_dir, src=config.src, tgt=config.tgt)
     with tempfile.TemporaryDirectory() as folder:

@@ -17,22 +17,22 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from benchmarks.benchmark import Answer, Benchmark, at_least_one, count_flag
 from benchmarks.training_peers import SEED, VOCAB, marian, our_marian, sized
+from headgates.bridges.ct2 import write
+from headgates.bridges.formats import require_packages
+from headgates.data.batch import pad
 from headgates.data.special_tokens import SpecialTokens
-from headgates.report.speed.measure import (
-    alternate,
-    interval_text,
-    median_and_range,
-    ratio_by_round,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from headgates.models.transformer import Transformer
+from headgates.models.search import beam_search, greedy_search
+from headgates.models.transformer import Transformer
+from headgates.models.translator import Translator
+from headgates.report.speed.measure import alternate, interval_text, median_and_range, ratio_by_round
 
 AIM, AIMED_BATCHES = 0.8, (16, 64)
 OURS, GENERATE, CT2, CT2_INT8 = "ours", "HF generate", "CTranslate2", "CTranslate2 int8"
@@ -47,12 +47,11 @@ ALIKE = 0.9  # the least share of them that a peer in fp32 has as ours; a near t
 MOST_BATCHES = 16  # of a block
 # (sources (B, S) with their ends, beam, decoder steps, hypotheses) -> each source's hypotheses as ids, best
 # first
-Search = Callable[["Tensor", int, int, int], list[list[list[int]]]]
+Search = Callable[[Tensor, int, int, int], list[list[list[int]]]]
 
 
 class Numbers:
     """A vocabulary whose pieces are their ids."""
-
     specials = SPECIALS
 
     def __init__(self, size: int):
@@ -67,8 +66,6 @@ class Numbers:
 
 def drawn(width: int) -> Any:
     """A MarianMTModel of random weights that never produces padding, beginning or end of its own."""
-    import torch
-
     torch.manual_seed(SEED)
     model = marian(sized(width, 0.0), VOCAB).eval()
     with torch.no_grad():
@@ -82,10 +79,9 @@ def drawn(width: int) -> Any:
     return model
 
 
-def our_search(model: "Transformer") -> Search:
-    from headgates.models.search import beam_search, greedy_search
+def our_search(model: Transformer) -> Search:
 
-    def search(source: "Tensor", beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
+    def search(source: Tensor, beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
         """The end is one of the steps, so hypotheses have a piece less than there are steps."""
         if beam == 1:
             return [[one.ids] for one in greedy_search(model, source, max_ratio=0.0, max_extra=steps)]
@@ -98,7 +94,6 @@ def our_search(model: "Transformer") -> Search:
 
 
 def generate_search(model: Any) -> Search:
-    import torch
     import transformers
 
     ids = {
@@ -107,7 +102,7 @@ def generate_search(model: Any) -> Search:
         "decoder_start_token_id": SPECIALS.beginning,
     }
 
-    def search(source: "Tensor", beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
+    def search(source: Tensor, beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
         asked = transformers.GenerationConfig(
             max_new_tokens=steps, num_beams=beam, num_return_sequences=n_best, do_sample=False, **ids
         )
@@ -120,14 +115,13 @@ def generate_search(model: Any) -> Search:
 
 def ctranslate2_search(folder: Path, compute_type: str) -> Search:
     import ctranslate2
-    import torch
 
     translator = ctranslate2.Translator(
         str(folder), device="cpu", compute_type=compute_type, intra_threads=torch.get_num_threads()
     )
     apart = {SPECIALS.padding, SPECIALS.end}  # it adds the end itself
 
-    def search(source: "Tensor", beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
+    def search(source: Tensor, beam: int, steps: int, n_best: int) -> list[list[list[int]]]:
         pieces = [[str(i) for i in row if i not in apart] for row in source.tolist()]
         found = translator.translate_batch(
             pieces, beam_size=beam, num_hypotheses=n_best, max_decoding_length=steps
@@ -141,9 +135,6 @@ def ctranslate2_search(folder: Path, compute_type: str) -> Search:
 
 def make_searches(width: int) -> dict[str, Search]:
     """Ours and the peers', with the same weights."""
-    from headgates.bridges.ct2 import write
-    from headgates.models.translator import Translator
-
     theirs = drawn(width)
     ours = our_marian(theirs).eval()
     vocab: Any = Numbers(VOCAB)
@@ -158,8 +149,6 @@ def make_searches(width: int) -> dict[str, Search]:
 
 def draw_sources(count: int) -> list[list[int]]:
     """Sentences of Multi30k's lengths with their ends, longest first."""
-    import numpy as np
-
     rng = np.random.default_rng(SEED)
     lengths = np.clip(rng.normal(14, 4, count).round(), 3, 40).astype(int)
     return [
@@ -168,15 +157,13 @@ def draw_sources(count: int) -> list[list[int]]:
     ]
 
 
-def cut(sources: Sequence[Sequence[int]], size: int) -> "list[Tensor]":
+def cut(sources: Sequence[Sequence[int]], size: int) -> list[Tensor]:
     """Batches of so many neighbouring sentences, every few of them where there are more than MOST_BATCHES."""
-    from headgates.data.batch import pad
-
     batches = [pad(sources[first : first + size], SPECIALS) for first in range(0, len(sources), size)]
     return batches[:: -(-len(batches) // MOST_BATCHES)]
 
 
-def check_parity(searches: Mapping[str, Search], source: "Tensor", beam: int, steps: int) -> dict[str, Any]:
+def check_parity(searches: Mapping[str, Search], source: Tensor, beam: int, steps: int) -> dict[str, Any]:
     """For how many of the sources each peer has the same `beam` hypotheses as ours, in any order, and how
     many different ones ours has.
 
@@ -212,7 +199,7 @@ def check_parity(searches: Mapping[str, Search], source: "Tensor", beam: int, st
     }
 
 
-def run_block(search: Search, batches: "Sequence[Tensor]", beam: int, steps: int) -> None:
+def run_block(search: Search, batches: Sequence[Tensor], beam: int, steps: int) -> None:
     for source in batches:
         search(source, beam, steps, 1)
 
@@ -220,8 +207,6 @@ def run_block(search: Search, batches: "Sequence[Tensor]", beam: int, steps: int
 def measure(width: int, options: argparse.Namespace) -> dict[str, Any]:
     """What was compared, and for each beam and batch size the speeds of all and the ratio of ours to each
     peer's."""
-    from headgates.data.batch import pad
-
     searches, steps = make_searches(width), options.pieces + 1
     sources = draw_sources(options.sentences)
     checked = pad(sources[:: max(1, len(sources) // CHECKED)][:CHECKED], SPECIALS)
@@ -251,8 +236,6 @@ def figures(seconds: Mapping[str, Sequence[float]], sentences: int) -> dict[str,
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from headgates.bridges.formats import require_packages
-
     require_packages(("transformers", "ctranslate2"))
     results = [measure(width, options) for width in options.widths]
     rows = [

@@ -13,30 +13,30 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from benchmarks.benchmark import Answer, Benchmark, count_flag
+from benchmarks.product_step import product_step
+from headgates.bridges.hf import FAMILIES, architecture, our_tensor
+from headgates.configs.schema import ModelConfig, StageConfig
+from headgates.data.batch import Batch, collate
+from headgates.data.batching import TokenBatches
+from headgates.lightning_modules.precision import resolve_precision
+from headgates.models.transformer import Transformer
 from headgates.report.speed.measure import alternate, interval_text, median_and_range, ratio_by_round
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from headgates.configs.schema import ModelConfig, StageConfig
-    from headgates.data.batch import Batch
-    from headgates.models.transformer import Transformer
 
 AIM, SEED, VOCAB, PADDING = 2.0, 1, 8000, 0
 MAX_TOKENS = 2350  # of a batch, padding counted: about 2,000 target tokens
 OURS, PEER, PEER_32 = "ours", "Marian bf16", "Marian fp32"
 
 
-def make_batches(count: int) -> "list[Batch]":
+def make_batches(count: int) -> list[Batch]:
     """Batches of sentences of Multi30k's lengths, cut and padded as in training; words by Zipf's law."""
-    import numpy as np
-
-    from headgates.data.batch import collate
-    from headgates.data.batching import TokenBatches
-
     rng, pairs = np.random.default_rng(SEED), 20_000
     source = np.clip(rng.normal(14, 4, pairs).round(), 3, 40).astype(int)
     target = np.clip((source + rng.normal(0, 2, pairs)).round(), 3, 40).astype(int)
@@ -54,9 +54,7 @@ def make_batches(count: int) -> "list[Batch]":
     ]
 
 
-def sized(width: int, dropout: float) -> "ModelConfig":
-    from headgates.configs.schema import ModelConfig
-
+def sized(width: int, dropout: float) -> ModelConfig:
     layers = 6 if width >= 512 else 3
     return ModelConfig(
         d_model=width,
@@ -69,7 +67,7 @@ def sized(width: int, dropout: float) -> "ModelConfig":
     )
 
 
-def marian(config: "ModelConfig", vocab: int) -> Any:
+def marian(config: ModelConfig, vocab: int) -> Any:
     """A MarianMTModel of our sizes. It needs the extra `hf`."""
     import transformers
 
@@ -99,11 +97,8 @@ def marian(config: "ModelConfig", vocab: int) -> Any:
     return transformers.MarianMTModel(settings)
 
 
-def our_marian(theirs: Any) -> "Transformer":
+def our_marian(theirs: Any) -> Transformer:
     """Our model with the weights of a MarianMTModel, whose bias of the logits is no parameter."""
-    from headgates.bridges.hf import FAMILIES, architecture, our_tensor
-    from headgates.models.transformer import Transformer
-
     family, vocab = FAMILIES["marian"], theirs.config.vocab_size
     state = {name: tensor.detach().float() for name, tensor in theirs.state_dict().items()}
     ours = Transformer(architecture(theirs.config, family, state), vocab, vocab)
@@ -114,17 +109,14 @@ def our_marian(theirs: Any) -> "Transformer":
 
 class MarianLoop:
     """One optimiser step of the peer a call. bf16: under autocast."""
-
-    def __init__(self, model: Any, stage: "StageConfig", *, bf16: bool):
-        import torch
+    def __init__(self, model: Any, stage: StageConfig, *, bf16: bool):
 
         self.model, self.stage, self.bf16 = model.train(), stage, bf16
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=stage.lr, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
 
-    def loss(self, batch: "Batch") -> "Tensor":
-        import torch.nn.functional as F
+    def loss(self, batch: Batch) -> Tensor:
 
         logits = self.model(
             input_ids=batch.source,
@@ -140,8 +132,7 @@ class MarianLoop:
             label_smoothing=smoothing,
         )
 
-    def __call__(self, batch: "Batch") -> "Tensor":
-        import torch
+    def __call__(self, batch: Batch) -> Tensor:
 
         with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self.bf16):
             loss = self.loss(batch)
@@ -151,18 +142,13 @@ class MarianLoop:
         self.optimizer.step()
         return loss.detach()
 
-    def block(self, batches: "Sequence[Batch]") -> None:
+    def block(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             self(batch)
 
 
-def check_parity(width: int, batch: "Batch") -> dict[str, list[float]]:
+def check_parity(width: int, batch: Batch) -> dict[str, list[float]]:
     """Raises ValueError unless both models have, with the same weights, the same loss and gradient."""
-    import torch
-
-    from benchmarks.product_step import product_step
-    from headgates.configs.schema import StageConfig
-
     torch.manual_seed(SEED)
     theirs = marian(sized(width, 0.0), VOCAB)
     ours = our_marian(theirs)
@@ -182,13 +168,8 @@ def check_parity(width: int, batch: "Batch") -> dict[str, list[float]]:
     return {"losses": found, "gradient_norms": norms}
 
 
-def measure(width: int, batches: "list[Batch]", *, precision: str, rounds: int) -> dict[str, Any]:
+def measure(width: int, batches: list[Batch], *, precision: str, rounds: int) -> dict[str, Any]:
     """Target tokens per second of each, and the ratio of ours to the faster of the peer's precisions."""
-    import torch
-
-    from benchmarks.product_step import product_step
-    from headgates.configs.schema import StageConfig
-
     parity, stage = check_parity(width, batches[0]), StageConfig(lr=1e-3, warmup_steps=10)
     torch.manual_seed(SEED)
     start = marian(sized(width, 0.1), VOCAB)
@@ -211,8 +192,6 @@ def measure(width: int, batches: "list[Batch]", *, precision: str, rounds: int) 
 
 
 def answer(options: argparse.Namespace) -> Answer:
-    from headgates.lightning_modules.precision import resolve_precision
-
     precision, batches = resolve_precision("auto"), make_batches(options.steps)
     results = [
         measure(width, batches, precision=precision, rounds=options.rounds) for width in options.widths

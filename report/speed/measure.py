@@ -13,19 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 
 def set_threads(threads: int) -> None:
     """Set torch's CPU threads; 0 leaves torch's own choice."""
-    import torch
-
     if threads:
         torch.set_num_threads(threads)
 
 
 def wait_for_gpu() -> None:
     """Wait until the GPU has finished its queued work; on a CPU there is none."""
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
