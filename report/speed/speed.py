@@ -4,22 +4,19 @@ The base, the model with closed heads masked, and without them, in PyTorch, ONNX
 sentences per second, latency and peak memory over batch sizes, source lengths and beams, with the saved
 multiply-adds beside them. In every setting all systems translate the same test sentences in turns, in one
 process with one number of threads, on the CPU. Writes report.json, report.md and a figure.
-
-As a program, `python -m headgates.report.speed.speed`, it is the fresh process in which one system's memory
-is measured.
 """
 
-import json
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +53,6 @@ from headgates.workbench.table import markdown_table
 Lines = tuple[list[str], list[str]]  # sources and references
 Row = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parents[2]
 ENGINES = {  # suffix of a system's name -> format, options when it is opened, label
     "onnx": ("onnx", {}, "ONNX Runtime"),
     "ct2": ("ct2", {"compute_type": "float32"}, "CTranslate2"),
@@ -72,7 +68,6 @@ COMPARES = (
     "a speed report compares a base with what gates leave of it: give a run of fit.py with gates, "
     "or --closed SHARE"
 )
-clock = time.perf_counter
 
 
 # ---------------------------------------------------------------- the systems
@@ -138,30 +133,25 @@ def prepare(
         return systems, {"every other engine": "exports are of translation models"}
     left_out: dict[str, str] = {}
     lines, references = (side[:PARITY_LINES] for side in test)
-    both = [systems[0], systems[2]]
     for suffix, (format, options, label) in ENGINES.items():
-        folders = [scratch / f"{each.name}-{format}" for each in both]
+        found = []
         try:
             require_packages(FORMATS[format].packages)
-            for each, out in zip(both, folders, strict=True):
-                facts = {"run": folder.path.name, "system": each.name}
+            for each in (systems[0], systems[2]):
+                out = scratch / f"{each.name}-{format}"
                 if not out.is_dir():
+                    facts = {"run": folder.path.name, "system": each.name}
                     translator: Any = translators[each.name]
                     export(translator, format, out, lines=lines, references=references, provenance=facts)
+                files = [path for path in out.rglob("*") if path.is_file() and path.name != "export.json"]
+                size = sum(path.stat().st_size for path in files if not path.match("vocab*"))
+                spec = {"exported": str(out), "format": format, "options": options, "threads": threads}
+                name, words = f"{each.name}-{suffix}", f"{each.name}, {label}"
+                found.append(System(name, words, spec, each.model, each.parameters, size))
         except ValueError as error:
             left_out[label] = str(error)
-            continue
-        for each, out in zip(both, folders, strict=True):
-            files = [path for path in out.rglob("*") if path.is_file() and path.name != "export.json"]
-            size = sum(path.stat().st_size for path in files if not path.match("vocab*"))
-            spec = {
-                "exported": str(out.resolve()),
-                "format": format,
-                "options": options,
-                "threads": threads,
-            }
-            name, words = f"{each.name}-{suffix}", f"{each.name}, {label}"
-            systems.append(System(name, words, spec, each.model, each.parameters, size))
+        else:
+            systems += found
     return systems, left_out
 
 
@@ -256,66 +246,52 @@ def all_settings(
     return settings
 
 
-class TimedTranslation:
-    """A block for `alternate`: a system translates the batches of a setting. It keeps the seconds of every
-    batch of every call, and the translations of the last call."""
+Answers = list[list[list[Translation]]]  # of a system in a setting: batch, sentence, n best
 
-    def __init__(self, system: LineTranslator, setting: Setting):
-        self.system, self.setting = system, setting
-        self.calls: list[list[float]] = []
-        self.translations: list[list[list[Translation]]] = []  # batch, sentence, n best
 
-    def __call__(self) -> None:
-        time.sleep(PAUSE)
-        self.calls.append([])
-        self.translations = []
-        for batch in self.setting.batches:
-            begin = clock()
-            self.translations.append(self.system.translate_n_best(batch, beam=self.setting.beam))
-            self.calls[-1].append(clock() - begin)
+def time_setting(
+    systems: Sequence[System], opened: Mapping[str, LineTranslator], setting: Setting, *, rounds: int
+) -> list[Row]:
+    """A row for each system: all translate the batches of the setting in turns."""
+    answers: dict[str, Answers] = {}
 
-    @property
-    def best(self) -> list[str]:
-        return [n_best[0].text for batch in self.translations for n_best in batch]
+    def translate(name: str) -> None:
+        translator = opened[name]
+        answers[name] = [translator.translate_n_best(batch, beam=setting.beam) for batch in setting.batches]
 
-    def multiply_adds(self, model: Any) -> int:
-        """Of this model's translations: sources padded to the longest of their batch, each sentence as long
-        as it was open."""
-        total = 0
-        for lines, translations in zip(self.setting.batches, self.translations, strict=True):
-            source = 1 + max(map(len, self.system.source_vocab.encode(lines)))
-            if hasattr(model, "multiply_adds"):  # one pass, without search
-                total += model.multiply_adds(len(lines), source)
-                continue
-            steps = [max(hypothesis.tokens for hypothesis in n_best) for n_best in translations]
-            total += sum(decoding(model, source=source, steps=steps, beam=self.setting.beam).values())
-        return total
+    seconds = alternate({name: partial(translate, name) for name in opened}, rounds=rounds, pause=PAUSE)
+    sources = [1 + max(map(len, opened["unpruned"].source_vocab.encode(each))) for each in setting.batches]
+    return setting_rows(systems, setting, seconds, answers, sources)
 
 
 def setting_rows(
-    systems: Sequence[System], timed: Mapping[str, TimedTranslation], *, warmup: int = 1
+    systems: Sequence[System],
+    setting: Setting,
+    seconds: Mapping[str, Sequence[float]],
+    answers: Mapping[str, Answers],
+    sources: Sequence[int],
 ) -> list[Row]:
     """A row for each system in one setting. Ratios are taken round by round, against the unpruned model on
-    the same engine; saved_share: of its multiply-adds."""
-    counts = {system.name: timed[system.name].multiply_adds(system.model) for system in systems}
-    seconds = {name: [sum(call) for call in own.calls[warmup:]] for name, own in timed.items()}
+    the same engine; saved_share: of its multiply-adds. sources: pieces of the longest source of each
+    batch."""
+    counts = {each.name: multiply_adds(each.model, setting, answers[each.name], sources) for each in systems}
+    texts = {name: [best.text for batch in own for best, *_ in batch] for name, own in answers.items()}
     rows = []
     for system in systems:
-        name, against, setting = system.name, system.against, timed[system.name].setting
-        best, calls = timed[name].best, timed[name].calls[warmup:]
-        twin = timed["unpruned" if against is None else "removed"].best
+        name, against = system.name, system.against
+        own, twin = texts[name], texts["removed" if against else "unpruned"]
         rows.append(
             {
                 "system": name,
                 "beam": setting.beam,
                 "length": setting.length,
                 "batch": setting.batch,
-                "sentences": len(best),
+                "sentences": len(own),
                 "seconds": seconds[name],
-                "sentences_per_second": median_and_range([len(best) / each for each in seconds[name]]),
-                "latency_ms": median_and_range([1000 * batch for call in calls for batch in call]),
+                "sentences_per_second": median_and_range([len(own) / each for each in seconds[name]]),
+                "latency_ms": median_and_range([1000 * each / len(sources) for each in seconds[name]]),
                 "multiply_adds": counts[name],
-                "same_translations": sum(map(str.__eq__, best, twin)) / len(best),
+                "same_translations": sum(map(str.__eq__, own, twin)) / len(own),
                 "speedup": ratio_by_round(seconds[against], seconds[name]) if against else None,
                 "saved_share": 1 - counts[name] / counts[against] if against else None,
             }
@@ -323,29 +299,40 @@ def setting_rows(
     return rows
 
 
+def multiply_adds(model: Any, setting: Setting, answers: Answers, sources: Sequence[int]) -> int:
+    """Of a model's translations: sources padded to the longest of their batch, each sentence as long as it
+    was open."""
+    total = 0
+    for source, batch in zip(sources, answers, strict=True):
+        if hasattr(model, "multiply_adds"):  # one pass, without search
+            total += model.multiply_adds(len(batch), source)
+        else:
+            steps = [max(hypothesis.tokens for hypothesis in n_best) for n_best in batch]
+            total += sum(decoding(model, source=source, steps=steps, beam=setting.beam).values())
+    return total
+
+
 def memory_of(system: System, settings: Sequence[Setting]) -> dict[str, int | None]:
-    """Bytes, in a fresh process, None where they are not known: `imports`, what torch and the runtime take
-    alone, and `peak`, after a batch of every setting. Raises ValueError if the process fails."""
-    work = [{"lines": setting.batches[-1], "beam": setting.beam} for setting in settings]
-    request = json.dumps({"spec": system.spec, "work": work})
-    command = [sys.executable, "-m", "headgates.report.speed.speed"]
-    done = subprocess.run(command, input=request, capture_output=True, text=True, encoding="utf-8", cwd=ROOT)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["without a word"])[-1]
-        raise ValueError(f"the process that measures memory failed: {reason}")
-    measured: dict[str, int | None] = json.loads(done.stdout.splitlines()[-1])
-    return measured
+    """`measure_memory` in a fresh process. Raises ValueError if the process fails."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(measure_memory, system.spec, settings).result()
+        except BrokenProcessPool as error:
+            raise ValueError(
+                f"the process that measures the memory of {system.name} was ended; it may lack memory"
+            ) from error
 
 
-def measure_memory() -> None:
-    request = json.loads(sys.stdin.buffer.read())
-    if runtime := RUNTIMES.get(request["spec"].get("format")):
+def measure_memory(spec: Mapping[str, Any], settings: Sequence[Setting]) -> dict[str, int | None]:
+    """Bytes of this process, None where they are not known: `imports`, what torch and the runtime take alone,
+    and `peak`, after a batch of every setting."""
+    if runtime := RUNTIMES.get(spec.get("format", "")):
         import_module(runtime)
     imports = peak_bytes()
-    opened = open_system(request["spec"])
-    for batch in request["work"]:
-        opened.translate_n_best(batch["lines"], beam=batch["beam"])
-    print(json.dumps({"imports": imports, "peak": peak_bytes()}))
+    opened = open_system(spec)
+    for setting in settings:
+        opened.translate_n_best(setting.batches[-1], beam=setting.beam)
+    return {"imports": imports, "peak": peak_bytes()}
 
 
 # ---------------------------------------------------------------- the report
@@ -408,9 +395,7 @@ def measure(
     say(f"{len(systems)} systems, {len(settings)} settings, {rounds} rounds and a warm-up")
     rows: list[Row] = []
     for number, setting in enumerate(settings, start=1):
-        timed = {name: TimedTranslation(system, setting) for name, system in opened.items()}
-        alternate(timed, rounds=rounds)
-        found = setting_rows(systems, timed)
+        found = time_setting(systems, opened, setting, rounds=rounds)
         rows += found
         speeds = ", ".join(f"{row['system']} {row['sentences_per_second']['median']:.0f}" for row in found)
         where = f"beam {setting.beam}, {setting.length}, batch {setting.batch}"
@@ -555,7 +540,3 @@ def draw(report: Row, path: Path) -> None:
         logarithmic=True,
         ticks={batch: str(batch) for batch in batches},
     )
-
-
-if __name__ == "__main__":
-    measure_memory()

@@ -21,7 +21,6 @@ from headgates.report.speed import speed
 from headgates.report.speed.speed import (
     Setting,
     System,
-    TimedTranslation,
     all_settings,
     by_length,
     findings,
@@ -32,7 +31,6 @@ from headgates.report.speed.speed import (
     setting_rows,
 )
 from headgates.workbench.folder import RunFolder
-from headgates.workbench.source import open_source
 
 WORDS = ["dog", "cat", "bird", "man", "sees", "hears", "a", "the", "small", "red", "old", "."]
 SIZES = {"d_model": 20, "heads": 2, "ffn": 13, "encoder_layers": 1, "decoder_layers": 2, "max_positions": 60}
@@ -74,16 +72,6 @@ def run(tmp_path_factory) -> RunFolder:
     return folder
 
 
-class Parrot:
-    """A system that answers every sentence with itself."""
-
-    def __init__(self, vocab, tokens: int):
-        self.source_vocab, self.tokens = vocab, tokens
-
-    def translate_n_best(self, lines, *, beam):
-        return [[Translation(line, -1.0, -1.0, self.tokens - i) for i in range(beam)] for line in lines]
-
-
 # ---------------------------------------------------------------- what is measured
 
 
@@ -109,32 +97,29 @@ def system(name: str, model=None) -> System:
     return System(name, name, {}, model, 1, 1)
 
 
-def test_rows_hold_what_the_clock_and_the_counts_say(run, make_model, monkeypatch):
+def test_rows_hold_what_the_clock_and_the_counts_say(make_model):
     unpruned, removed_model = make_model(), make_model()
     closed = {site: torch.tensor([True, True, False]) for site in find_sites(removed_model)}
     remove(removed_model, HeadMap(closed))
     models = {"unpruned": unpruned, "masked": unpruned, "removed": removed_model}
-    vocab = open_source(run.path, "base").translator.source_vocab
-    setting = Setting(2, "short", 2, ["a dog", "a cat", "the red bird .", "a"])
-    timed = {}
-    for name, tokens, seconds in (
-        ("unpruned", 5, (9, 9, 1.0, 3.0, 2.0, 2.0)),
-        ("masked", 3, (9, 9, 2, 2, 2, 2)),
-        ("removed", 3, (9, 9, 1, 1, 0.5, 0.5)),
-    ):
-        ticks = iter([time for second in seconds for time in (0.0, second)])
-        monkeypatch.setattr(speed, "clock", lambda ticks=ticks: next(ticks))
-        timed[name] = TimedTranslation(Parrot(vocab, tokens), setting)
-        for _ in range(3):  # a warm-up and two rounds
-            timed[name]()
-    rows = setting_rows([system(name, model) for name, model in models.items()], timed)
+    setting, sources = Setting(2, "short", 2, ["a dog", "a cat", "the red bird .", "a"]), [4, 7]
+    tokens = {"unpruned": 5, "masked": 3, "removed": 3}
+    answers = {
+        name: [
+            [[Translation(line, -1.0, -1.0, n - i) for i in range(2)] for line in batch]
+            for batch in setting.batches
+        ]
+        for name, n in tokens.items()
+    }
+    seconds = {"unpruned": [4.0, 4.0], "masked": [4.0, 4.0], "removed": [2.0, 1.0]}
+    systems = [system(name, model) for name, model in models.items()]
+    rows = setting_rows(systems, setting, seconds, answers, sources)
     dense, _, removed = rows
     assert dense["seconds"] == [4.0, 4.0]
     assert dense["sentences_per_second"]["median"] == 1.0
-    assert dense["latency_ms"]["values"] == [1000.0, 3000.0, 2000.0, 2000.0]
+    assert dense["latency_ms"]["values"] == [2000.0, 2000.0]
     assert removed["sentences_per_second"]["values"] == [2.0, 4.0]
     assert removed["speedup"]["values"] == [2.0, 4.0]
-    sources = [1 + max(map(len, vocab.encode(batch))) for batch in setting.batches]
     counts = [
         sum(sum(decoding(model, source=source, steps=[steps] * 2, beam=2).values()) for source in sources)
         for model, steps in ((unpruned, 5), (removed_model, 3))
