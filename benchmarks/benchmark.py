@@ -47,67 +47,50 @@ class Answer:
     seed: int = 1
 
 
-@dataclass(frozen=True)
-class Benchmark:
+def run(
+    name: str,
+    question: str,
+    about: str,
+    flags: Sequence[Flag],
+    answer: Callable[[argparse.Namespace], Answer | None],
+    peers: Sequence[str] = (),
+) -> int:
     """One question that is answered by a measurement: `python -m benchmarks.NAME` prints a table and adds a
-    line to results/NAME.jsonl.
+    line to results/NAME.jsonl. Returns 1 after a ValueError.
 
     about: the text of --help; flags: those beside --out and --threads; peers: packages whose versions are
     recorded too; answer: takes the parsed flags, and returns None in a worker process, which has nothing to
     record."""
-    name: str
-    question: str
-    about: str
-    flags: Sequence[Flag]
-    answer: Callable[[argparse.Namespace], Answer | None]
-    peers: Sequence[str] = ()
-
-    def main(self) -> int:
-        """Measure, print and record; 1 after a ValueError."""
-        parser = argparse.ArgumentParser(
-            prog=f"python -m benchmarks.{self.name}",
-            description=self.about.strip(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        default = f"results/{self.name}.jsonl"
-        parser.add_argument(
-            "--out", default=default, help="file to which one JSON line is added (default: %(default)s)"
-        )
-        for flag, flag_options in [*self.flags, THREADS]:
-            parser.add_argument(flag, **flag_options)
-        options = parser.parse_args()
-        set_threads(options.threads)
-        load, command = load_average(), list(sys.argv)
-        try:
-            answer = self.answer(options)
-        except ValueError as error:
-            print(f"{self.name}: error: {error}", file=sys.stderr)
-            return 1
-        sys.argv[:] = command  # which the record names: a measurement may have called scripts
-        if answer is not None:
-
-            show(answer.title or self.question, answer.header, [list(map(str, row)) for row in answer.rows])
-            self.append_record(options.out, answer, load)
-        return 0
-
-    def append_record(self, out: str, answer: Answer, load: float | None) -> None:
-        """Append one line to `out`: question, numbers, command, commit, seed, device, threads, versions and
-        date."""
-
-        made_by = provenance(device_name(), answer.precision, answer.seed)
-        made_by["command"] = made_by["command"].replace(
-            f"python {self.name}.py", f"python -m benchmarks.{self.name}", 1
-        )
-        made_by["versions"] |= {peer: version(peer) for peer in self.peers}
-        numbers = {**answer.numbers, "load_average_before": load}
-        line = json.dumps(
-            {"benchmark": self.name, "question": self.question, **numbers, **made_by},
-            ensure_ascii=False,
-            allow_nan=False,
-        )
-        path = Path(out)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=about.strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    default = f"results/{name}.jsonl"
+    parser.add_argument(
+        "--out", default=default, help="file to which one JSON line is added (default: %(default)s)"
+    )
+    for flag, flag_options in [*flags, THREADS]:
+        parser.add_argument(flag, **flag_options)
+    options = parser.parse_args()
+    set_threads(options.threads)
+    load = load_average()
+    try:
+        found = answer(options)
+    except ValueError as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 1
+    if found is not None:
+        show(found.title or question, found.header, [list(map(str, row)) for row in found.rows])
+        made_by = provenance(device_name(), found.precision, found.seed)
+        made_by["command"] = made_by["command"].replace(f"{name}.py", f"-m benchmarks.{name}", 1)
+        made_by["versions"] |= {peer: version(peer) for peer in peers}
+        record = {"benchmark": name, "question": question, **found.numbers, "load_average_before": load}
+        line = json.dumps(record | made_by, ensure_ascii=False, allow_nan=False)
+        path = Path(options.out)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        print(f"{made_by['device']}; threads: {made_by['threads']}; one line added to {out}")
+        print(f"{made_by['device']}; threads: {made_by['threads']}; one line added to {path}")
+    return 0

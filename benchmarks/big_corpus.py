@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
-from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
+from benchmarks.benchmark import ROOT, Answer, count_flag, run
 from benchmarks.costs import SEED, opened, untrained
 from benchmarks.product_step import product_step
 from headgates.configs.schema import FitConfig
@@ -164,23 +164,20 @@ def answer(options: argparse.Namespace) -> Answer | None:
     return Answer(numbers, ["", "first", "second"], rows, title=title, seed=SEED)
 
 
-main = Benchmark(
-    "big_corpus",
-    "a large corpus: at most 500 MB above the model's, second start in 10 s, steps at most 1.05 of memory's",
-    __doc__,
-    [
-        count_flag("--pairs", 10_000_000, "training pairs"),
-        count_flag("--small", 200_000, "training pairs of the comparison with text in memory"),
-        count_flag("--steps", 60, "training steps of a start and of a timed block"),
-        count_flag("--rounds", 5, "timed blocks of each"),
-        ("--folder", {"help": "where the corpora are made and kept (default: a temporary folder)"}),
-        ("--worker", {"help": argparse.SUPPRESS}),
-        ("--what", {"help": argparse.SUPPRESS}),
-        ("--began", {"type": float, "help": argparse.SUPPRESS}),
-    ],
-    answer,
-    peers=["pyarrow", "sentencepiece", "psutil"],
-).main
+QUESTION = (
+    "a large corpus: at most 500 MB above the model's, second start in 10 s, steps at most 1.05 of memory's"
+)
+PEERS = ["pyarrow", "sentencepiece", "psutil"]
+FLAGS = [
+    count_flag("--pairs", 10_000_000, "training pairs"),
+    count_flag("--small", 200_000, "training pairs of the comparison with text in memory"),
+    count_flag("--steps", 60, "training steps of a start and of a timed block"),
+    count_flag("--rounds", 5, "timed blocks of each"),
+    ("--folder", {"help": "where the corpora are made and kept (default: a temporary folder)"}),
+    ("--worker", {"help": argparse.SUPPRESS}),
+    ("--what", {"help": argparse.SUPPRESS}),
+    ("--began", {"type": float, "help": argparse.SUPPRESS}),
+]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("big_corpus", QUESTION, __doc__, FLAGS, answer, PEERS))

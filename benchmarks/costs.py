@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.benchmark import ROOT, Answer, Benchmark, count_flag
+from benchmarks.benchmark import ROOT, Answer, count_flag, run
 from benchmarks.product_step import gated_step, product_step
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.lrp import relevance
@@ -148,21 +148,15 @@ def answer(options: argparse.Namespace) -> Answer:
     return Answer({"measured": measured, "rounds": options.rounds}, header, rows, seed=SEED)
 
 
-main = Benchmark(
-    "costs",
-    "seconds of our passes over those of a plain pass on the same sentences",
-    __doc__,
-    [
-        ("--what", {"nargs": "+", "choices": list(WHAT), "default": list(WHAT), "help": "(default: all)"}),
-        ("--sizes", {"nargs": "+", "choices": ["toy", "multi30k"], "default": ["toy"]}),
-        ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
-        count_flag("--sentences", 500, "training pairs of a pass"),
-        count_flag("--max-tokens", 4000, "of a batch, padding counted"),
-        count_flag("--rounds", 5, "timed blocks of each"),
-    ],
-    answer,
-    peers=["pytorch-lightning"],
-).main
+QUESTION = "seconds of our passes over those of a plain pass on the same sentences"
+FLAGS = [
+    ("--what", {"nargs": "+", "choices": list(WHAT), "default": list(WHAT), "help": "(default: all)"}),
+    ("--sizes", {"nargs": "+", "choices": ["toy", "multi30k"], "default": ["toy"]}),
+    ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),
+    count_flag("--sentences", 500, "training pairs of a pass"),
+    count_flag("--max-tokens", 4000, "of a batch, padding counted"),
+    count_flag("--rounds", 5, "timed blocks of each"),
+]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("costs", QUESTION, __doc__, FLAGS, answer, peers=["pytorch-lightning"]))

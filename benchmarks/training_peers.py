@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.benchmark import Answer, Benchmark, count_flag
+from benchmarks.benchmark import Answer, count_flag, run
 from benchmarks.product_step import product_step
 from headgates.bridges.hf import FAMILIES, architecture, our_tensor
-from headgates.configs.schema import ModelConfig, StageConfig
+from headgates.configs.schema import StageConfig
 from headgates.data.batch import Batch, collate
 from headgates.data.batching import TokenBatches
 from headgates.lightning_modules.precision import resolve_precision
@@ -54,45 +54,29 @@ def make_batches(count: int) -> list[Batch]:
     ]
 
 
-def sized(width: int, dropout: float) -> ModelConfig:
-    layers = 6 if width >= 512 else 3
-    return ModelConfig(
-        d_model=width,
-        ffn=4 * width,
-        heads=8,
-        encoder_layers=layers,
-        decoder_layers=layers,
-        dropout=dropout,
-        attention_dropout=0.0,
-    )
-
-
-def marian(config: ModelConfig, vocab: int) -> Any:
+def marian(width: int, dropout: float) -> Any:
     """A MarianMTModel of our sizes. It needs the extra `hf`."""
     import transformers
 
-    sides: dict[str, Any] = {"attn_implementation": "eager"} | {
-        f"{side}_{name}": value
-        for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers))
-        for name, value in (
-            ("layers", layers),
-            ("ffn_dim", config.ffn),
-            ("attention_heads", config.heads),
-            ("layerdrop", 0.0),
-        )
-    }
+    layers, heads, ffn = 6 if width >= 512 else 3, 8, 4 * width
     settings = transformers.MarianConfig(
-        vocab_size=vocab,
-        d_model=config.d_model,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
+        vocab_size=VOCAB,
+        d_model=width,
+        encoder_layers=layers,
+        decoder_layers=layers,
+        encoder_ffn_dim=ffn,
+        decoder_ffn_dim=ffn,
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
+        dropout=dropout,
+        attention_dropout=0.0,
         activation_dropout=0.0,
-        activation_function=config.activation,
+        activation_function="relu",
         scale_embedding=True,
         pad_token_id=PADDING,
         decoder_start_token_id=PADDING,
-        max_position_embeddings=config.max_positions,
-        **sides,
+        max_position_embeddings=256,
+        attn_implementation="eager",
     )
     return transformers.MarianMTModel(settings)
 
@@ -150,7 +134,7 @@ class MarianLoop:
 def check_parity(width: int, batch: Batch) -> dict[str, list[float]]:
     """Raises ValueError unless both models have, with the same weights, the same loss and gradient."""
     torch.manual_seed(SEED)
-    theirs = marian(sized(width, 0.0), VOCAB)
+    theirs = marian(width, 0.0)
     ours = our_marian(theirs)
     losses = [
         product_step(ours, StageConfig(), "32").module.training_step(batch, 0),
@@ -172,10 +156,10 @@ def measure(width: int, batches: list[Batch], *, precision: str, rounds: int) ->
     """Target tokens per second of each, and the ratio of ours to the faster of the peer's precisions."""
     parity, stage = check_parity(width, batches[0]), StageConfig(lr=1e-3, warmup_steps=10)
     torch.manual_seed(SEED)
-    start = marian(sized(width, 0.1), VOCAB)
+    start = marian(width, 0.1)
     steps: dict[str, Any] = {OURS: product_step(our_marian(start), stage, precision)}
     for name in (PEER, PEER_32):
-        model = marian(sized(width, 0.1), VOCAB)
+        model = marian(width, 0.1)
         model.load_state_dict(start.state_dict())
         steps[name] = MarianLoop(model, stage, bf16=name == PEER)
     seconds = alternate({name: partial(step.block, batches) for name, step in steps.items()}, rounds=rounds)
@@ -209,18 +193,14 @@ def answer(options: argparse.Namespace) -> Answer:
     return Answer(numbers, header, rows, precision=precision, seed=SEED)
 
 
-main = Benchmark(
-    "training_peers",
-    "training: target tokens/s of ours over Hugging Face's Marian, same batches and weights: at least 2",
-    __doc__,
-    [
-        ("--widths", {"type": int, "nargs": "+", "default": [128, 256, 512]}),
-        count_flag("--steps", 5, "steps, and batches, of a block"),
-        count_flag("--rounds", 5, "timed blocks of each trainer"),
-    ],
-    answer,
-    peers=["transformers"],
-).main
+QUESTION = (
+    "training: target tokens/s of ours over Hugging Face's Marian, same batches and weights: at least 2"
+)
+FLAGS = [
+    ("--widths", {"type": int, "nargs": "+", "default": [128, 256, 512]}),
+    count_flag("--steps", 5, "steps, and batches, of a block"),
+    count_flag("--rounds", 5, "timed blocks of each trainer"),
+]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("training_peers", QUESTION, __doc__, FLAGS, answer, peers=["transformers"]))
