@@ -17,7 +17,7 @@ from headgates.data.text import DataError, ParallelText
 from headgates.data.toy.grammar import draw_sentence
 from headgates.data.toy.writing import English, German, join
 
-LONGEST = 28  # source words, punctuation counted
+LONGEST = 10  # source words, punctuation counted: what a small model learns in two minutes
 # pairs of each split. Test and validation are drawn first, so they do not depend on how much is trained on
 SPLITS = {"test": 1000, "valid": 500, "train": 16000}
 SEED = 0  # of the language sample; data.load_corpus has the same default
@@ -40,12 +40,12 @@ class ToyPair:
     alignment: tuple[tuple[int, int], ...]
 
 
-def draw_pair(rng: Random) -> ToyPair:
-    """Draw the next pair, of at most LONGEST source words; the same sentence may come again."""
+def draw_pair(rng: Random, longest: int = LONGEST) -> ToyPair:
+    """Draw the next pair, of at most `longest` source words; the same sentence may come again."""
     while True:
         sentence = draw_sentence(rng)
         english = English(sentence)
-        if len(english.words) <= LONGEST:
+        if len(english.words) <= longest:
             break
     german = German(sentence, period=len(english.words) - 1)
     alignment = tuple(sorted((i, j) for j, i in enumerate(german.links) if i >= 0))
@@ -53,12 +53,12 @@ def draw_pair(rng: Random) -> ToyPair:
     return ToyPair(join(english.words), join(german.words), *tree, tuple(german.words), alignment)
 
 
-def generate(count: int, seed: int) -> list[ToyPair]:
-    """Return `count` pairs, no two with the same source sentence; the first n of generate(m, seed) are
-    generate(n, seed)."""
+def generate(count: int, seed: int, longest: int = LONGEST) -> list[ToyPair]:
+    """Return `count` pairs of at most `longest` source words, no two with the same source sentence; the first n
+    of generate(m, seed) are generate(n, seed)."""
     rng, pairs = Random(seed), dict[str, ToyPair]()
     while len(pairs) < count:
-        pair = draw_pair(rng)
+        pair = draw_pair(rng, longest)
         pairs.setdefault(pair.source, pair)
     return list(pairs.values())
 

@@ -21,7 +21,7 @@ def test_heads_have_relations_to_find_near_and_far():
             far[label] += abs(head - i) > 1
     for relation in ("nsubj", "dobj", "amod", "advmod"):
         assert labels[relation] >= 300
-    assert far["nsubj"] / labels["nsubj"] > 0.35
+    assert far["nsubj"] / labels["nsubj"] > 0.3
     assert far["amod"] / labels["amod"] > 0.1
 
 
@@ -30,12 +30,12 @@ def test_words_are_some_300_and_zipf_like_with_a_rare_tail():
     counts = Counter(word.lower() for pair in pairs for word in pair.words if word.isalpha())
     assert 250 <= len(counts) <= 350
     ranked = [n for _, n in counts.most_common()]
-    assert ranked[-1] >= 20  # never too rare to be learnt
+    assert ranked[-1] >= 10  # never too rare to be learnt
     assert sum(n < 200 for n in ranked) > 50
     slope = np.polyfit(np.log(np.arange(1, len(ranked) + 1)), np.log(ranked), 1)[0]
     assert -1.3 < slope < -0.7
     lengths = [len(pair.words) for pair in pairs]
-    assert 9 <= sum(lengths) / len(lengths) <= 13
+    assert 7 <= sum(lengths) / len(lengths) <= 9
     assert max(lengths) <= LONGEST
 
 
@@ -50,7 +50,7 @@ def test_splits_share_no_sentence_and_repeat_none():
 def test_the_same_seed_gives_the_same_pairs_everywhere():
     text = "\n".join(map(repr, generate(1000, 1)))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    assert digest == "5613ae7b5259ead3303de5bbcb165db3269a9da24e801b26c3d822344404630a"
+    assert digest == "e9740f4ed62cc773f3df9bfcf5af815c81fab0eb4f639a4fe7ee7e46a03acf96"
     assert generate(11, 1) == generate(101, 1)[:11]
     assert generate(11, 1) != generate(11, 2)
 
