@@ -4,8 +4,6 @@ What a run is made of (rates, batches, search, kinds) is the base's own, or stan
 here are the choices of the comparison alone. Nothing here imports torch.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,13 +41,17 @@ class CompareConfig(SourceOptions, GridOptions):
         [0, 3],
         "epochs of training: of fine-tuning after a score has chosen, and of the whole stage of learned "
         "gates, which 0 leaves out",
+        at_least=0,
     )
     heads: list[int] = setting(
         [],
         "numbers of heads kept open in total; default three quarters, half, a quarter and an eighth of all",
+        at_least=1,
     )
     lambdas: list[float] = setting(
-        [], "for methods that lambda controls, whose points stand at as many heads as they leave open"
+        [],
+        "for methods that lambda controls, whose points stand at as many heads as they leave open",
+        at_least=0,
     )
     seeds: int = setting(
         1,
@@ -75,9 +77,6 @@ class CompareConfig(SourceOptions, GridOptions):
         check_ranges(self)
         check_runs(self.runs)
         check_plain_name("--name", self.name)
-        check_numbers("--finetune", self.finetune, at_least=0)
-        check_numbers("--heads", self.heads, at_least=1)
-        check_numbers("--lambdas", self.lambdas, at_least=0)
         if self.fit is not None and not Path(self.fit).is_file():
             raise ValueError(
                 f"--fit: expected a YAML file of fit.py's settings, and there is none at {self.fit}"
@@ -112,15 +111,3 @@ class CompareConfig(SourceOptions, GridOptions):
     @property
     def all_seeds(self) -> list[int]:
         return list(range(self.seed, self.seed + self.seeds))
-
-
-def check_numbers(flag: str, numbers: Sequence[float], *, at_least: int) -> None:
-    """Raises ValueError unless the numbers are finite, at least so large, and each given once."""
-    for number in numbers:
-        if not (math.isfinite(number) and number >= at_least):
-            why = "; with none open all methods are one model" if flag == "--heads" and number == 0 else ""
-            raise ValueError(f"{flag}: expected numbers of at least {at_least}, got {number:g}{why}")
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(
-            f"{flag}: expected each number once, got {', '.join(f'{number:g}' for number in numbers)}"
-        )

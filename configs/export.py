@@ -50,8 +50,8 @@ class ExportConfig(SourceOptions):
     report: Literal["speed"] | None = setting(
         None, "speed: measure the run's systems and formats instead of exporting one"
     )
-    batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences translated at once", rare=True)
-    beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy", rare=True)
+    batch_sizes: list[int] = setting([1, 4, 16, 64], "report: sentences at once", at_least=1, rare=True)
+    beams: list[int] = setting([1, 5], "report: beam widths; 1 is greedy", at_least=1, rare=True)
     repeats: int = setting(
         5, "report: timed rounds in which all systems take turns, after one of warm-up", at_least=1, rare=True
     )
@@ -59,6 +59,8 @@ class ExportConfig(SourceOptions):
         None,
         "report: close this share of the base's heads, those of lowest gradient importance, in place of "
         "what gates learned",
+        above=0,
+        at_most=1,
     )
     quick: bool = setting(False, "report: one length, batch sizes 1 and 16, 2 rounds")
 
@@ -68,14 +70,5 @@ class ExportConfig(SourceOptions):
             raise ValueError(f"nothing to do: give --to {', '.join(EXPORT_FORMATS)}, or --report speed")
         if self.to is not None and self.report is not None:
             raise ValueError("--report measures all formats; leave --to out")
-        if self.closed is not None and (self.report is None or not 0 < self.closed <= 1):
-            raise ValueError(
-                f"--closed: expected a share of the heads above 0 and at most 1, with --report speed; got "
-                f"{self.closed:g}"
-            )
-        for flag, values in {"batch_sizes": self.batch_sizes, "beams": self.beams}.items():
-            if not values or min(values) < 1 or len(set(values)) < len(values):
-                raise ValueError(
-                    f"--set {flag}: expected whole numbers from 1 on, each once, got "
-                    f"{', '.join(map(str, values)) or 'none'}"
-                )
+        if self.closed is not None and self.report is None:
+            raise ValueError("--closed is for a report; add --report speed, or leave it out")

@@ -53,29 +53,35 @@ def setting(default: Any, help: str, **options: Any) -> Any:
 
 
 def check_ranges(config: Any, prefix: str = "--") -> None:
-    """Raises ValueError, naming the flag, where a number is out of its range or not finite, or a list holds
-    an unknown or repeated item."""
+    """Raises ValueError, naming the flag, where a number, alone or in a list, is out of its range or not
+    finite, or a list with a range or known items holds an unknown or repeated one, or nothing in place of its
+    default."""
     for each in all_settings(type(config)):
         value, about = operator.attrgetter(each.attribute)(config), each.about
         flag = prefix.removeprefix("--") + each.name if about.rare else prefix + each.flag.removeprefix("--")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{flag}: expected a finite number, got {value}")
         named = zip(LIMITS, (about.at_least, about.above, about.at_most, about.below), strict=True)
-        limits = {words: limit for words, limit in named if None not in (limit, value)}
-        if not all(LIMITS[words](value, limit) for words, limit in limits.items()):
-            expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
-            raise ValueError(f"{flag}: expected a number {expected}, got {value:.15g}")
+        limits = {words: limit for words, limit in named if limit is not None}
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{flag}: expected a finite number, got {number}")
+            if number is not None and any(not LIMITS[words](number, limits[words]) for words in limits):
+                expected = " and ".join(f"{words} {limit:.10g}" for words, limit in limits.items())
+                raise ValueError(f"{flag}: expected a number {expected}, got {number:.15g}")
         if about.choices is not None and value is not None and value not in about.choices:
             raise ValueError(
                 f"{flag}: expected one of {', '.join(about.choices)}, got "
                 f"{value!r}{did_you_mean(str(value), about.choices)}"
             )
-        if (items := about.items) is not None:
+        if isinstance(value, list) and (limits or about.items is not None):
+            items = list(about.items or value)
             unknown = [item for item in value if item not in items]
             if unknown or not (value or not each.default) or len(set(value)) < len(value):
                 hint = did_you_mean(unknown[0], items) if unknown else ""
-                expected = f"expected some of {', '.join(items)}, each once and separated by commas"
-                raise ValueError(f"{flag}: {expected}; got {', '.join(map(str, value)) or 'none'}{hint}")
+                expected = f"some of {', '.join(items)}" if about.items is not None else "numbers"
+                got = ", ".join(map(str, value)) or "none"
+                raise ValueError(
+                    f"{flag}: expected {expected}, each once and separated by commas; got {got}{hint}"
+                )
 
 
 def check_plain_name(flag: str, name: str | None) -> None:

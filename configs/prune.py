@@ -96,6 +96,7 @@ class PruneConfig(SourceOptions):
     heads: list[int] = setting(
         [],
         "instead of curves: close down to exactly so many open heads in all; several, comma-separated",
+        at_least=0,
     )
     save: str | None = setting(
         None, "with one --heads: the name of a new run of the model without its closed heads, beside SOURCE's"
@@ -163,10 +164,6 @@ class PruneConfig(SourceOptions):
                     f"take --reconstruct out"
                 )
             check_plain_name("--save", self.save)
-        if len(set(self.heads)) < len(self.heads) or any(count < 0 for count in self.heads):
-            raise ValueError(
-                f"--heads: expected numbers of at least 0, each once; got {', '.join(map(str, self.heads))}"
-            )
         beside = {
             "--ablate": self.ablate is not None,
             "--each-kind": self.each_kind,

@@ -216,7 +216,9 @@ class FitConfig:
     heads_per_kind: list[str] = setting([], HEADS_PER_KIND)
     kinds: list[str] = setting(KINDS, "kinds of attention that carry gates, comma-separated", items=KINDS)
     curve: list[int] = setting(
-        [], "numbers of heads, from many to few: each starts from the smaller model of the one before"
+        [],
+        "numbers of heads, from many to few: each starts from the smaller model of the one before",
+        at_least=0,
     )
     max_drop: float | None = setting(
         None,
@@ -421,7 +423,7 @@ class FitConfig:
             )
         if self.gate not in METHODS:
             raise ValueError(f"{flag} trains gates; leave --gate {self.gate} out")
-        if self.curve != sorted(set(self.curve), reverse=True) or min(self.curve, default=0) < 0:
+        if self.curve != sorted(set(self.curve), reverse=True):
             raise ValueError(
                 f"--curve: expected numbers of heads from many to few, each once, got "
                 f"{','.join(map(str, self.curve))}"

@@ -1,6 +1,5 @@
 """Settings of `translate.py`: which model, how it searches, where lines come from and go to."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +20,7 @@ class TranslateConfig:
     )
     beam: int = setting(0, "beam width; 1 is greedy, 0 the run's own", at_least=0)
     length_penalty: float | None = setting(
-        None, "a hypothesis of n tokens scores log p / n**length_penalty; default the run's own"
+        None, "a hypothesis of n tokens scores log p / n**length_penalty; default the run's own", at_least=0
     )
     batch_tokens: int = setting(
         0, "source pieces, padding counted, times beam, translated at once; 0 for the run's own", at_least=0
@@ -65,9 +64,6 @@ class TranslateConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        penalty = self.length_penalty
-        if penalty is not None and not (math.isfinite(penalty) and penalty >= 0):
-            raise ValueError(f"--length-penalty: expected a number at least 0, got {penalty:g}")
         if self.beam:
             self.check_beam(self.beam)
 

@@ -163,11 +163,14 @@ def test_neither_a_format_nor_a_report_is_nothing_to_do(run, export_here):
     assert "--report measures all formats" in export_here(run.path, "--to", "onnx", "--report", "speed")[2]
 
 
-@pytest.mark.parametrize("words", [["--set", "batch_sizes=0,4"], ["--set", "beams=5,5"]])
-def test_a_report_of_nothing_is_refused(run, export_here, words):
-    code, _, error = export_here(run.path, "--report", "speed", *words)
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [("batch_sizes=0,4", "a number at least 1, got 0"), ("beams=5,5", "numbers, each once")],
+)
+def test_a_report_of_nothing_is_refused(run, export_here, words, wrong):
+    code, _, error = export_here(run.path, "--report", "speed", "--set", words)
     assert code == 2
-    assert "expected whole numbers from 1 on, each once" in error
+    assert f"expected {wrong}" in error
 
 
 def test_the_report_gets_the_settings(run, export_here, monkeypatch):

@@ -139,7 +139,7 @@ def test_several_numbers_are_a_table_and_leave_no_run(runs, base, prune_here):
         (["--save", "x", "--heads", "2", "--by", "importance,random"], ["--save keeps one model", "--by"]),
         (["--save", "x", "--heads", "2", "--ablation", "resample"], ["resample", "no model to --save"]),
         (["--save", "a/b", "--heads", "2"], ["--save: expected a plain name"]),
-        (["--heads", "-1"], ["--heads: expected numbers of at least 0"]),
+        (["--heads", "-1"], ["--heads: expected a number at least 0, got -1"]),
         (["--heads", "2", "--step", "0.2"], ["--step is for curves"]),
         (["--ablate", "one", "--ablation", "mean"], ["--ablate closes heads with zero"]),
         (
