@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
-from benchmarks.benchmark import ROOT, Answer, count_flag, run
+from benchmarks.benchmark import ROOT, Answer, Flag, count_flag, run
 from benchmarks.costs import SEED, opened, untrained
 from benchmarks.product_step import product_step
 from headgates.configs.schema import FitConfig
@@ -168,7 +168,7 @@ QUESTION = (
     "a large corpus: at most 500 MB above the model's, second start in 10 s, steps at most 1.05 of memory's"
 )
 PEERS = ["pyarrow", "sentencepiece", "psutil"]
-FLAGS = [
+FLAGS: list[Flag] = [
     count_flag("--pairs", 10_000_000, "training pairs"),
     count_flag("--small", 200_000, "training pairs of the comparison with text in memory"),
     count_flag("--steps", 60, "training steps of a start and of a timed block"),

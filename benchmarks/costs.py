@@ -13,14 +13,14 @@ import argparse
 import copy
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.benchmark import ROOT, Answer, count_flag, run
+from benchmarks.benchmark import ROOT, Answer, Flag, count_flag, run
 from benchmarks.product_step import gated_step, product_step
 from headgates.analysis.batches import batch_loss
 from headgates.analysis.lrp import relevance
@@ -41,7 +41,7 @@ from headgates.workbench.source import best_device
 
 SEED = 1
 PLAIN = "plain"
-Blocks = dict[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
+Blocks = Mapping[str, Callable[[], object]]  # what is timed by its name, PLAIN among them
 
 
 def opened(
@@ -117,7 +117,7 @@ def refits(config: FitConfig, model: Transformer, batches: Sequence[Batch]) -> B
         HOW[how](model, closed, batches, forward, positions=real_positions)
         model.load_state_dict(before)
 
-    return {PLAIN: plain} | {how: partial(refit, how) for how in ("out", "out+ffn", "out+ffn+v")}
+    return {PLAIN: plain, **{how: partial(refit, how) for how in ("out", "out+ffn", "out+ffn+v")}}
 
 
 WHAT = {"gates": gates, "importance": importances, "relevance": relevances, "refit": refits}
@@ -149,7 +149,7 @@ def answer(options: argparse.Namespace) -> Answer:
 
 
 QUESTION = "seconds of our passes over those of a plain pass on the same sentences"
-FLAGS = [
+FLAGS: list[Flag] = [
     ("--what", {"nargs": "+", "choices": list(WHAT), "default": list(WHAT), "help": "(default: all)"}),
     ("--sizes", {"nargs": "+", "choices": ["toy", "multi30k"], "default": ["toy"]}),
     ("--data-dir", {"help": "folder with a local copy of multi30k; without it the text is downloaded"}),

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.benchmark import Answer, count_flag, run
+from benchmarks.benchmark import Answer, Flag, count_flag, run
 from benchmarks.product_step import product_step
 from headgates.bridges.hf import FAMILIES, architecture, our_tensor
 from headgates.configs.schema import StageConfig
@@ -59,7 +59,8 @@ def marian(width: int, dropout: float) -> Any:
     import transformers
 
     layers, heads, ffn = 6 if width >= 512 else 3, 8, 4 * width
-    settings = transformers.MarianConfig(
+    config: Any = transformers.MarianConfig  # whose types know no attn_implementation
+    settings = config(
         vocab_size=VOCAB,
         d_model=width,
         encoder_layers=layers,
@@ -196,7 +197,7 @@ def answer(options: argparse.Namespace) -> Answer:
 QUESTION = (
     "training: target tokens/s of ours over Hugging Face's Marian, same batches and weights: at least 2"
 )
-FLAGS = [
+FLAGS: list[Flag] = [
     ("--widths", {"type": int, "nargs": "+", "default": [128, 256, 512]}),
     count_flag("--steps", 5, "steps, and batches, of a block"),
     count_flag("--rounds", 5, "timed blocks of each trainer"),
