@@ -54,8 +54,8 @@ def draw_pair(rng: Random, longest: int = LONGEST) -> ToyPair:
 
 
 def generate(count: int, seed: int, longest: int = LONGEST) -> list[ToyPair]:
-    """Return `count` pairs of at most `longest` source words, no two with the same source sentence; the first n
-    of generate(m, seed) are generate(n, seed)."""
+    """Return `count` pairs of at most `longest` source words, no two with the same source sentence; the first
+    n of generate(m, seed) are generate(n, seed)."""
     rng, pairs = Random(seed), dict[str, ToyPair]()
     while len(pairs) < count:
         pair = draw_pair(rng, longest)
