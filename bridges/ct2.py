@@ -28,7 +28,7 @@ heads, K head width.
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import ctranslate2
 import numpy as np
@@ -114,17 +114,16 @@ def specification(model: Transformer) -> Any:
         ("source", model.encoder, transformer_spec.TransformerEncoderSpec),
         ("target", model.decoder, transformer_spec.TransformerDecoderSpec),
     ):
-        layers = [cast(EncoderLayer | DecoderLayer, layer) for layer in stack.layers]
         # at least one head: CTranslate2 divides by their number
-        heads = max(1, *(attention.heads for layer in layers for attention in attentions(layer).values()))
+        heads = max(1, *(each.heads for layer in stack.layers for each in attentions(layer).values()))
         spec = kind(
-            len(layers),
+            len(stack.layers),
             heads,
             **options,
             pre_norm=config.norm_of(STACKS[side]) == "pre",
             no_final_norm=isinstance(stack.norm, nn.Identity),
         )
-        for own, layer in zip(spec.layer, layers, strict=True):
+        for own, layer in zip(spec.layer, stack.layers, strict=True):
             for name, attention in attentions(layer).items():
                 fill_attention(getattr(own, name), attention, heads)
             fill(own.self_attention.layer_norm, layer.self_residual.norm)
@@ -201,7 +200,7 @@ class CTranslate2Model(LineTranslator):
                 f"CTranslate2 has no compute type {compute_type!r} on this CPU; expected one of "
                 f"{', '.join(supported)}"
             )
-        self.positions, specials = table_length(shape.config), shape.target_specials
+        self.max_positions, specials = table_length(shape.config), shape.target_specials
         self.source_vocab, self.target_vocab = sized_vocabs(folder, shape)
         self.end, self.never_produced, self.forced = (
             specials.end,
@@ -223,8 +222,10 @@ class CTranslate2Model(LineTranslator):
     def search_batch(
         self, sources: list[list[int]], beam: int, length_penalty: float
     ) -> list[list[Hypothesis]]:
-        k = min(beam, len(self.target_names) - 1)
-        limits = self.length_limits(list(map(len, sources)))
+        k, least = min(beam, len(self.target_names) - 1), len(self.forced) + 1
+        lengths = torch.tensor(list(map(len, sources)))
+        longest = (lengths * self.search.max_ratio).long() + self.search.max_extra  # as `length_limits`
+        limits = longest.clamp(least, self.max_positions).tolist()
         found = self.run(self.source_pieces(sources), k, length_penalty, max(limits))
         results = []
         for ids, n_best, limit in zip(sources, found, limits, strict=True):
@@ -322,17 +323,6 @@ class CTranslate2Model(LineTranslator):
             max_input_length=0,
         )
         return [list(scored.log_probs) for scored in found]
-
-    @property
-    def max_positions(self) -> int:
-        """Tokens that a line may have, the end counted."""
-        return self.positions
-
-    def length_limits(self, lengths: Sequence[int]) -> list[int]:
-        """Return the longest target, end included, of sources of so many pieces, as in models.search and
-        within the positions."""
-        limits = (torch.tensor(lengths) * self.search.max_ratio).long() + self.search.max_extra
-        return limits.clamp(len(self.forced) + 1, self.positions).tolist()
 
     def ruled_out(self, n_best: Sequence[tuple[Hypothesis, bool]]) -> bool:
         """Whether a hypothesis holds padding or beginning, which CTranslate2 does not rule out unless asked

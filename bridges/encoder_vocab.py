@@ -4,8 +4,6 @@ A tokenizer becomes one file, vocab.tokenizer.json, whatever files it was made o
 alone reads it again. vocab.json holds the ids of its special tokens, the encoder's longest input and the
 labels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,7 +50,7 @@ def write_vocabs(encoder: Path, folder: Path, labels: Sequence[str], *, max_posi
 
 def load(
     folder: Path, about: Mapping[str, Any], source: SpecialTokens | None, target: SpecialTokens | None
-) -> tuple[EncoderVocab, LabelVocab]:
+) -> "tuple[EncoderVocab, LabelVocab]":
     """The two vocabularies of a folder whose vocab.json is `about`. Raises DataError where a file is missing
     or broken."""
     path = folder / TOKENIZER

@@ -310,8 +310,7 @@ def refuse_options(checkpoint: Checkpoint) -> None:
 
 
 def layers(weights: dict[str, Tensor], stack: str) -> int:
-    found = (re.match(rf"{stack}\.layers\.(\d+)\.", name) for name in weights)
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    return len({name.split(".")[2] for name in weights if name.startswith(f"{stack}.layers.")})
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

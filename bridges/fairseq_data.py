@@ -6,8 +6,6 @@ sentences (u64), their lengths (i32 each) and the bytes at which they begin in t
 .bin file is ids alone; a sentence's last is that of </s>.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator

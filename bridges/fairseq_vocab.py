@@ -5,8 +5,6 @@ A dictionary is a text file of lines `symbol count`. Line n, from 0, has the id 
 <pad>, </s> and <unk>, which are not in the file. The decoder reads </s> first.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ A language stands before a source (mBART-50, M2M100, NLLB) or after its end (mBA
 as a forced piece, or is what the decoder reads first (mBART-25). Marian's models of several target languages
 read the target's, >>fra<<, before the source."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import tempfile
@@ -78,7 +76,7 @@ def hub_folder(name: str, patterns: Sequence[str]) -> Path:
 
 def load(
     folder: Path, about: Mapping[str, Any], *specials: SpecialTokens | None
-) -> tuple[HuggingFaceVocab, HuggingFaceVocab]:
+) -> "tuple[HuggingFaceVocab, HuggingFaceVocab]":
     """The two vocabularies of a folder whose vocab.json is `about`. The files get their own names in a folder
     that is gone afterwards.
 

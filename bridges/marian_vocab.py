@@ -6,8 +6,6 @@ at its spaces. Marian has neither padding nor beginning: here both are one more 
 embedding is 0 and which is never produced.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

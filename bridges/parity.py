@@ -41,21 +41,17 @@ def log_probs(
     ours, theirs = translator.score(lines, references), exported.score(lines, references)
     if [len(row) for row in ours] != [len(row) for row in theirs]:
         raise ValueError("parity failed: the exported model scores another number of tokens than the model")
-    pairs = [
-        (i, a, b) for i, rows in enumerate(zip(ours, theirs, strict=True)) for a, b in zip(*rows, strict=True)
-    ]
-    differences = [abs(a - b) for _, a, b in pairs]
-    # a NaN is larger than any tolerance, and max() would lose it
-    worst = next((i for i, difference in enumerate(differences) if not difference <= TOLERANCE), None)
-    if worst is not None:
-        i, a, b = pairs[worst]
-        raise ValueError(
-            f"parity failed: in the reference of {lines[i]!r} a token has log-probability {b:.6f}, the "
-            f"model says {a:.6f} "
-            f"(at most {TOLERANCE:g} apart expected)"
-        )
+    differences = []
+    for line, row, other in zip(lines, ours, theirs, strict=True):
+        for a, b in zip(row, other, strict=True):
+            differences.append(abs(a - b))
+            if not differences[-1] <= TOLERANCE:  # a NaN too
+                raise ValueError(
+                    f"parity failed: in the reference of {line!r} a token has log-probability {b:.6f}, the "
+                    f"model says {a:.6f} (at most {TOLERANCE:g} apart expected)"
+                )
     return {
-        "pieces": len(pairs),
+        "pieces": len(differences),
         "log_prob_max_difference": max(differences),
         "log_prob_mean_difference": sum(differences) / len(differences),
     }
@@ -69,25 +65,23 @@ def translations(
     theirs = [best[0] for best in exported.translate_n_best(lines, beam=beam)]
     if len(ours) != len(theirs):
         raise ValueError(f"parity failed: {len(lines)} lines gave {len(theirs)} translations")
-    other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a.text != b.text]
-    apart = 0.0
-    for i in other:
-        gap = score_gap(translator, lines[i], ours[i], theirs[i], greedy=beam == 1)
-        if not gap <= NEAR_TIE:
-            raise ValueError(
-                f"parity failed: with beam {beam} {lines[i]!r} becomes {theirs[i].text!r}, the model says "
-                f"{ours[i].text!r}; "
-                f"the model's scores of the two differ by {gap:.6f} (at most {NEAR_TIE:g} expected)"
-            )
-        apart = max(apart, gap)
-    same = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.text == b.text and a.tokens == b.tokens]
-    for a, b in same:
-        if not abs(a.log_prob - b.log_prob) <= TOLERANCE * max(a.tokens, 1):
+    gaps = []
+    for line, a, b in zip(lines, ours, theirs, strict=True):
+        if a.text != b.text:
+            gaps.append(score_gap(translator, line, a, b, greedy=beam == 1))
+            if not gaps[-1] <= NEAR_TIE:
+                raise ValueError(
+                    f"parity failed: with beam {beam} {line!r} becomes {b.text!r}, the model says "
+                    f"{a.text!r}; the model's scores of the two differ by {gaps[-1]:.6f} (at most "
+                    f"{NEAR_TIE:g} expected)"
+                )
+        elif a.tokens == b.tokens and not abs(a.log_prob - b.log_prob) <= TOLERANCE * max(a.tokens, 1):
             raise ValueError(
                 f"parity failed: with beam {beam} {a.text!r} has log-probability {b.log_prob:.6f}, the "
                 f"model says {a.log_prob:.6f}"
             )
-    return {"identical": 1 - len(other) / len(lines), "differing": len(other), "largest_score_gap": apart}
+    share = 1 - len(gaps) / len(lines)
+    return {"identical": share, "differing": len(gaps), "largest_score_gap": max(gaps, default=0.0)}
 
 
 def score_gap(
@@ -98,10 +92,8 @@ def score_gap(
     if not greedy:
         penalty = translator.search.length_penalty
         return abs(sum(a) / len(a) ** penalty - sum(b) / len(b) ** penalty)
-    ids, forced = (
-        translator.target_vocab.encode([ours.text, theirs.text]),
-        len(translator.target_vocab.specials.forced),
-    )
+    vocab = translator.target_vocab
+    ids, forced = vocab.encode([ours.text, theirs.text]), len(vocab.specials.forced)
     first = next((i for i, pair in enumerate(zip_longest(*ids)) if pair[0] != pair[1]), None)
     # texts of the same pieces differ in spaces alone; scores begin after the forced pieces
     return 0.0 if first is None else abs(a[first - forced] - b[first - forced])

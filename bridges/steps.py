@@ -35,7 +35,7 @@ from headgates.bridges.formats import sized_vocabs
 from headgates.models.attention import MultiHeadAttention
 from headgates.models.positions import frequencies, waves
 from headgates.models.ssru import SSRU, decays
-from headgates.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from headgates.models.transformer import Transformer
 from headgates.models.translator import Translator
 
 Encode = Callable[[Tensor], Sequence[Tensor]]  # source -> bias, cross keys and values, layer by layer
@@ -116,8 +116,8 @@ class EncoderProgram(nn.Module):
         super().__init__()
         self.embed, self.padding = Embed(model, "source"), model.source_specials.padding
         self.layers, self.norm = model.encoder.layers, model.encoder.norm
-        self.decoder_cross = nn.ModuleList(
-            copy_without(cast(DecoderLayer, layer).cross_attention, "q_proj", "out_proj")
+        self.decoder_cross: Any = nn.ModuleList(
+            copy_without(layer.cross_attention, "q_proj", "out_proj")
             for layer in model.decoder.layers
         )
 
@@ -126,13 +126,11 @@ class EncoderProgram(nn.Module):
         # write it
         bias = (source == self.padding)[:, None, None, :] * torch.finfo(torch.float32).min  # (B, 1, 1, S)
         x = self.embed(source, torch.zeros((), dtype=torch.int64))
-        for module in self.layers:
-            layer = cast(EncoderLayer, module)
+        for layer in self.layers:
             x = layer.self_residual(x, partial(self_attend, layer.self_attention, bias))
             x = layer.feed_residual(x, layer.feed_forward)
         memory = self.norm(x)
-        attentions = [cast(MultiHeadAttention, attention) for attention in self.decoder_cross]
-        return bias, *(tensor for attention in attentions for tensor in keys_values(attention, memory))
+        return bias, *(each for cross in self.decoder_cross for each in keys_values(cross, memory))
 
 
 class DecoderProgram(nn.Module):
@@ -142,7 +140,7 @@ class DecoderProgram(nn.Module):
         super().__init__()
         self.embed = Embed(model, "target")
         unused = ("cross_attention.k_proj", "cross_attention.v_proj")
-        self.layers = nn.ModuleList(copy_without(layer, *unused) for layer in model.decoder.layers)
+        self.layers: Any = nn.ModuleList(copy_without(layer, *unused) for layer in model.decoder.layers)
         self.norm, self.output = model.decoder.norm, model.output
 
     def forward(
@@ -185,8 +183,7 @@ class DecoderProgram(nn.Module):
             y = attend(attention, h, list(islice(cross_left, 2 if attention.heads else 0)), bias)
             return y.unflatten(1, (beams, positions)).flatten(0, 1)
 
-        for module in self.layers:
-            layer = cast(DecoderLayer, module)
+        for layer in self.layers:
             x = layer.self_residual(x, partial(mix, layer.self_attention))
             x = layer.cross_residual(x, partial(look, layer.cross_attention))
             x = layer.feed_residual(x, layer.feed_forward)
@@ -213,11 +210,10 @@ def trace(model: Transformer) -> dict[str, Program]:
     b, k, s, length, t = 2, 3, 5, 7, 11
     names = ("sentences", "beams", "sources", "positions", "earlier")
     sentences, beams, sources, positions, earlier = map(Dim, names)
-    layers = [(i, cast(DecoderLayer, layer)) for i, layer in enumerate(model.decoder.layers)]
     cross, past = (
         {
             f"{name}_{i}": size
-            for i, layer in layers
+            for i, layer in enumerate(model.decoder.layers)
             for name, size in past_sizes(getattr(layer, part)).items()
         }
         for part in ("cross_attention", "self_attention")
@@ -317,8 +313,8 @@ class StepModel(nn.Module):
         self.config = shape.config
         self.source_vocab, self.target_vocab = shape.source_vocab, shape.target_vocab
         self.source_specials, self.target_specials = shape.source_specials, shape.target_specials
-        mixers = [cast(DecoderLayer, layer).self_attention for layer in shape.decoder.layers]
-        self.past_sizes = [size for mixer in mixers for size in past_sizes(mixer).values()]
+        layers = shape.decoder.layers
+        self.past_sizes = [size for layer in layers for size in past_sizes(layer.self_attention).values()]
         self.encode, self.decode = encode, decode
         self.eval()
 

@@ -1,8 +1,6 @@
 """Corpora by name, by folder or by file. Importing this room imports neither torch nor Lightning, so that
 every --help answers at once; batches are in data.batching and data.corpus, vocabularies in data.vocab."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headgates.configs.did_you_mean import did_you_mean

@@ -1,7 +1,5 @@
 """Write a file whole or not at all. Importing this needs the standard library alone."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

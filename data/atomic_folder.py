@@ -1,7 +1,5 @@
 """Write a folder whole or not at all. Importing this needs the standard library alone."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -2,8 +2,6 @@
 Letters: B pairs, S source pieces + end of sentence, T target pieces + one special token. Padding is always on
 the right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,15 +31,15 @@ class Batch:
         """B, the number of pairs."""
         return self.source.shape[0]
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
         """The same batch on `device`."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self) -> Batch:
+    def pin_memory(self) -> "Batch":
         """The same batch in page-locked memory; torch's DataLoader calls this."""
         return self._each(lambda tensor: tensor.pin_memory())
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         source, target_in, target_out, index = map(
             change, (self.source, self.target_in, self.target_out, self.index)
         )

@@ -8,8 +8,6 @@ while pairs whose longer sides are equal are mixed anew in each epoch.
 An optimiser step takes accumulate * world batches: micro-batch j of rank r is number j * world + r of the
 step's group. So the steps of N ranks are those of one that accumulates N times as many batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The user's cache folder, and locks in it. Importing this needs the standard library alone."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

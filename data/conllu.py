@@ -2,8 +2,6 @@
 a word, an empty line after each sentence. The words are numbered 1, 2, ...; of a contraction (`1-2 don't`) a
 tree has the parts; empty nodes (8.1) are left out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """From text to training batches: pieces, skips that are counted, token-budget batches, as a
 LightningDataModule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

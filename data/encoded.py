@@ -1,8 +1,6 @@
 """The pairs of a text as ids of pieces, in Arrow: those of a small text in memory, those of a large one
 mapped from its store, page by page as batches ask for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -58,7 +56,7 @@ class EncodedPairs(Sequence[Pair]):
         target_begins, target = self._sides["target"][number]
         return source[begins[row] : begins[row + 1]], target[target_begins[row] : target_begins[row + 1]]
 
-    def only(self, numbers: np.ndarray) -> EncodedPairs:
+    def only(self, numbers: np.ndarray) -> "EncodedPairs":
         """Of all pairs of the batches, those with these numbers."""
         return EncodedPairs(self.batches, numbers)
 

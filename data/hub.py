@@ -7,8 +7,6 @@ both languages:
 
     {"translation": {"en": "The dog sleeps.", "de": "Der Hund schläft."}}        or two columns, en and de"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,11 @@ def read_hub(place: str, *, src: str | None, tgt: str | None) -> Corpus:
     if src is None or tgt is None or src == tgt:
         raise DataError(f"say which language to translate from and to: --src and --tgt; got {src} and {tgt}")
     name, _, config = place.partition(":")
-    parts = folder_parts(Path(name) / config) if Path(name).is_dir() else cached_parts(name, config)
+    if Path(name).is_dir():
+        parts = folder_parts(Path(name) / config)
+    else:  # in the cache of the package `datasets`, which downloads it first where it is not there
+        splits = load_hub(name, config).items()
+        parts = {split: [Path(file["filename"]) for file in rows.cache_files] for split, rows in splits}
     texts = []
     for split in SPLIT_NAMES:
         own = named_split(parts, split, HUB + place)
@@ -59,12 +61,6 @@ def folder_parts(folder: Path) -> dict[str, list[Path]]:
             found.setdefault(split, []).append(path)
     return found
 
-
-def cached_parts(name: str, config: str) -> dict[str, list[Path]]:
-    """Split -> the files of a data set in the cache of the package `datasets`, which downloads it first where
-    it is not there."""
-    splits = load_hub(name, config)
-    return {split: [Path(file["filename"]) for file in rows.cache_files] for split, rows in splits.items()}
 
 
 def load_hub(name: str, config: str) -> Mapping[str, Any]:

@@ -1,7 +1,5 @@
 """Batches of labelled sentences: the unit of the loss is a sentence, and its target is one label."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -9,8 +9,6 @@
 In a Corpus a source line is the sentence, or both with a tab between them, and the target line is the
 label."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Multi30k, task 1: captions of Flickr photographs, Elliott et al. 2016 (arXiv:160
 (arXiv:1710.07177); github.com/multi30k/dataset. Its authors give it for research and education, not for
 commercial use."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import os

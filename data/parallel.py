@@ -3,8 +3,6 @@
 A line ends at "\\n" and nowhere else: str.splitlines also cuts at characters that occur inside sentences
 (U+2028, U+0085, form feed), after which every later line is paired with the wrong translation."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,8 +1,6 @@
 """The ids of the tokens that are no text: every vocabulary numbers its own, and every model is told them.
 Importing this needs no torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +41,7 @@ class SpecialTokens:
         end."""
         return tuple(sorted({self.padding, self.beginning} - {self.end}))
 
-    def is_piece(self, ids: Tensor) -> Tensor:
+    def is_piece(self, ids: "Tensor") -> "Tensor":
         """Whether each of `ids` (any shape) stands for text, bool: padding, beginning and end do not, the
         unknown piece does."""
         return (ids != self.padding) & (ids != self.beginning) & (ids != self.end)

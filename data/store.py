@@ -8,8 +8,6 @@ mapped into memory.
 Each appears whole or not at all; a process that finds another at work waits for it. What is torn all the
 same, or gone, is made again. The folder may be removed at any time."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

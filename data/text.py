@@ -1,7 +1,5 @@
 """Parallel text, and the error at a fault in it. Importing this needs the standard library alone."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,19 +52,19 @@ class ParallelText:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def only(self, kept: Sequence[int], *, reason: str = "") -> ParallelText:
+    def only(self, kept: Sequence[int], *, reason: str = "") -> "ParallelText":
         """Return the pairs with these numbers; the others are counted under `reason`, if there is one."""
         left = len(self) - len(kept)
         skipped = self.skipped | ({reason: left} if reason and left else {})
         return ParallelText([self.sources[i] for i in kept], [self.targets[i] for i in kept], skipped)
 
-    def first(self, count: int) -> ParallelText:
+    def first(self, count: int) -> "ParallelText":
         """Return the first `count` pairs; all of them for 0."""
         if not count or count >= len(self):
             return self
         return ParallelText(self.sources[:count], self.targets[:count], self.skipped)
 
-    def sample(self, count: int) -> ParallelText:
+    def sample(self, count: int) -> "ParallelText":
         """Return `count` random pairs, always the same, in the order of the text; all of them for 0."""
         if not count or count >= len(self):
             return self

@@ -6,8 +6,6 @@ Text is normalised by SentencePiece's `nmt_nfkc` before it is cut: runs of space
 forms (ligatures, full-width letters, the one-character ellipsis) their plain form, control and zero-width
 characters go. Everything else comes back from `decode` as it went in."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Iterable, Sequence
@@ -74,7 +72,7 @@ class Vocab:
         self.processor, self.path, self.specials = processor, path, specials
 
     @classmethod
-    def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> Vocab:
+    def train(cls, lines: Iterable[str], *, size: int, path: str | Path) -> "Vocab":
         """Train a vocabulary on `lines`, save it at `path` and return it. The same lines give the same file.
 
         `size` counts the four specials. If the text has too few different words for it, the vocabulary is
@@ -113,7 +111,7 @@ class Vocab:
         return vocab
 
     @classmethod
-    def load(cls, path: str | Path, specials: SpecialTokens | None = None) -> Vocab:
+    def load(cls, path: str | Path, specials: SpecialTokens | None = None) -> "Vocab":
         """The vocabulary saved at `path`. Its special tokens are numbered as the file says, unless `specials`
         are given: those of the model that uses it. DataError where the file is missing, is no SentencePiece
         model, or lacks a special token

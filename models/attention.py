@@ -11,7 +11,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from headgates.gates import HeadGate, gate_heads
-from headgates.models.cpu_kernels import Dropout, Linear, attend, attention_weights, product
+from headgates.models.cpu_kernels import Dropout, Linear, attend, product
 
 
 class MultiHeadAttention(nn.Module):
@@ -40,16 +40,6 @@ class MultiHeadAttention(nn.Module):
             empty = x.new_empty(x.shape[0], 0, x.shape[1], self.head_width)
             return empty, empty
         return self.split(self.k_proj(x)), self.split(self.v_proj(x))
-
-    def mixed(self, x: Tensor, keys: Tensor, inputs: Tensor, bias: Tensor | None = None) -> Tensor:
-        """What each head takes in before W_V, (B, L, H, D): inputs (B, S, D), those of `keys_values`, by its
-        attention weights.
-
-        W_V's rows of the head, and its bias, make z_h of that. x, keys, bias: as for `forward`."""
-        weights = attention_weights(
-            self.split(self.q_proj(x)) * self.head_width**-0.5, keys, bias
-        )  # (B, H, L, S)
-        return (weights @ inputs[:, None]).transpose(1, 2)
 
     def forward(
         self,

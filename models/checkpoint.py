@@ -85,16 +85,12 @@ def as_json(specials: SpecialTokens) -> dict[str, Any]:
     return asdict(specials) | {"forced": list(specials.forced)}
 
 
-def special_tokens(description: dict[str, Any]) -> tuple[SpecialTokens, SpecialTokens]:
-    """Return the special tokens of source and target in a description."""
-    return SpecialTokens(**description["source_specials"]), SpecialTokens(**description["target_specials"])
-
-
 def build(description: dict[str, Any], device: str = "cpu") -> Transformer:
     """Return an untrained model of this description, as `architecture` gives it. Raises ValueError if it
     lacks something, or describes no model."""
     with reworded("cannot read the architecture of this checkpoint", "it was written by another version"):
-        config, (source, target) = ModelConfig(**description["model"]), special_tokens(description)
+        config = ModelConfig(**description["model"])
+        source, target = (SpecialTokens(**description[f"{side}_specials"]) for side in ("source", "target"))
         check_ranges(config, "model.")
         if config.positions != "learned" and config.max_positions * config.d_model > LARGEST_SINUSOIDS:
             raise ValueError(f"{config.max_positions} positions of width {config.d_model} fill the memory")

@@ -29,6 +29,7 @@ class LineTranslator:
     search: "SearchConfig"
     source_vocab: "Vocabulary"
     target_vocab: "Vocabulary"
+    max_positions: int | None  # the most tokens of a line, the end counted; None where positions have no end
 
     def translate(
         self, lines: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
@@ -95,11 +96,6 @@ class LineTranslator:
             for i, row in zip(chosen, batch, strict=True):
                 found[i] = row[forced : len(targets[i]) + 1]
         return found
-
-    @property
-    def max_positions(self) -> int | None:
-        """The most tokens that a line may have, the end counted; None where positions have no end."""
-        raise NotImplementedError
 
     def check_lengths(self, side: str, ids_list: Sequence[list[int]]) -> None:
         """Raises ValueError at a line that is longer than the positions of the model."""

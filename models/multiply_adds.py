@@ -21,10 +21,7 @@ def scoring(model: Transformer, *, sentences: int, source: int, target: int) -> 
     """Multiply-adds, by part, of one pass over B `sentences` of S `source` and T `target` positions, padding
     included: their logits, all at once."""
     read, written = sentences * source, sentences * target
-    queries = {"enc-self": read, "dec-self": written, "cross": written}
-    keys = {"enc-self": read, "dec-self": written, "cross": read}
-    pairs = {"enc-self": read * source, "dec-self": written * target, "cross": written * source}
-    return count(model, queries, keys, pairs)
+    return count(model, read, written, pairs=(read * source, written * target, written * source))
 
 
 def decoding(model: Transformer, *, source: int, steps: Sequence[int], beam: int) -> dict[str, int]:
@@ -35,39 +32,33 @@ def decoding(model: Transformer, *, source: int, steps: Sequence[int], beam: int
     which is the length of its longest hypothesis, the end included. Step t has t past positions; the encoder
     and the keys of its memory are computed once a sentence, everything else for each of the k rows."""
     read, rows = len(steps) * source, beam * sum(steps)
-    queries = {"enc-self": read, "dec-self": rows, "cross": rows}
-    keys = {"enc-self": read, "dec-self": rows, "cross": read}
-    pairs = {
-        "enc-self": read * source,
-        "dec-self": beam * sum(n * (n + 1) // 2 for n in steps),
-        "cross": rows * source,
-    }
-    return count(model, queries, keys, pairs)
+    past = beam * sum(n * (n + 1) // 2 for n in steps)
+    return count(model, read, rows, pairs=(read * source, past, rows * source))
 
 
-def count(
-    model: Transformer, queries: Mapping[str, int], keys: Mapping[str, int], pairs: Mapping[str, int]
-) -> dict[str, int]:
-    """By part, from what each kind of attention sees: positions that ask, positions whose keys and values are
-    computed, and pairs of one that asks and one that is looked at."""
+def count(model: Transformer, read: int, written: int, pairs: Sequence[int]) -> dict[str, int]:
+    """By part, from the positions that the encoder reads and those that the decoder writes. pairs: of a
+    position that asks and one that is looked at, in each kind of attention, in the order of PARTS."""
     counts = dict.fromkeys(PARTS, 0)
+    queries = {"enc-self": read, "dec-self": written, "cross": written}
+    keys, looks = queries | {"cross": read}, dict(zip(PARTS, pairs, strict=False))
     for site, attention in find_sites(model).items():
         assert isinstance(attention, MultiHeadAttention)
         width = attention.heads * attention.head_width  # H * K
         projected = 2 * queries[site.kind] + 2 * keys[site.kind]  # q and W_O, k and v
-        counts[site.kind] += (
-            projected * width * attention.out_proj.out_features + 2 * pairs[site.kind] * width
+        counts[site.kind] += width * (
+            projected * attention.out_proj.out_features + 2 * looks[site.kind]
         )
     units = [module for module in model.decoder.modules() if isinstance(module, SSRU)]
-    counts["dec-self"] += queries["dec-self"] * sum(
+    counts["dec-self"] += written * sum(
         unit.forget.weight.numel() + unit.update.weight.numel() for unit in units
     )
-    for stack, positions in ((model.encoder, queries["enc-self"]), (model.decoder, queries["dec-self"])):
+    for stack, positions in ((model.encoder, read), (model.decoder, written)):
         feeds = [module for module in stack.modules() if isinstance(module, FeedForward)]
         counts["ffn"] += positions * sum(
             feed.inner.weight.numel() + feed.outer.weight.numel() for feed in feeds
         )
-    counts["output"] = queries["dec-self"] * model.output.weight.numel()
+    counts["output"] = written * model.output.weight.numel()
     return counts
 
 

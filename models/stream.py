@@ -10,6 +10,7 @@ Each part is an iterator that takes from the one before it only what it needs, s
 ever read ahead. What is wrong with a line raises DataError after everything before that line has come out.
 """
 
+import math
 import os
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ NOT_TEXT = {  # how a first line begins that is no UTF-8 at all, and the cure
     b"\xfe\xff": "this is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
     b"\x1f\x8b": "this is gzip, unpack it first: gunzip -c FILE | python translate.py ...",
 }
+NOT_FOUND = Translation("", -math.inf, -math.inf, 0)
 ONE_LINE = str.maketrans("\n\r", "  ")
 ONE_CELL = str.maketrans("\n\r\t", "   ")
 
@@ -169,16 +171,11 @@ def as_text(best: Sequence[Translation], number: int, *, n_best: int = 0, scores
     in a text becomes a space."""
     table = ONE_CELL if n_best or scores else ONE_LINE
     written = []
-    for rank in range(n_best or 1):
-        translation = best[rank] if rank < len(best) else None
+    for one in [*best, *[NOT_FOUND] * n_best][: n_best or 1]:
         cells = [str(number)] if n_best else []
         if scores:
-            cells += (
-                [f"{translation.score:.4f}", f"{translation.log_prob:.4f}"]
-                if translation
-                else ["-inf", "-inf"]
-            )
-        written.append("\t".join([*cells, translation.text.translate(table) if translation else ""]) + "\n")
+            cells += [f"{one.score:.4f}", f"{one.log_prob:.4f}"]
+        written.append("\t".join([*cells, one.text.translate(table)]) + "\n")
     return "".join(written)
 
 

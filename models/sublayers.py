@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headgates.gates import HeadSite, find_sites
 from headgates.gates.site_walk import FeedForwardSite, Mixer, Sublayer
+from headgates.models.cpu_kernels import attention_weights
 from headgates.models.transformer import Residual, Transformer
 
 
@@ -67,5 +68,8 @@ def mixed(
     bias: Tensor | None = None,
     **_: object,
 ) -> Tensor:
-    """What the attention's heads take in of the inputs of W_V, for the arguments of its forward."""
-    return attention.mixed(x, keys, inputs, bias)
+    """What each head takes in before W_V, (B, L, H, D): inputs (B, S, D), those of `keys_values`, by its
+    attention weights; W_V's rows of the head, and its bias, make z_h of that. The rest are the arguments of
+    the attention's forward."""
+    q = attention.split(attention.q_proj(x)) * attention.head_width**-0.5
+    return (attention_weights(q, keys, bias) @ inputs[:, None]).transpose(1, 2)

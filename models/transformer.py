@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -119,7 +119,7 @@ class DecoderLayer(nn.Module):
 class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(  # of EncoderLayer
             EncoderLayer(config, heads.get(f"encoder.{i}.enc-self", config.heads))
             for i in range(config.encoder_layers)
         )
@@ -136,7 +136,7 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, heads: dict[str, int]):
         super().__init__()
         unpruned = config.heads_of_decoder
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(  # of DecoderLayer
             DecoderLayer(
                 config, *(heads.get(f"decoder.{i}.{kind}", unpruned) for kind in ("dec-self", "cross"))
             )
@@ -282,9 +282,7 @@ class Transformer(nn.Module):
         """Encode (B, S) sources and prepare B * beam rows for `step`."""
         memory, bias = self.encode(source)
         sentences = torch.arange(len(source), device=source.device)
-        both = [
-            cast(DecoderLayer, layer).cross_attention.keys_values(memory) for layer in self.decoder.layers
-        ]
+        both = [layer.cross_attention.keys_values(memory) for layer in self.decoder.layers]
         cross = [(keys.contiguous(), values.contiguous()) for keys, values in both]  # every step reads them
         return DecoderState(cross, bias, sentences, sentences.repeat_interleave(beam), [None] * len(cross))
 
@@ -292,17 +290,17 @@ class Transformer(nn.Module):
         """Logits (N, V) after the last token ids (N,) of every row; the state grows by one position."""
         x = self.embed(ids[:, None], "target", state.length)
         for i, layer in enumerate(self.decoder.layers):
-            x = cast(DecoderLayer, layer).step(x, state, i)
+            x = layer.step(x, state, i)
         state.length += 1
         return self.output(self.decoder.norm(x)).squeeze(1)
 
 
 @contextmanager
-def kept_weights(model: nn.Module, weights: Weights | None) -> Iterator[None]:
+def kept_weights(model: nn.Module, weights: Any) -> Iterator[None]:
     """Meanwhile every attention puts its weights (B, H, L, S) into `weights`, unless that is None."""
     sites: Mapping[Any, Any] = {} if weights is None else find_sites(model)
     for site, attention in sites.items():
-        attention.keep = partial(cast(Any, weights).__setitem__, site.name)
+        attention.keep = partial(weights.__setitem__, site.name)
     try:
         yield
     finally:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headgates.configs.schema import SearchConfig
 from headgates.data.batch import pad
 from headgates.data.vocab import Vocabulary
-from headgates.gates import HeadSite, find_sites
 from headgates.gates.evaluation_mode import evaluation_mode
 from headgates.models.line_translator import LineTranslator
 from headgates.models.search import Hypothesis, beam_search, greedy_search
@@ -44,22 +43,12 @@ class Translator(LineTranslator):
                     f"make the model with the vocabulary's, or load the vocabulary with the model's"
                 )
         self.model, self.source_vocab, self.target_vocab = model, source_vocab, target_vocab
-        self.search = search or SearchConfig()
+        self.search, config = search or SearchConfig(), model.config
+        self.max_positions = config.max_positions if config.positions == "learned" else None
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters(), torch.empty(0)).device  # an exported program has none
-
-    @property
-    def max_positions(self) -> int | None:
-        """The most tokens that a line may have, the end counted; None where positions have no end."""
-        config = self.model.config
-        return config.max_positions if config.positions == "learned" else None
-
-    @property
-    def sites(self) -> dict[HeadSite, nn.Module]:
-        """The model's head sites."""
-        return find_sites(self.model)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self.source_vocab.encode(list(lines))

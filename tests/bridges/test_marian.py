@@ -236,7 +236,7 @@ def changed(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
         (changed(encoder_l1_ffn_W3=np.zeros((2, 2), np.float32)), "nothing reads its encoder_l1_ffn_W3"),
         (
             changed(encoder_l1_ffn_W1=np.zeros((D, 5), np.float32)),
-            "does not hold the weights of our Transformer with its settings: .*size mismatch",
+            "does not hold the weights of our Transformer with its settings .*size mismatch",
         ),
         (changed(Wemb=np.zeros((5, D), np.float32)), "ids up to 12, but the model has 5 embeddings"),
         (changed(Wemb=np.zeros((len(WORDS), D), np.int64)), "Wemb is of type int64"),

@@ -10,6 +10,7 @@ import torch
 from headgates.gates import find_sites
 from headgates.gates.gram import Gram
 from headgates.gates.value_fit import value_fit
+from headgates.models.sublayers import mixed as mixed_inputs
 from headgates.models.sublayers import sublayers
 from tests.gates.slow_reconstruct import (
     HEADS,
@@ -107,7 +108,7 @@ def test_what_heads_take_in_is_their_output_before_w_v(make_model, batch, name):
     with torch.no_grad():
         model(*batch, weights)
         queries, keys, _, bias = seen["given"]
-        mixed = attention.mixed(queries, keys, seen["x"], bias)  # (B, L, H, I)
+        mixed = mixed_inputs(attention, seen["x"], queries, keys, None, bias)  # (B, L, H, I)
     for handle in handles:
         handle.remove()
     V, b = attention.v_proj.weight.unflatten(0, (HEADS, -1)), attention.v_proj.bias.unflatten(0, (HEADS, -1))

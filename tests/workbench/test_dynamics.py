@@ -11,7 +11,7 @@ from sacrebleu.metrics.bleu import BLEU
 from headgates.analysis.scores.importance import importance
 from headgates.configs.cli import ConfigError, read
 from headgates.configs.schema import FitConfig
-from headgates.gates import HeadMap, attach, detach
+from headgates.gates import HeadMap, attach, detach, find_sites
 from headgates.lightning_modules import stage_callback
 from headgates.lightning_modules.module import StageModule
 from headgates.lightning_modules.stage_callback import StageCallback, Watcher
@@ -172,7 +172,7 @@ def test_its_time_is_not_counted_as_training_time(train, monkeypatch):
 def test_a_failure_leaves_no_gates_on_the_model(translator, corpus, monkeypatch):
     before = translator.model.state_dict().keys()
     monkeypatch.setattr(translator, "translate", lambda *_, **__: [][0])
-    scores = HeadMap({site: torch.ones(site.heads) for site in translator.sites})
+    scores = HeadMap({site: torch.ones(site.heads) for site in find_sites(translator.model)})
     module = StageModule(Translation(), translator, STAGE, seed=1)
     with pytest.raises(IndexError):
         dynamics.prune(module, scores, (corpus.valid.sources, corpus.valid.targets))

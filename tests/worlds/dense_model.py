@@ -49,7 +49,7 @@ def exchanged(lines: list[str], share: float, seed: int) -> list[str]:
 
 def keep_alone(translator: Translator, site: str, head: int) -> None:
     """Zero what every head but one adds: closing any other changes nothing."""
-    for each, module in translator.sites.items():
+    for each, module in find_sites(translator.model).items():
         columns = module.out_proj.weight.data.unflatten(1, (each.heads, -1))  # (D, H, K)
         kept = columns[:, head].clone()
         columns.zero_()
